@@ -1,0 +1,72 @@
+# Everything a person or a machine runs here. Needs Python 3.11 or newer, make and pip; nothing else.
+# Each target may be repeated, and one that was interrupted picks up where it stopped.
+
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter that runs and is new enough; name another with `make setup PYTHON=...`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+# Workers for the tests: one a core unless told otherwise.
+JOBS ?= auto
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo serve test lint types layers unit bench lock image clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## a virtual environment in .venv with the locked dependencies and this project
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make setup PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.dependencies: requirements-dev.lock $(VENV)/.python
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.dependencies
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## a real server and two audited sessions of 2,000 queries; DEMO_DATA=DIR runs on real data
+	$(BIN)/curator demo $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
+
+serve: setup ## the service on port 8000, its data in ./var
+	$(BIN)/curator serve
+
+test: lint types layers unit ## everything that must hold: style, types, layering, all tests
+
+lint: setup ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup ## types
+	$(BIN)/mypy
+
+layers: setup ## which way imports lean
+	$(BIN)/lint-imports --no-cache
+
+unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+bench: setup ## the benchmarks: each prints a table and writes JSON under benchmarks/results
+	@set -e; for f in benchmarks/bench_*.py; do \
+		test -e "$$f" || { echo "no benchmarks"; break; }; echo "== $$f"; $(BIN)/python "$$f"; done
+
+# The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
+UV_COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --quiet
+
+lock: $(VENV)/.python ## resolve the dependencies anew (UPGRADE=1 for the newest) and write both lock files
+	$(BIN)/python -m pip install --quiet uv
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) --all-extras -o requirements-dev.lock
+	$(UV_COMPILE) $(if $(UPGRADE),--upgrade) -c requirements-dev.lock -o requirements.lock
+
+image: ## the container image
+	docker build -t curator .
+
+clean: ## remove the environment and caches; data in ./var stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist htmlcov .coverage
