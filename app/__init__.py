@@ -1,0 +1,1 @@
+"""A trusted curator: private data behind differentially private, adaptively chosen linear and cut queries."""

@@ -1,0 +1,299 @@
+"""Declarations of data sets: what an admin states before any private byte is read.
+
+Everything here is public. A declaration fixes the space (its shape, its neighbouring relation, the grid its
+numbers live on, the capacity that bounds its mass) and so every bound that exactness rests on; none of that is
+ever derived from the data.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+
+from app.spaces.errors import InvalidDataset, InvalidRequest
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: Largest sum of counts a table or multiset may hold when its number of records is not public.
+DEFAULT_CAPACITY = 2**31 - 1
+#: No declared axis is longer than this, so that sizes stay plain integers everywhere.
+MAX_AXIS = 2**31 - 1
+
+
+def explain(error: ValidationError) -> str:
+    """One sentence a problem: where it is and what is wrong, without the offending value."""
+    parts = []
+    for item in error.errors(include_input=False, include_url=False, include_context=False)[:5]:
+        where = ".".join(str(step) for step in item["loc"]) or "body"
+        message = str(item["msg"]).removeprefix("Value error, ")
+        parts.append(f"{where}: {message}")
+    return "; ".join(parts)
+
+
+class Model(BaseModel):
+    """A closed, immutable record: unknown fields are refused, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Budget(Model):
+    """The (epsilon, delta) that all releases from one data set may spend together."""
+
+    epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="total epsilon of the data set")
+    delta: Decimal = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+class Attribute(Model):
+    """One attribute of a table: integer codes (``size``), categories (``values``) or numeric bins.
+
+    Numeric attributes have half-open bins, the last one closed; ``bins`` makes equal ones between ``lower`` and
+    ``upper``, ``edges`` names them all. With integer bounds and neither, bins are one unit wide.
+    """
+
+    name: str = Field(min_length=1, max_length=128)
+    size: int | None = Field(default=None, ge=1, le=MAX_AXIS, strict=True)
+    values: tuple[str | int, ...] | None = Field(default=None, min_length=1, max_length=1_000_000)
+    lower: Decimal | None = None
+    upper: Decimal | None = None
+    bins: int | None = Field(default=None, ge=1, le=1_000_000, strict=True)
+    edges: tuple[Decimal, ...] | None = Field(default=None, min_length=2, max_length=1_000_001)
+
+    _not_bool = field_validator("lower", "upper", "size", mode="before")(_number)
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _categories(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(v, bool | float) for v in value):
+            raise ValueError("categories are strings or integers")
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        numeric = any(v is not None for v in (self.lower, self.upper, self.bins, self.edges))
+        if (self.size is not None) + (self.values is not None) + numeric != 1:
+            raise ValueError("give exactly one of size, values, or lower and upper (or edges)")
+        if self.values is not None and len(set(map(str, self.values))) != len(self.values):
+            raise ValueError("values must be distinct")
+        if numeric:
+            self._check_numeric()
+        return self
+
+    def _check_numeric(self) -> None:
+        if self.edges is not None:
+            if self.bins is not None:
+                raise ValueError("give bins or edges, not both")
+            if any(b <= a for a, b in zip(self.edges, self.edges[1:], strict=False)):
+                raise ValueError("edges must increase strictly")
+            if self.lower not in (None, self.edges[0]) or self.upper not in (None, self.edges[-1]):
+                raise ValueError("lower and upper must be the first and the last edge")
+            return
+        if self.lower is None or self.upper is None:
+            raise ValueError("a numeric attribute needs lower and upper, or edges")
+        if self.upper <= self.lower:
+            raise ValueError("upper must be above lower")
+        if self.bins is None:
+            if self.lower != int(self.lower) or self.upper != int(self.upper):
+                raise ValueError("bins or edges are needed unless lower and upper are integers")
+            if self.upper - self.lower > 1_000_000:
+                raise ValueError("more than 1,000,000 unit bins: declare bins or edges")
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the attribute is binned."""
+        return self.size is None and self.values is None
+
+    @property
+    def length(self) -> int:
+        """Number of cells along this attribute's axis."""
+        if self.size is not None:
+            return self.size
+        if self.values is not None:
+            return len(self.values)
+        if self.edges is not None:
+            return len(self.edges) - 1
+        if self.bins is not None:
+            return self.bins
+        assert self.lower is not None and self.upper is not None
+        return int(self.upper - self.lower)
+
+    def bin_edges(self) -> list[Fraction]:
+        """Exact edges of a numeric attribute, one more than it has bins."""
+        if self.edges is not None:
+            return [Fraction(e) for e in self.edges]
+        assert self.lower is not None and self.upper is not None
+        low, width = Fraction(self.lower), Fraction(self.upper - self.lower) / self.length
+        return [low + i * width for i in range(self.length + 1)]
+
+
+class Declaration(Model):
+    """What every kind of data set declares."""
+
+    name: str
+    budget: Budget
+    records_public: bool = Field(
+        default=False, strict=True, description="whether the number of records, edges or elements may be shown"
+    )
+    access: Literal["open", "granted"] = "open"
+    description: str = Field(default="", max_length=2000)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError("1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
+        return value
+
+
+class TableSpec(Declaration):
+    """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
+
+    kind: Literal["table"]
+    attributes: tuple[Attribute, ...] = Field(min_length=1, max_length=32)
+    outside: Literal["refuse", "drop"] = "refuse"
+    capacity: int | None = Field(default=None, ge=1, le=2**40, strict=True)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        names = [a.name for a in self.attributes]
+        if len(set(names)) != len(names):
+            raise ValueError("attribute names must be distinct")
+        return self
+
+
+def _grid_bits(grid: float | None) -> int:
+    """Bits of a grid 2^-bits; None means the default 2^-10."""
+    if grid is None:
+        return 10
+    bits = -math.log2(grid)
+    if bits != int(bits) or not 0 <= bits <= 20:
+        raise ValueError("grid must be 2^-j with j from 0 to 20")
+    return int(bits)
+
+
+def _labels_distinct(labels: tuple[str, ...] | None, count: int, what: str) -> None:
+    if labels is None:
+        return
+    if len(labels) != count:
+        raise ValueError(f"{what}: {count} labels are needed, {len(labels)} are given")
+    if len(set(labels)) != len(labels):
+        raise ValueError(f"{what}: labels must be distinct")
+
+
+class _GraphDeclaration(Declaration):
+    """Edges with weights in [0, 1]; ``weighted`` tells whether the file carries a third column."""
+
+    weighted: bool = Field(default=False, strict=True)
+    grid: float | None = Field(default=None, gt=0, le=1)
+
+    @field_validator("grid")
+    @classmethod
+    def _grid(cls, value: float | None) -> float | None:
+        _grid_bits(value)
+        return value
+
+    @property
+    def data_bits(self) -> int:
+        """Weights are integers in units of 2^-data_bits."""
+        return _grid_bits(self.grid) if self.weighted else 0
+
+
+class BipartiteSpec(_GraphDeclaration):
+    """A bipartite graph: one axis a side."""
+
+    kind: Literal["bipartite"]
+    left: int = Field(ge=1, le=2**26, strict=True)
+    right: int = Field(ge=1, le=2**26, strict=True)
+    left_labels: tuple[str, ...] | None = None
+    right_labels: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _labels(self) -> Self:
+        _labels_distinct(self.left_labels, self.left, "left_labels")
+        _labels_distinct(self.right_labels, self.right, "right_labels")
+        return self
+
+
+class GraphSpec(_GraphDeclaration):
+    """A directed or undirected graph on one set of nodes."""
+
+    kind: Literal["graph"]
+    nodes: int = Field(ge=2, le=2**26, strict=True)
+    directed: bool = Field(default=False, strict=True)
+    loops: Literal["refuse", "drop"] = "refuse"
+    labels: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _labels(self) -> Self:
+        _labels_distinct(self.labels, self.nodes, "labels")
+        return self
+
+
+class MatrixSpec(Declaration):
+    """A real matrix with entries in declared bounds; neighbours differ in one entry."""
+
+    kind: Literal["matrix"]
+    rows: int = Field(ge=1, le=2**26, strict=True)
+    columns: int = Field(ge=1, le=2**26, strict=True)
+    lower: float
+    upper: float
+    grid: float = Field(default=2.0**-10, gt=0, le=1)
+    absent: float | None = None
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        bits = self.data_bits
+        for name in ("lower", "upper", "absent"):
+            value = getattr(self, name)
+            if value is not None and (value * 2.0**bits != int(value * 2.0**bits) or abs(value) > 2**20):
+                raise ValueError(f"{name} must lie on the grid and within 2^20")
+        if self.upper <= self.lower:
+            raise ValueError("upper must be above lower")
+        if self.absent is not None and not self.lower <= self.absent <= self.upper:
+            raise ValueError("absent must lie between lower and upper")
+        return self
+
+    @property
+    def data_bits(self) -> int:
+        """Entries are integers in units of 2^-data_bits."""
+        return _grid_bits(self.grid)
+
+
+class MultisetSpec(Declaration):
+    """Counts of strings; the universe is every string there is."""
+
+    kind: Literal["multiset"]
+    capacity: int | None = Field(default=None, ge=1, le=2**40, strict=True)
+
+
+Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
+
+_ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
+
+
+def parse_spec(declared: Any) -> Spec:
+    """The declaration that ``declared`` (parsed JSON) states.
+
+    Raises:
+        InvalidDataset: when a field is missing, unknown, or out of its range; the message names it.
+        InvalidRequest: when the name is not usable, which is no matter of the data.
+    """
+    if not isinstance(declared, dict):
+        raise InvalidDataset("the spec must be a JSON object")
+    if not isinstance(declared.get("name"), str) or not NAME.fullmatch(declared["name"]):
+        raise InvalidRequest(
+            "name: 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit"
+        )
+    try:
+        return _ADAPTER.validate_python(declared)
+    except ValidationError as error:
+        raise InvalidDataset(explain(error)) from None
