@@ -190,9 +190,13 @@ def _labels_distinct(labels: tuple[str, ...] | None, count: int, what: str) -> N
 
 
 class _GraphDeclaration(Declaration):
-    """Edges with weights in [0, 1]; ``weighted`` tells whether the file carries a third column."""
+    """Edges with weights in [0, 1].
 
-    weighted: bool = Field(default=False, strict=True)
+    ``weighted`` tells whether the file carries a third column. Left out, the file's number of columns (a fact
+    of its layout, not of its records) decides, and registration writes the decision into the declaration.
+    """
+
+    weighted: bool | None = Field(default=None, strict=True)
     grid: float | None = Field(default=None, gt=0, le=1)
 
     @field_validator("grid")

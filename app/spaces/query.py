@@ -1,0 +1,400 @@
+"""Compiled queries: exact integer weights on a public grid.
+
+A compiled query knows its weights as integers in units of ``2^-grid_bits``, can be contracted with any tensor of
+its space, added into an array, and names its own norms, range and canonical form. Two spellings of the same
+weights compile to the same canonical form, whose SHA-256 is the query's identity in a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import orjson
+
+from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
+
+
+def _outer(vectors: list[FloatArray]) -> FloatArray:
+    """The outer product of vectors, of as many dimensions; a scalar 1 for none."""
+    result = np.ones(())
+    for vector in vectors:
+        result = result[..., None] * vector
+    return result
+
+
+class Query(ABC):
+    """A linear query ``f`` with ``|f| <= 1`` on a space (MATHEMATICS: <f, x>, L1-neighbours)."""
+
+    #: Weights are integers in units of 2^-grid_bits.
+    grid_bits: int
+    #: Largest distance between an asked weight and the compiled one; times the data's mass it bounds the
+    #: error that rounding can make.
+    rounding: float
+    symmetric: bool = False
+
+    @abstractmethod
+    def exact(self, data: Tensor) -> int:
+        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact."""
+
+    @abstractmethod
+    def inner(self, hypothesis: Tensor) -> float:
+        """<f, h> in the hypothesis' units."""
+
+    @abstractmethod
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        """Add ``scale * f`` into a dense array of the space's shape, in place."""
+
+    @abstractmethod
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        """Weights that occur and the hypothesis' mass at each; mass in no level weighs zero."""
+
+    @abstractmethod
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        """Multiply every cell of a dense array by ``exp(rate * weight)``, in place."""
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest weight over the universe."""
+
+    @property
+    @abstractmethod
+    def norm2sq(self) -> float:
+        """Sum of squared weights over the universe."""
+
+    @cached_property
+    @abstractmethod
+    def canonical(self) -> dict[str, Any]:
+        """The canonical form: JSON with integers and ASCII strings only."""
+
+    @cached_property
+    def canonical_bytes(self) -> bytes:
+        """The canonical form as RFC 8785 bytes (for integers and ASCII strings sorted keys are all it asks)."""
+        return orjson.dumps(self.canonical, option=orjson.OPT_SORT_KEYS)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the canonical form."""
+        return hashlib.sha256(self.canonical_bytes).digest()
+
+    @property
+    def blob(self) -> bytes | None:
+        """Weights too many for the canonical form, which then names their SHA-256; else None."""
+        return None
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether every weight is zero, so that the answer is 0 whatever the data."""
+        return self.range == (0.0, 0.0)
+
+
+def _axis_canonical(axis: Axis) -> dict[str, Any]:
+    if axis.weights is not None:
+        return {"weights": axis.weights.tolist()}
+    if isinstance(axis.index, slice):
+        return {"range": [axis.index.start, axis.index.stop]}
+    return {"in": axis.index.tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class ProductQuery(Query):
+    """``w_1 (x) ... (x) w_r``: a predicate, a cut from one side to the other, a rank-one query."""
+
+    axes: tuple[Axis | None, ...]
+    rounding: float
+    shape: tuple[int, ...]
+
+    @cached_property
+    def grid_bits(self) -> int:  # type: ignore[override]
+        return sum(a.bits for a in self.axes if a is not None and a.weights is not None)
+
+    def exact(self, data: Tensor) -> int:
+        return int(data.contract(self.axes))
+
+    def inner(self, hypothesis: Tensor) -> float:
+        return float(hypothesis.contract(self.axes))
+
+    def _indexer(self) -> tuple[slice | IntArray, ...]:
+        """Selects the block of cells that may weigh something."""
+        parts = [slice(None) if a is None else a.index for a in self.axes]
+        if sum(not isinstance(p, slice) for p in parts) > 1:
+            # Several index arrays would be paired up; spelled as a mesh they select the block.
+            rank = len(parts)
+            return tuple(
+                np.arange(self.shape[i])[p].reshape([-1 if j == i else 1 for j in range(rank)])
+                for i, p in enumerate(parts)
+            )
+        return tuple(parts)
+
+    def _block_weights(self) -> FloatArray:
+        """The weights, of a shape that broadcasts over the block of :meth:`_indexer`."""
+        factors = [np.ones(1) if a is None or a.real is None else a.real for a in self.axes]
+        return _outer(factors)
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        array[self._indexer()] += scale * self._block_weights()
+
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        masses = hypothesis.weighted_block(self.axes)
+        weights = _outer([a.real for a in self.axes if a is not None and a.real is not None])
+        return weights.reshape(-1), masses.reshape(-1)
+
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        array[self._indexer()] *= np.exp(rate * self._block_weights())
+
+    @cached_property
+    def range(self) -> tuple[float, float]:  # type: ignore[override]
+        low, high = 1.0, 1.0
+        for axis in self.axes:
+            if axis is not None:
+                corners = [bound * end for bound in (low, high) for end in axis.range]
+                low, high = min(corners), max(corners)
+        return low, high
+
+    @cached_property
+    def norm2sq(self) -> float:  # type: ignore[override]
+        total = 1.0
+        for axis, length in zip(self.axes, self.shape, strict=True):
+            total *= length if axis is None else axis.norm2sq
+        return total
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        form: dict[str, Any] = {
+            "axes": [[i, _axis_canonical(a)] for i, a in enumerate(self.axes) if a is not None],
+            "type": "product",
+        }
+        if self.grid_bits:
+            form["bits"] = max(a.bits for a in self.axes if a is not None)
+        return form
+
+
+@dataclass(frozen=True, eq=False)
+class PairQuery(Query):
+    """A cut (S, T) or rank-one query of an undirected graph, whose universe is the pairs i < j.
+
+    On {i, j} the weight is ``s_i t_j + t_i s_j - w_i w_j`` with ``w = s * t``: for 0/1 vectors 1 when the edge
+    runs between S and T, never 2; for weights in [0, 1] it is ``1 - (1 - s_i t_j)(1 - t_i s_j)``. On a
+    symmetric matrix with zero diagonal the answer is half the full sum. ``both`` (the w) is rounded up to the
+    grid, so that no weight passes 1.
+    """
+
+    left: Axis
+    right: Axis
+    both: Axis
+    rounding: float
+
+    symmetric = True
+
+    @property
+    def grid_bits(self) -> int:  # type: ignore[override]
+        return 2 * self.left.bits
+
+    def exact(self, data: Tensor) -> int:
+        # The second sum counts every pair twice, so halving it is exact.
+        return int(data.contract((self.left, self.right))) - int(data.contract((self.both, self.both))) // 2
+
+    @cached_property
+    def _diagonal(self) -> FloatArray:
+        """What the weights would be on the diagonal, which the universe leaves out."""
+        both = self.both.real_vector()
+        result: FloatArray = 2 * self.left.real_vector() * self.right.real_vector() - both * both
+        return result
+
+    def inner(self, hypothesis: Tensor) -> float:
+        total = hypothesis.contract((self.left, self.right)) - hypothesis.contract((self.both, self.both)) / 2
+        if hypothesis.diagonal is not None:
+            total -= float(self._diagonal @ hypothesis.diagonal) / 2
+        return float(total)
+
+    def matrix(self) -> FloatArray:
+        """The weights as a symmetric matrix with zero diagonal."""
+        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
+        result = np.outer(left, right)
+        result += result.T.copy()
+        result -= np.outer(both, both)
+        np.fill_diagonal(result, 0.0)
+        return result
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        array += scale * self.matrix()
+
+    def add_terms(self, terms: LowRankTensor, scale: float) -> None:
+        """Add ``scale * f`` as rank-one terms."""
+        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
+        terms.add(scale, left, right)
+        terms.add(scale, right, left)
+        if both.any():
+            terms.add(-scale, both, both)
+
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        if self.grid_bits == 0:
+            return np.ones(1), np.array([self.inner(hypothesis)])
+        return self.matrix().reshape(-1), hypothesis.array.reshape(-1) / 2
+
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        factor = self.matrix()
+        factor *= rate
+        np.exp(factor, out=factor)
+        array *= factor
+
+    @cached_property
+    def range(self) -> tuple[float, float]:  # type: ignore[override]
+        if self.grid_bits == 0:
+            touched = self.norm2sq
+            nodes = self.left.length
+            return (1.0 if touched == nodes * (nodes - 1) / 2 else 0.0), (1.0 if touched else 0.0)
+        matrix = self.matrix()
+        off = matrix[~np.eye(len(matrix), dtype=bool)]
+        return float(off.min()), float(off.max())
+
+    @cached_property
+    def norm2sq(self) -> float:  # type: ignore[override]
+        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
+        full = (
+            2 * (left @ left) * (right @ right)
+            + (both @ both) ** 2
+            + 2 * (left @ right) ** 2
+            - 4 * (left @ both) * (right @ both)
+        )
+        return float((full - self._diagonal @ self._diagonal) / 2)
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        # (S, T) and (T, S) are one query; the order of the sides is that of their bytes.
+        sides = sorted(
+            (_axis_canonical(a) for a in (self.left, self.right)),
+            key=lambda side: orjson.dumps(side, option=orjson.OPT_SORT_KEYS),
+        )
+        form: dict[str, Any] = {"sides": sides, "type": "pair"}
+        if self.grid_bits:
+            form["bits"] = self.left.bits
+        return form
+
+
+@dataclass(frozen=True, eq=False)
+class SparseQuery(Query):
+    """Weights of a few cells, by sorted row-major position; of an undirected graph the position with i < j."""
+
+    positions: IntArray
+    weights: IntArray
+    grid_bits: int
+    rounding: float
+    shape: tuple[int, ...]
+    size: int
+    symmetric: bool = False
+
+    @cached_property
+    def _real(self) -> FloatArray:
+        return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
+
+    @cached_property
+    def _mirrored(self) -> IntArray:
+        rows, columns = np.divmod(self.positions, self.shape[1])
+        return columns * self.shape[1] + rows
+
+    def exact(self, data: Tensor) -> int:
+        return int(data.gather(self.positions).astype(np.int64) @ self.weights)
+
+    def inner(self, hypothesis: Tensor) -> float:
+        return float(hypothesis.gather(self.positions) @ self._real)
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        flat = array.reshape(-1)
+        flat[self.positions] += scale * self._real
+        if self.symmetric:
+            flat[self._mirrored] += scale * self._real
+
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        return self._real, hypothesis.gather(self.positions)
+
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        flat, factor = array.reshape(-1), np.exp(rate * self._real)
+        flat[self.positions] *= factor
+        if self.symmetric:
+            flat[self._mirrored] *= factor
+
+    @cached_property
+    def range(self) -> tuple[float, float]:  # type: ignore[override]
+        low, high = float(self._real.min()), float(self._real.max())
+        return (low, high) if len(self._real) == self.size else (min(low, 0.0), max(high, 0.0))
+
+    @cached_property
+    def norm2sq(self) -> float:  # type: ignore[override]
+        return float(self._real @ self._real)
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        return {
+            "bits": self.grid_bits,
+            "indices": self.positions.tolist(),
+            "type": "sparse",
+            "weights": self.weights.tolist(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class DenseQuery(Query):
+    """A weight for every cell, as int32 in units of 2^-grid_bits; symmetric where the graph is undirected."""
+
+    weights: Array
+    grid_bits: int
+    rounding: float
+    symmetric: bool = False
+
+    def exact(self, data: Tensor) -> int:
+        total = int(data.inner(self.weights, self.grid_bits))
+        return total // 2 if self.symmetric else total
+
+    def inner(self, hypothesis: Tensor) -> float:
+        total = float(hypothesis.inner(self.weights, self.grid_bits))
+        if self.symmetric:
+            # The weights' own diagonal is zero, so a hypothesis' stored diagonal does not show.
+            total /= 2
+        return total
+
+    @cached_property
+    def _real(self) -> FloatArray:
+        return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        array += scale * self._real
+
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        masses = hypothesis.array.reshape(-1)
+        return self._real.reshape(-1), masses / 2 if self.symmetric else masses
+
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        array *= np.exp(rate * self._real)
+
+    @cached_property
+    def range(self) -> tuple[float, float]:  # type: ignore[override]
+        if self.symmetric:
+            off = self._real[~np.eye(len(self.weights), dtype=bool)]
+            return float(off.min()), float(off.max())
+        scale = 2.0**-self.grid_bits
+        return float(self.weights.min()) * scale, float(self.weights.max()) * scale
+
+    @cached_property
+    def norm2sq(self) -> float:  # type: ignore[override]
+        flat = self._real.reshape(-1)
+        total = float(flat @ flat)
+        return total / 2 if self.symmetric else total
+
+    @cached_property
+    def blob(self) -> bytes:  # type: ignore[override]
+        """Weights as little-endian int32, row-major."""
+        return np.ascontiguousarray(self.weights, dtype="<i4").tobytes()
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        return {"bits": self.grid_bits, "sha256": hashlib.sha256(self.blob).hexdigest(), "type": "dense"}
+
+
+Blobs = Mapping[str, bytes]

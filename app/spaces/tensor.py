@@ -1,0 +1,336 @@
+"""Arrays that queries are contracted with: dense, sparse, and sums of rank-one terms.
+
+A contraction takes one :class:`Axis` an axis (``None`` where the query does not name it, which weighs one) and
+never builds the query's own array. On integer tensors the result is an exact Python ``int``; on floating-point
+ones (hypotheses) it is a ``float``. Exactness of the integer path rests on a public bound that the space
+enforces: capacity times the largest weight stays below 2^62, so no partial sum can leave 64 bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+Array = npt.NDArray[Any]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+#: Elements a fused kernel handles at a time: three operands of this length stay in a core's second-level cache.
+CHUNK = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Weights along one axis: an index set (weights 0 and 1), or integers in units of 2^-bits.
+
+    ``index`` is a slice where the set is contiguous, else a sorted array; it is all of the axis where
+    ``weights`` is given.
+    """
+
+    length: int
+    index: slice | IntArray
+    weights: IntArray | None = None
+    bits: int = 0
+
+    @cached_property
+    def count(self) -> int:
+        """How many cells of the axis may weigh something."""
+        if isinstance(self.index, slice):
+            return int(self.index.stop - self.index.start)
+        return len(self.index)
+
+    @cached_property
+    def real(self) -> FloatArray | None:
+        """The weights as real numbers, exact in float64; None for an index set."""
+        return None if self.weights is None else np.ldexp(self.weights.astype(np.float64), -self.bits)
+
+    @cached_property
+    def range(self) -> tuple[float, float]:
+        """Smallest and largest weight along the axis."""
+        if self.real is not None:
+            return float(self.real.min()), float(self.real.max())
+        return (1.0 if self.count == self.length else 0.0), (1.0 if self.count else 0.0)
+
+    @cached_property
+    def norm2sq(self) -> float:
+        """Sum of squared weights."""
+        return float(self.count) if self.real is None else float(self.real @ self.real)
+
+    def vector(self) -> IntArray:
+        """All weights along the axis in units of 2^-bits (an index set counts 1, whatever ``bits``)."""
+        if self.weights is not None:
+            return self.weights
+        full = np.zeros(self.length, dtype=np.int64)
+        full[self.index] = 1
+        return full
+
+    def real_vector(self) -> FloatArray:
+        """All weights along the axis as real numbers."""
+        return self.vector().astype(np.float64) if self.real is None else self.real
+
+
+def index_set(length: int, members: IntArray) -> slice | IntArray:
+    """The sorted distinct ``members`` of an axis, as a slice where they are contiguous."""
+    if len(members) == 0:
+        return slice(0, 0)
+    first, last = int(members[0]), int(members[-1])
+    if last - first + 1 == len(members):
+        return slice(first, last + 1)
+    return members
+
+
+Axes = Sequence[Axis | None]
+
+
+class Tensor(Protocol):
+    """What every query can be contracted with."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def diagonal(self) -> FloatArray | None:
+        """Of a symmetric tensor whose stored diagonal is not zero: that diagonal, to be taken out again."""
+
+    def contract(self, axes: Axes) -> int | float:
+        """Sum over all cells of entry times the product of the axes' integer weights.
+
+        The result of an integer tensor is in units of the product of the axes' grids; that of a
+        floating-point tensor is in real units.
+        """
+
+    def gather(self, flat: IntArray) -> Array:
+        """Entries at row-major positions."""
+
+    def inner(self, weights: Array, bits: int) -> int | float:
+        """Sum of entry times weight over all cells; units as in :meth:`contract`."""
+
+
+def _chunks(size: int) -> Iterator[slice]:
+    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
+
+
+@dataclass(eq=False)
+class DenseTensor:
+    """An array in memory (or mapped), with a bounded store of its marginals.
+
+    A query that names few axes is contracted with the marginal on those axes, computed once until the array
+    changes. ``largest`` bounds a marginal that is worth keeping, the store holds at most a quarter of the
+    array's own size (or 4 MiB).
+    """
+
+    array: Array
+    wide: bool = False  # integer sums that could pass 2^53 must not take the float64 path
+    _marginals: OrderedDict[tuple[int, ...], Array] = field(default_factory=OrderedDict, repr=False)
+    _held: int = field(default=0, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    diagonal: FloatArray | None = field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"DenseTensor(shape={self.shape})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def exact(self) -> bool:
+        """Whether entries are integers."""
+        return self.array.dtype.kind in "iu"
+
+    def touch(self) -> None:
+        """Forget the marginals: the array has changed."""
+        with self._lock:
+            self._marginals.clear()
+            self._held = 0
+
+    def marginal(self, named: tuple[int, ...]) -> Array | None:
+        """The sums over all axes but ``named``, or None when that array is too large to be worth having."""
+        shape = self.array.shape
+        cells = int(np.prod([shape[i] for i in named], dtype=np.int64))
+        if cells > max(self.array.size // 8, 1 << 12) or len(named) == len(shape):
+            return None
+        with self._lock:
+            known = self._marginals.get(named)
+            if known is not None:
+                self._marginals.move_to_end(named)
+                return known
+            source, axes = self.array, tuple(range(len(shape)))
+            for other, held in self._marginals.items():
+                if held.size < source.size and set(named) <= set(other):
+                    source, axes = held, other
+            summed = tuple(i for i, axis in enumerate(axes) if axis not in named)
+            result: Array = source.sum(axis=summed, dtype=np.int64 if self.exact else np.float64)
+            self._marginals[named] = result
+            self._held += result.nbytes
+            limit = max(self.array.nbytes // 4, 1 << 22)
+            while self._held > limit and len(self._marginals) > 1:
+                _, dropped = self._marginals.popitem(last=False)
+                self._held -= dropped.nbytes
+            return result
+
+    def weighted_block(self, axes: Axes) -> Array:
+        """The array summed over every axis but the weighted ones, within the index sets of the others."""
+        named = tuple(i for i, axis in enumerate(axes) if axis is not None)
+        block: Array | None = self.marginal(named)
+        kept: list[Axis | None]
+        if block is None:
+            block, kept = self.array, list(axes)
+        else:
+            kept = [axes[i] for i in named]
+        view = block[tuple(a.index if a is not None and isinstance(a.index, slice) else slice(None) for a in kept)]
+        for i, axis in enumerate(kept):
+            if axis is not None and not isinstance(axis.index, slice):
+                view = view.take(axis.index, axis=i)
+        summed = tuple(i for i, axis in enumerate(kept) if axis is None or axis.weights is None)
+        kind = np.int64 if self.exact else np.float64
+        result: Array = view.sum(axis=summed, dtype=kind) if summed else view.astype(kind, copy=False)
+        return np.asarray(result)
+
+    def contract(self, axes: Axes) -> int | float:
+        block = self.weighted_block(axes)
+        for axis in reversed([a for a in axes if a is not None and a.weights is not None]):
+            block = block @ (axis.weights if self.exact else axis.real)
+        return int(block) if self.exact else float(block)
+
+    def gather(self, flat: IntArray) -> Array:
+        return self.array.reshape(-1)[flat]
+
+    def inner(self, weights: Array, bits: int) -> int | float:
+        entries, flat = self.array.reshape(-1), weights.reshape(-1)
+        if self.exact and self.wide:
+            total = 0
+            for part in _chunks(flat.size):
+                total += int(entries[part].astype(np.int64) @ flat[part].astype(np.int64))
+            return total
+        # Chunks keep the conversions in cache. Integers below 2^53 make every partial float64 sum exact.
+        partial = 0.0
+        for part in _chunks(flat.size):
+            partial += float(entries[part].astype(np.float64, copy=False) @ flat[part].astype(np.float64, copy=False))
+        return int(partial) if self.exact else float(np.ldexp(partial, -bits))
+
+
+@dataclass(eq=False)
+class SparseTensor:
+    """An integer matrix with few non-zeros, in compressed rows."""
+
+    matrix: csr_array
+    diagonal: FloatArray | None = field(default=None, init=False)
+
+    def __repr__(self) -> str:
+        return f"SparseTensor(shape={self.shape})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        rows, columns = self.matrix.shape
+        return int(rows), int(columns)
+
+    @cached_property
+    def _row_sums(self) -> IntArray:
+        return np.asarray(self.matrix.sum(axis=1, dtype=np.int64)).reshape(-1)
+
+    @cached_property
+    def _positions(self) -> IntArray:
+        rows = np.repeat(np.arange(self.shape[0], dtype=np.int64), np.diff(self.matrix.indptr))
+        return rows * self.shape[1] + self.matrix.indices
+
+    def contract(self, axes: Axes) -> int | float:
+        left, right = axes
+        if right is None:
+            sums = self._row_sums
+            if left is None:
+                return int(sums.sum())
+            return int(sums[left.index].sum()) if left.weights is None else int(sums @ left.weights)
+        column = right.vector()
+        if left is not None and left.weights is None and left.count * 4 < left.length:
+            return int((self.matrix[left.index] @ column).sum())
+        product = self.matrix @ column
+        if left is None:
+            return int(product.sum())
+        return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
+
+    def gather(self, flat: IntArray) -> Array:
+        rows, columns = np.divmod(flat, self.shape[1])
+        return np.asarray(self.matrix[rows, columns]).reshape(-1)
+
+    def inner(self, weights: Array, bits: int) -> int | float:
+        return int(self.matrix.data.astype(np.int64) @ weights.reshape(-1)[self._positions].astype(np.int64))
+
+
+class LowRankTensor:
+    """A floating-point matrix held as a sum of signed rank-one terms ``c_k u_k v_k'``.
+
+    Adding a term copies two vectors; a contraction with a cut or rank-one query costs terms times nodes. For
+    an undirected graph the sum may have a diagonal, which is no part of the universe: it is tracked, so that
+    contractions can take it out.
+    """
+
+    def __init__(self, shape: tuple[int, int], *, symmetric: bool) -> None:
+        self.shape: tuple[int, ...] = shape
+        self.terms = 0
+        self.diagonal: FloatArray | None = np.zeros(shape[0]) if symmetric else None
+        self._c = np.zeros(8)
+        self._u = np.zeros((8, shape[0]))
+        self._v = np.zeros((8, shape[1]))
+
+    def __repr__(self) -> str:
+        return f"LowRankTensor(shape={self.shape}, terms={self.terms})"
+
+    def add(self, scale: float, left: FloatArray, right: FloatArray) -> None:
+        """Add ``scale * left right'``."""
+        if self.terms == len(self._c):
+            self._c, self._u, self._v = (np.concatenate([a, np.zeros_like(a)]) for a in (self._c, self._u, self._v))
+        self._c[self.terms], self._u[self.terms], self._v[self.terms] = scale, left, right
+        self.terms += 1
+        if self.diagonal is not None:
+            self.diagonal += scale * left * right
+
+    @property
+    def dense_is_cheaper(self) -> bool:
+        """Whether the matrix would hold fewer numbers than the terms do."""
+        rows, columns = self.shape
+        return self.terms * (rows + columns) > rows * columns
+
+    @staticmethod
+    def _along(factors: FloatArray, axis: Axis | None) -> FloatArray:
+        if axis is None:
+            sums: FloatArray = factors.sum(axis=1)
+        elif axis.real is not None:
+            sums = factors @ axis.real
+        elif isinstance(axis.index, slice):
+            sums = factors[:, axis.index].sum(axis=1)
+        else:
+            sums = factors @ axis.real_vector()
+        return sums
+
+    def contract(self, axes: Axes) -> int | float:
+        k = self.terms
+        left, right = axes
+        return float(self._c[:k] @ (self._along(self._u[:k], left) * self._along(self._v[:k], right)))
+
+    def gather(self, flat: IntArray) -> Array:
+        rows, columns = np.divmod(flat, self.shape[1])
+        k = self.terms
+        return np.einsum("k,kn,kn->n", self._c[:k], self._u[:k, rows], self._v[:k, columns])
+
+    def inner(self, weights: Array, bits: int) -> int | float:
+        matrix = np.ldexp(weights.reshape(self.shape).astype(np.float64), -bits)
+        k = self.terms
+        return float(np.einsum("kj,kj->", self._u[:k] @ matrix, self._c[:k, None] * self._v[:k]))
+
+    def dense(self) -> FloatArray:
+        """The matrix itself, its diagonal zero where the graph is undirected."""
+        k = self.terms
+        matrix = (self._u[:k].T * self._c[:k]) @ self._v[:k]
+        if self.diagonal is not None:
+            np.fill_diagonal(matrix, 0.0)
+        return matrix
