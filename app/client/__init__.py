@@ -1,0 +1,50 @@
+"""The Python client of the curator's HTTP interface.
+
+It knows the contract and nothing of the service's inside::
+
+    from app.client import Curator, predicate
+
+    with Curator("http://127.0.0.1:8000", api_key) as curator:
+        with curator.open_session("adult", {"construction": "mw"}, epsilon=0.5, max_updates=100) as session:
+            answer = session.ask(predicate(age={"between": [30, 40]}))
+            print(answer.value, "within", answer.error_bound)
+"""
+
+from app.client.curator import Curator, Session
+from app.client.errors import Problem, ProtocolError, Unreachable
+from app.client.models import (
+    Answer,
+    Budget,
+    Dataset,
+    Hypothesis,
+    Ledger,
+    Plan,
+    Principal,
+    SessionState,
+)
+from app.client.queries import Dense, cut, dense, elements, predicate, product, rank_one, sparse, unverified
+
+__all__ = [
+    "Answer",
+    "Budget",
+    "Curator",
+    "Dataset",
+    "Dense",
+    "Hypothesis",
+    "Ledger",
+    "Plan",
+    "Principal",
+    "Problem",
+    "ProtocolError",
+    "Session",
+    "SessionState",
+    "Unreachable",
+    "cut",
+    "dense",
+    "elements",
+    "predicate",
+    "product",
+    "rank_one",
+    "sparse",
+    "unverified",
+]

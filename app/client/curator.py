@@ -1,0 +1,380 @@
+"""Every route of the contract as a method: :class:`Curator` for the service, :class:`Session` for one
+session.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+import pyarrow as pa
+
+from app.client.errors import Problem, ProtocolError
+from app.client.models import (
+    JSON,
+    Answer,
+    Dataset,
+    Hypothesis,
+    Ledger,
+    Plan,
+    Principal,
+    SessionState,
+    need,
+)
+from app.client.queries import Dense, QueryLike
+from app.client.transport import Call, Transport
+
+NPY = "application/x-npy"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+#: What may be registered: a file, an open file's bytes, or an array of counts.
+Data = Path | str | bytes | np.ndarray[Any, Any]
+Number = Any  # int, float or Decimal: whatever states an amount
+
+
+def _segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def _json_call(method: str, path: str, body: object = None, *, key: str | None = None) -> Call:
+    if body is None:
+        return Call(method, path, key=key)
+    content = json.dumps(body, allow_nan=False, default=_number).encode()
+    return Call(method, path, {"Content-Type": "application/json"}, lambda: {"content": content}, key)
+
+
+def _number(value: object) -> object:
+    """Decimals as JSON numbers and NumPy's values as Python's; a TypeError for anything else."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return float(value)  # type: ignore[arg-type]
+
+
+def _new_key() -> str:
+    return str(uuid.uuid4())
+
+
+class Curator:
+    """The service at ``base_url``, called with ``api_key``.
+
+    Calls that fail on the way are tried again for up to ``retry_for`` seconds where that is safe: sessions,
+    queries, batches and closings carry an ``Idempotency-Key``, so a repeat is answered by the first reply and
+    charges nothing more. Not to be shared between threads that ask in one session: order matters there.
+
+    Every method raises :class:`~app.client.errors.Problem` when the service refuses,
+    :class:`~app.client.errors.Unreachable` when no reply comes and :class:`~app.client.errors.ProtocolError`
+    when the reply is none of the contract's.
+    """
+
+    def __init__(
+        self, base_url: str, api_key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
+    ) -> None:
+        self._transport = Transport(base_url, api_key, timeout=timeout, retry_for=retry_for)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the service; its sessions stay open."""
+        self._transport.close()
+
+    # Principals
+
+    def add_principal(self, name: str, role: str) -> Principal:
+        """Name somebody who may call, as admin, analyst or auditor. The reply's key is told this once."""
+        return Principal.parse(
+            self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role}))
+        )
+
+    def revoke_principal(self, name: str) -> None:
+        """Revoke a principal's key for good; the name is never used again."""
+        self._transport.send(Call("DELETE", f"/v1/principals/{_segment(name)}"))
+
+    # Data sets
+
+    def register(self, spec: JSON, data: Data, *, filename: str | None = None) -> Dataset:
+        """Register a data set: its declaration and its private data.
+
+        Args:
+            spec: the declaration, as the contract has it.
+            data: a path; the bytes of a file, with ``filename`` telling the format by its ending; or an array
+                of counts, sent as ``.npy``.
+            filename: name told to the service, for its ending; taken from the path where there is one.
+        """
+        if isinstance(data, np.ndarray):
+            buffer = io.BytesIO()
+            np.save(buffer, data, allow_pickle=False)
+            data, filename = buffer.getvalue(), filename or "data.npy"
+        if isinstance(data, bytes) and filename is None:
+            raise ValueError("filename is needed with bytes: its ending tells the format")
+        form = {"spec": json.dumps(spec, allow_nan=False, default=_number)}
+        with ExitStack() as files:
+
+            def content() -> dict[str, Any]:
+                if isinstance(data, bytes):
+                    return {"data": form, "files": {"data": (filename, data)}}
+                path = Path(os.fspath(data))
+                return {
+                    "data": form,
+                    "files": {"data": (filename or path.name, files.enter_context(path.open("rb")))},
+                }
+
+            return Dataset.parse(self._transport.json(Call("POST", "/v1/datasets", content=content)))
+
+    def datasets(self) -> list[Dataset]:
+        """Public descriptors of all data sets."""
+        return [Dataset.parse(item) for item in self._items("/v1/datasets")]
+
+    def dataset(self, name: str) -> Dataset:
+        """The public descriptor of one data set."""
+        return Dataset.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(name)}")))
+
+    def grant(self, dataset: str, principal: str, epsilon: Number) -> JSON:
+        """Cap an analyst's share of a data set's epsilon; where access is by grant, also let them in."""
+        path = f"/v1/datasets/{_segment(dataset)}/grants/{_segment(principal)}"
+        response = self._transport.send(_json_call("PUT", path, {"epsilon": epsilon}))
+        return dict(json.loads(response.content)) if response.content else {}
+
+    def ledger(self, dataset: str) -> Ledger:
+        """The account of a data set."""
+        return Ledger.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(dataset)}/ledger")))
+
+    def retire(self, dataset: str) -> None:
+        """Destroy a data set's private file; its public records stay, its name is never used again."""
+        self._transport.send(Call("DELETE", f"/v1/datasets/{_segment(dataset)}"))
+
+    # Plans and sessions
+
+    def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, **options: Any) -> Plan:
+        """What a session would promise and cost; charges nothing. ``options`` as for :meth:`open_session`."""
+        # A plan changes nothing, so its call may be repeated: the key only says so to the transport.
+        body = _opening(dataset, mechanism, epsilon, options)
+        return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
+
+    def open_session(
+        self, dataset: str, mechanism: JSON, *, epsilon: Number, key: str | None = None, **options: Any
+    ) -> Session:
+        """Open a session, reserving ``epsilon`` of the data set's epsilon for it.
+
+        Args:
+            dataset: name of the data set.
+            mechanism: ``{"construction": "mw"}``, ``{"construction": "md", "potential": "lp", "p": 1.5}``,
+            ...
+            epsilon: the share of the data set's epsilon that the session may spend.
+            key: Idempotency-Key, where a caller wants to repeat the call from another process; made here
+            otherwise.
+            **options: ``max_queries``, ``beta``, ``max_updates``, ``calibration``, ``release``, as in the
+            contract.
+        """
+        call = _json_call(
+            "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, options), key=key or _new_key()
+        )
+        return Session(self._transport, SessionState.parse(self._transport.json(call)))
+
+    def session(self, id: str) -> Session:
+        """An existing session."""
+        return Session(
+            self._transport, SessionState.parse(self._transport.json(Call("GET", _session_path(id))))
+        )
+
+    def sessions(self) -> list[SessionState]:
+        """The sessions the caller may see."""
+        return [SessionState.parse(item) for item in self._items("/v1/sessions")]
+
+    # The service itself
+
+    def healthy(self) -> bool:
+        """Whether the service is alive."""
+        return self._says_yes("/healthz")
+
+    def ready(self) -> bool:
+        """Whether the service is ready to answer."""
+        return self._says_yes("/readyz")
+
+    def metrics(self) -> str:
+        """The service's metrics, in Prometheus' text format."""
+        return self._transport.send(Call("GET", "/metrics")).text
+
+    def _items(self, path: str) -> list[Any]:
+        items = need(self._transport.json(Call("GET", path)), "items")
+        if not isinstance(items, list):
+            raise ProtocolError("items is not a list")
+        return items
+
+    def _says_yes(self, path: str) -> bool:
+        try:
+            self._transport.send(Call("GET", path))
+        except Problem:
+            return False
+        return True
+
+
+def _opening(dataset: str, mechanism: JSON, epsilon: Number, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a session or plan, without the options that are None: those the service chooses."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return {"dataset": dataset, "mechanism": dict(mechanism), "epsilon": epsilon, **given}
+
+
+def _session_path(id: str) -> str:
+    return f"/v1/sessions/{_segment(id)}"
+
+
+class Session:
+    """One session. As a context manager it is closed at the end, which returns what it did not spend."""
+
+    def __init__(self, transport: Transport, opened: SessionState) -> None:
+        self._transport = transport
+        self._path = _session_path(opened.id)
+        self.opened = opened
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}, dataset={self.opened.dataset!r})"
+
+    @property
+    def id(self) -> str:
+        """The session's identifier."""
+        return self.opened.id
+
+    @property
+    def plan(self) -> Plan:
+        """What the session promises and costs at most."""
+        return self.opened.plan
+
+    def state(self) -> SessionState:
+        """Where the session stands now."""
+        return SessionState.parse(self._transport.json(Call("GET", self._path)))
+
+    def ask(self, query: QueryLike, *, key: str | None = None) -> Answer:
+        """Answer one query. ``key``: as in :meth:`Curator.open_session`."""
+        key = key or _new_key()
+        path = f"{self._path}/queries"
+        if isinstance(query, Dense):
+            body = query.body()
+            call = Call("POST", path, {"Content-Type": NPY}, lambda: {"content": body}, key)
+        else:
+            call = _json_call("POST", path, dict(query), key=key)
+        return Answer.parse(self._transport.json(call))
+
+    def ask_many(
+        self,
+        queries: Iterable[QueryLike],
+        *,
+        batch_size: int = 256,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Answer | Problem]:
+        """Answer queries in order, a batch of ``batch_size`` a call.
+
+        A refused query gives its Problem in its place.
+
+        Args:
+            queries: the queries; taken from the iterable a batch at a time.
+            batch_size: most queries a call.
+            progress: called with the number of answers so far after each batch.
+        """
+        answers: list[Answer | Problem] = []
+        batch: list[Mapping[str, Any]] = []
+        for query in queries:
+            batch.append(query.as_json() if isinstance(query, Dense) else query)
+            if len(batch) == batch_size:
+                answers += self._batch(batch)
+                batch = []
+                if progress is not None:
+                    progress(len(answers))
+        if batch:
+            answers += self._batch(batch)
+            if progress is not None:
+                progress(len(answers))
+        return answers
+
+    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Problem]:
+        call = _json_call("POST", f"{self._path}/queries/batch", {"queries": batch}, key=_new_key())
+        items = need(self._transport.json(call), "answers")
+        if not isinstance(items, list) or len(items) != len(batch):
+            raise ProtocolError("the batch has not as many answers as queries")
+        return [
+            Answer.parse(item) if "sequence" in item else Problem.parse(item, int(item.get("status", 0)))
+            for item in items
+        ]
+
+    def close(self, *, key: str | None = None) -> SessionState:
+        """Close the session; what it reserved and did not spend returns to the data set."""
+        reply = self._transport.json(_json_call("POST", f"{self._path}/close", key=key or _new_key()))
+        return SessionState.parse(reply)
+
+    def transcript(self, path: Path | str, *, progress: Callable[[int], None] | None = None) -> Path:
+        """Download the transcript (NDJSON) to ``path``, which appears only once it is whole.
+
+        Args:
+            path: where to write it.
+            progress: called with the number of bytes so far after each piece.
+        """
+        target = Path(path)
+        part = target.with_name(f".{target.name}.part")
+
+        def write(response: httpx.Response) -> None:
+            with part.open("wb") as file:
+                for piece in response.iter_bytes():
+                    file.write(piece)
+                    if progress is not None:
+                        progress(file.tell())
+
+        try:
+            self._transport.consume(Call("GET", f"{self._path}/transcript"), write)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+        return target
+
+    def hypothesis(self) -> Hypothesis:
+        """The public hypothesis as an array in the shape of the data set's space."""
+        response = self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": NPY}))
+        try:
+            array = np.load(io.BytesIO(response.content), allow_pickle=False)
+        except ValueError:
+            raise ProtocolError("the hypothesis is not an array") from None
+        return Hypothesis(np.asarray(array, dtype=np.float64), _updates(response))
+
+    def hypothesis_table(self) -> pa.Table:
+        """The public hypothesis as a table with named columns (synthetic data)."""
+        response = self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": ARROW}))
+        with pa.ipc.open_stream(response.content) as reader:
+            return reader.read_all()
+
+    def save_hypothesis(self, path: Path | str) -> Path:
+        """Write the public hypothesis to ``path`` as Parquet (``.npy`` or ``.arrow`` by the ending)."""
+        target = Path(path)
+        accept = {".npy": NPY, ".arrow": ARROW}.get(target.suffix, PARQUET)
+        target.write_bytes(
+            self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept})).content
+        )
+        return target
+
+
+def _updates(response: httpx.Response) -> int | None:
+    """The number of updates the hypothesis stands at, told in a header; None where it is not told."""
+    value = response.headers.get("Curator-Updates", "")
+    return int(value) if value.isdigit() else None

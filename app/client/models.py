@@ -1,0 +1,226 @@
+"""The service's replies as values. ``raw`` keeps the whole reply, for fields that later versions add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.client.errors import ProtocolError
+
+JSON = Mapping[str, Any]
+Source = Literal["hypothesis", "measurement", "cached"]
+
+
+def need(reply: object, name: str) -> Any:
+    """Member ``name`` of a JSON object; ProtocolError when there is no such object or member."""
+    if not isinstance(reply, Mapping) or name not in reply:
+        raise ProtocolError(f"the reply has no {name!r}")
+    return reply[name]
+
+
+def amount(value: object) -> Decimal:
+    """An exact amount, sent as a JSON number or as a string of digits."""
+    try:
+        return Decimal(str(value))
+    except InvalidOperation:
+        raise ProtocolError("an amount in the reply is not a number") from None
+
+
+def _optional_float(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who may call the service. ``api_key`` is told this once."""
+
+    name: str
+    role: str
+    api_key: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/principals``."""
+        return cls(str(need(reply, "name")), str(need(reply, "role")), str(need(reply, "api_key")))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A data set's (epsilon, delta) and how much of epsilon is spent, held by open sessions, and left."""
+
+    epsilon: Decimal
+    delta: Decimal
+    spent_epsilon: Decimal
+    reserved_epsilon: Decimal
+    remaining_epsilon: Decimal
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the ``budget`` of a data set's descriptor."""
+        names = ("epsilon", "delta", "spent_epsilon", "reserved_epsilon", "remaining_epsilon")
+        return cls(*(amount(need(reply, name)) for name in names))
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in."""
+
+    name: str
+    kind: str
+    budget: Budget
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From a public descriptor."""
+        return cls(
+            str(need(reply, "name")),
+            str(need(reply, "kind")),
+            Budget.parse(need(reply, "budget")),
+            dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A data set's account: every entry, and the reply as sent."""
+
+    entries: tuple[JSON, ...]
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From ``GET /v1/datasets/{name}/ledger``."""
+        entries = reply.get("entries", reply.get("items"))
+        if not isinstance(entries, list):
+            raise ProtocolError("the reply has no entries")
+        return cls(tuple(entries), dict(reply))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session would be: its noise, its promise and its price. Errors and scales are in counts."""
+
+    noise_scale: float
+    threshold: float
+    error_bound: float
+    beta: float
+    max_updates: int
+    max_queries: int
+    guaranteed: bool
+    step_size: float | None
+    epsilon: Decimal
+    epsilon_alone: Decimal
+    delta: Decimal
+    calibration: str
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From ``POST /v1/plans``, or the ``plan`` of a session."""
+        return cls(
+            noise_scale=float(need(reply, "noise_scale")),
+            threshold=float(need(reply, "threshold")),
+            error_bound=float(need(reply, "error_bound")),
+            beta=float(need(reply, "beta")),
+            max_updates=int(need(reply, "max_updates")),
+            max_queries=int(need(reply, "max_queries")),
+            guaranteed=bool(need(reply, "guaranteed")),
+            step_size=_optional_float(need(reply, "step_size")),
+            epsilon=amount(need(reply, "epsilon")),
+            epsilon_alone=amount(need(reply, "epsilon_alone")),
+            delta=amount(need(reply, "delta")),
+            calibration=str(need(reply, "calibration")),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """Where a session stands. Counters are None in a reply that does not carry them."""
+
+    id: str
+    dataset: str
+    status: str
+    plan: Plan
+    mechanism: JSON
+    queries_asked: int | None
+    queries_left: int | None
+    updates_used: int | None
+    updates_left: int | None
+    spent: Decimal | None
+    reserved: Decimal | None
+    head_hash: str | None
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From any reply that describes a session."""
+        spent, reserved, head = reply.get("spent"), reply.get("reserved"), reply.get("head_hash")
+        return cls(
+            id=str(need(reply, "id")),
+            dataset=str(need(reply, "dataset")),
+            status=str(need(reply, "status")),
+            plan=Plan.parse(need(reply, "plan")),
+            mechanism=cast(JSON, need(reply, "mechanism")),
+            queries_asked=_optional_int(reply.get("queries_asked")),
+            queries_left=_optional_int(reply.get("queries_left")),
+            updates_used=_optional_int(reply.get("updates_used")),
+            updates_left=_optional_int(reply.get("updates_left")),
+            spent=None if spent is None else amount(spent),
+            reserved=None if reserved is None else amount(reserved),
+            head_hash=None if head is None else str(head),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer; with probability 1 - ``beta`` all of a session's are within their ``error_bound``, in counts.
+
+    ``error_bound`` is None for an answer that was asked for as unverified.
+    """
+
+    sequence: int
+    value: float
+    source: Source
+    error_bound: float | None
+    beta: float | None
+    updates_used: int
+    updates_left: int
+    queries_left: int
+    entry_hash: str
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to a query, or an item of a batch."""
+        return cls(
+            sequence=int(need(reply, "sequence")),
+            value=float(need(reply, "value")),
+            source=need(reply, "source"),
+            error_bound=_optional_float(need(reply, "error_bound")),
+            beta=_optional_float(need(reply, "beta")),
+            updates_used=int(need(reply, "updates_used")),
+            updates_left=int(need(reply, "updates_left")),
+            queries_left=int(need(reply, "queries_left")),
+            entry_hash=str(need(reply, "entry_hash")),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The public hypothesis, in the shape of the data set's space, and the number of updates it stands at."""
+
+    array: NDArray[np.float64]
+    updates: int | None

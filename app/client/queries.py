@@ -1,0 +1,122 @@
+"""Words for the contract's queries.
+
+Each returns the JSON object to send; NumPy arrays and numbers are welcome.
+
+The service judges whether a query fits its data set; these helpers only spell it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Query = dict[str, Any]
+Nodes = Literal["all"] | Iterable[int | str]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A weight for every cell of the space, sent as an ``.npy`` body: the compact spelling of a ``dense``
+    query.
+    """
+
+    weights: NDArray[np.float64] = field(repr=False)
+
+    def body(self) -> bytes:
+        """The array in NumPy's file format."""
+        buffer = io.BytesIO()
+        np.save(buffer, self.weights, allow_pickle=False)
+        return buffer.getvalue()
+
+    def as_json(self) -> Query:
+        """The same query as JSON, for a batch."""
+        return {"type": "dense", "weights": self.weights.tolist()}
+
+
+QueryLike = Mapping[str, Any] | Dense
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays as Python's own, so that they serialise."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _weights(values: ArrayLike) -> list[float]:
+    flat: list[float] = np.asarray(values, dtype=np.float64).tolist()
+    return flat
+
+
+def _nodes(nodes: Nodes) -> Any:
+    return nodes if isinstance(nodes, str) else _plain(list(nodes))
+
+
+def predicate(where: Mapping[str, Any] | None = None, /, **conditions: Any) -> Query:
+    """How many records satisfy every condition.
+
+    A condition is ``{"between": [a, b]}``, ``{"in": [...]}`` or ``{"equals": v}``; a bare value means
+    ``equals``, a list, tuple, set or range means ``in``. Attributes whose names are no Python names go in
+    ``where``::
+
+        predicate({"marital-status": 3}, age={"between": [30, 40]}, sex=["female"])
+    """
+    spelled = {}
+    for name, condition in {**(where or {}), **conditions}.items():
+        if isinstance(condition, Mapping):
+            spelled[name] = _plain(condition)
+        elif isinstance(condition, list | tuple | set | frozenset | range | np.ndarray):
+            spelled[name] = {"in": _plain(condition)}
+        else:
+            spelled[name] = {"equals": _plain(condition)}
+    return {"type": "predicate", "where": spelled}
+
+
+def product(weights: Mapping[str, ArrayLike] | None = None, /, **by_name: ArrayLike) -> Query:
+    """A weight vector in [-1, 1] for each named attribute; the others weigh one."""
+    return {
+        "type": "product",
+        "weights": {name: _weights(values) for name, values in {**(weights or {}), **by_name}.items()},
+    }
+
+
+def cut(left: Nodes, right: Nodes) -> Query:
+    """The number (or weight) of edges from ``left`` to ``right``; ``"all"`` means every node."""
+    return {"type": "cut", "left": _nodes(left), "right": _nodes(right)}
+
+
+def rank_one(left: ArrayLike, right: ArrayLike) -> Query:
+    """``left' X right`` for two weight vectors."""
+    return {"type": "rank_one", "left": _weights(left), "right": _weights(right)}
+
+
+def sparse(
+    indices: Sequence[int] | Sequence[Sequence[int]] | NDArray[np.integer[Any]], weights: ArrayLike
+) -> Query:
+    """Weights of the listed cells, by flat row-major index or one list of coordinates a cell."""
+    return {"type": "sparse", "indices": _plain(indices), "weights": _weights(weights)}
+
+
+def dense(weights: ArrayLike) -> Dense:
+    """A weight for every cell, in the shape of the space."""
+    return Dense(np.ascontiguousarray(weights, dtype=np.float64))
+
+
+def elements(weights: Mapping[str, float]) -> Query:
+    """Weights of the named elements of a multiset; every other element weighs zero."""
+    return {"type": "elements", "weights": {name: float(weight) for name, weight in weights.items()}}
+
+
+def unverified(query: QueryLike) -> Query:
+    """The same query, to be answered by the hypothesis alone, free of charge and without an error bound."""
+    spelled = query.as_json() if isinstance(query, Dense) else dict(query)
+    return {**spelled, "unverified": True}
