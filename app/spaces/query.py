@@ -397,4 +397,41 @@ class DenseQuery(Query):
         return {"bits": self.grid_bits, "sha256": hashlib.sha256(self.blob).hexdigest(), "type": "dense"}
 
 
+@dataclass(frozen=True, eq=False)
+class ZeroQuery(Query):
+    """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing."""
+
+    shape: tuple[int, ...]
+    grid_bits = 0
+    rounding = 0.0
+
+    def exact(self, data: Tensor) -> int:
+        return 0
+
+    def inner(self, hypothesis: Tensor) -> float:
+        return 0.0
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        return None
+
+    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
+        return np.zeros(1), np.zeros(1)
+
+    def scale_exp(self, array: FloatArray, rate: float) -> None:
+        return None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    @property
+    def norm2sq(self) -> float:
+        return 0.0
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        return {"type": "zero"}
+
+
+#: Dense weights by the SHA-256 that canonical forms name them by.
 Blobs = Mapping[str, bytes]

@@ -1,0 +1,28 @@
+"""From a declaration to its space."""
+
+from __future__ import annotations
+
+from app.spaces.errors import InvalidDataset
+from app.spaces.graph import bipartite_space, graph_space
+from app.spaces.space import Space
+from app.spaces.spec import BipartiteSpec, GraphSpec, Spec, TableSpec
+from app.spaces.table import table_space
+
+
+def space_of(spec: Spec, capacity: int | None = None) -> Space:
+    """The space that a declaration describes; ``capacity`` replaces the declared bound on its mass.
+
+    Raises:
+        InvalidDataset: when the universe cannot be addressed.
+    """
+    space: Space
+    match spec:
+        case TableSpec():
+            space = table_space(spec)
+        case BipartiteSpec():
+            space = bipartite_space(spec)
+        case GraphSpec():
+            space = graph_space(spec)
+        case _:
+            raise InvalidDataset(f"data sets of kind {spec.kind} are not served")
+    return space if capacity is None else space.with_capacity(capacity)

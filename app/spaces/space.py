@@ -1,0 +1,408 @@
+"""A space: the universe a data set's vector lives on, and the compiler of queries on it.
+
+All figures here are public. ``capacity`` bounds the sum of absolute entries (enforced when data is registered);
+every exactness argument rests on it:
+
+- a query with ``r`` weighted axes keeps ``b`` bits an axis with ``capacity * 2^(data_bits + b*r) < 2^62``, so
+  <f, x> and every partial sum of it is an exact 64-bit integer;
+- answers are released on one grid ``2^-answer_bits`` with ``capacity * 2^answer_bits <= 2^46``, so that the
+  float64 value of a hypothesis' answer is good to far less than a grid unit.
+
+An exact value on a finer grid is rounded half up to the answer grid. That keeps the sensitivity: gamma is a
+whole number of grid units, and rounding maps two numbers at most that many units apart to two integers at most
+that many units apart.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from app.spaces.errors import InvalidDataset, InvalidQuery
+from app.spaces.queries import AnyQuery
+from app.spaces.queries import DenseQuery as DenseWords
+from app.spaces.queries import SparseQuery as SparseWords
+from app.spaces.query import Blobs, DenseQuery, PairQuery, ProductQuery, Query, SparseQuery, ZeroQuery
+from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, SparseTensor, index_set
+
+#: Bits of the grid that weights and answers live on, where capacity leaves room for them.
+DEFAULT_BITS = 20
+#: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
+MAX_CELLS = 2**40
+#: One cell in this many may be non-zero for a query to be kept as a list of cells.
+SPARSE_FACTOR = 8
+
+
+def _check_weights(weights: FloatArray, low: float = -1.0) -> None:
+    """Raise InvalidQuery unless all weights are finite and in [low, 1]."""
+    if not weights.size:
+        return
+    smallest, largest = float(weights.min()), float(weights.max())
+    # A NaN makes both comparisons false.
+    if not (smallest >= low and largest <= 1.0):
+        raise InvalidQuery(f"weights must be finite and lie in [{low:g}, 1]")
+
+
+def _vector(values: Sequence[float] | Array, length: int, what: str) -> FloatArray:
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.shape != (length,):
+        raise InvalidQuery(f"{what}: {length} weights are needed, {vector.size} are given")
+    return vector
+
+
+@dataclass(frozen=True)
+class Space(ABC):
+    """Shape, neighbours and capacity of a data set's vector.
+
+    ``unit`` is gamma in counts: the L1-distance of neighbouring data sets. Data are integers in units of
+    ``2^-data_bits``. ``symmetric`` marks undirected graphs: arrays are symmetric with zero diagonal, the
+    universe is the pairs i < j.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    capacity: int
+    data_bits: int = 0
+    unit: Fraction = Fraction(1)
+    symmetric: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of cells of the universe."""
+        if self.symmetric:
+            return self.shape[0] * (self.shape[0] - 1) // 2
+        return math.prod(self.shape)
+
+    @property
+    def cells(self) -> int:
+        """Number of entries of a dense array of the space's shape."""
+        return math.prod(self.shape)
+
+    @property
+    def capacity_units(self) -> int:
+        """Largest sum of absolute entries of a stored array, in data units."""
+        return (self.capacity << self.data_bits) * (2 if self.symmetric else 1)
+
+    @property
+    def answer_bits(self) -> int:
+        """Answers are whole multiples of 2^-answer_bits."""
+        return max(0, min(DEFAULT_BITS, 46 - self.capacity.bit_length()))
+
+    def axis_bits(self, weighted: int) -> int:
+        """Bits each of ``weighted`` axes keeps, so that every sum is an exact 64-bit integer.
+
+        Raises:
+            InvalidQuery: when not even one bit an axis is left.
+        """
+        bits = min(DEFAULT_BITS, (61 - self.capacity_units.bit_length()) // max(weighted, 1))
+        if bits < 1:
+            raise InvalidQuery(
+                f"{weighted} weighted axes leave no exact grid at this capacity: use 0/1 weights on some of them"
+            )
+        return bits
+
+    def with_capacity(self, capacity: int) -> Self:
+        """The same space under another bound on its mass."""
+        return replace(self, capacity=capacity)
+
+    def tensor(self, array: Array | csr_array) -> DenseTensor | SparseTensor:
+        """Private integers of this space, ready for exact contraction."""
+        if isinstance(array, np.ndarray):
+            return DenseTensor(array, wide=self.capacity_units << self.axis_bits(1) >= 2**53)
+        return SparseTensor(array)
+
+    def to_answer_grid(self, exact: int, query: Query) -> int:
+        """An exact <f, x> in the query's own units, on the answer grid (rounded half up)."""
+        shift = query.grid_bits + self.data_bits - self.answer_bits
+        if shift <= 0:
+            return exact << -shift
+        return (exact + (1 << (shift - 1))) >> shift
+
+    @abstractmethod
+    def compile(self, words: AnyQuery) -> Query:
+        """The query that ``words`` ask, as exact weights on this space.
+
+        Raises:
+            InvalidQuery: when they do not fit the space.
+        """
+
+    # ------------------------------------------------------------------ compilation shared by all spaces
+
+    def _compile_common(self, words: AnyQuery) -> Query:
+        if isinstance(words, SparseWords):
+            return self._sparse(words)
+        if isinstance(words, DenseWords):
+            try:
+                weights = np.asarray(words.weights)
+            except ValueError:
+                raise InvalidQuery("dense: weights must be flat or nested as the shape") from None
+            return self.compile_dense(weights)
+        raise InvalidQuery(f"a {words.type} query does not fit a {self.kind} data set")
+
+    def product(self, given: Mapping[int, IntArray | FloatArray]) -> Query:
+        """A product query from, for each named axis, sorted indices (integers) or all weights (floats)."""
+        members: dict[int, IntArray] = {}
+        weighted: dict[int, FloatArray] = {}
+        for i, values in given.items():
+            if values.dtype.kind == "f":
+                _check_weights(values)
+                zeros, ones = values == 0, values == 1
+                if bool(np.all(zeros | ones)):
+                    members[i] = np.flatnonzero(ones)
+                else:
+                    weighted[i] = values
+            else:
+                members[i] = values
+        bits = self.axis_bits(len(weighted)) if weighted else 0
+        rounding, integers = 0.0, {}
+        for i, values in weighted.items():
+            scaled = np.ldexp(values, bits)
+            rounded = np.rint(scaled)
+            rounding += float(np.abs(rounded - scaled).max()) * 2.0**-bits
+            integers[i] = rounded.astype(np.int64)
+        return self._from_axes(members, integers, bits, rounding)
+
+    def _from_axes(
+        self, members: dict[int, IntArray], weights: dict[int, IntArray], bits: int, rounding: float
+    ) -> Query:
+        """The canonical product query of index sets and integer weights on the grid 2^-bits."""
+        one = 1 << bits
+        for i, vector in list(weights.items()):
+            if bool(np.all((vector == 0) | (vector == one))):
+                members[i] = np.flatnonzero(vector)
+                del weights[i]
+        if any(len(m) == 0 for m in members.values()):
+            return ZeroQuery(self.shape)
+        if len(weights) == 1 and 0 not in weights:
+            # A constant factor has no axis of its own: it is always written on the first one.
+            ((i, vector),) = weights.items()
+            support = np.flatnonzero(vector)
+            if bool(np.all(vector[support] == vector[support[0]])):
+                first = np.zeros(self.shape[0], dtype=np.int64)
+                first[members.pop(0, slice(None))] = vector[support[0]]
+                weights, members[i] = {0: first}, support
+        axes: list[Axis | None] = []
+        for i, length in enumerate(self.shape):
+            if i in weights:
+                axes.append(Axis(length, slice(0, length), weights[i], bits))
+            elif i in members and len(members[i]) < length:
+                axes.append(Axis(length, index_set(length, members[i])))
+            else:
+                axes.append(None)
+        return ProductQuery(tuple(axes), rounding, self.shape)
+
+    def _sparse(self, words: SparseWords) -> Query:
+        if len(words.indices) != len(words.weights):
+            raise InvalidQuery("sparse: indices and weights must be of one length")
+        weights = np.asarray(words.weights, dtype=np.float64)
+        _check_weights(weights)
+        if not len(weights):
+            return ZeroQuery(self.shape)
+        try:
+            indices = np.asarray(words.indices, dtype=np.int64)
+        except (ValueError, OverflowError):
+            raise InvalidQuery("sparse: indices must be in range and of one form") from None
+        if indices.ndim == 2:
+            if indices.shape[1] != len(self.shape) or bool((indices < 0).any() | (indices >= self.shape).any()):
+                raise InvalidQuery(f"sparse: per-axis indices must lie within the shape {list(self.shape)}")
+            indices = np.ravel_multi_index(tuple(indices.T), self.shape).astype(np.int64)
+        if bool((indices < 0).any() | (indices >= self.cells).any()):
+            raise InvalidQuery(f"sparse: flat indices must lie in 0..{self.cells - 1}")
+        if self.symmetric:
+            rows, columns = np.divmod(indices, self.shape[1])
+            if bool((rows == columns).any()):
+                raise InvalidQuery("sparse: the diagonal is no part of an undirected graph")
+            indices = np.minimum(rows, columns) * self.shape[1] + np.maximum(rows, columns)
+        order = np.argsort(indices, kind="stable")
+        indices, weights = indices[order], weights[order]
+        if bool((np.diff(indices) == 0).any()):
+            raise InvalidQuery("sparse: a cell is listed twice")
+        bits = self.axis_bits(1)
+        scaled = np.ldexp(weights, bits)
+        rounded = np.rint(scaled)
+        rounding = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+        return self._from_cells(indices, rounded.astype(np.int64), bits, rounding)
+
+    def compile_dense(self, weights: Array) -> Query:
+        """A query with a weight for every cell, flat (row-major) or of the space's shape.
+
+        Raises:
+            InvalidQuery: when the array is not numeric, of another size, or a weight is out of [-1, 1].
+        """
+        if weights.dtype.kind not in "fiu":
+            raise InvalidQuery("dense: weights must be numbers")
+        if weights.shape not in (self.shape, (self.cells,)):
+            raise InvalidQuery(f"dense: {self.cells} weights in the shape {list(self.shape)} are needed")
+        weights = weights.reshape(self.shape)
+        _check_weights(weights)
+        if self.symmetric and (bool(np.diagonal(weights).any()) or not np.array_equal(weights, weights.T)):
+            raise InvalidQuery("dense: weights of an undirected graph must be symmetric with zero diagonal")
+        bits = self.axis_bits(1)
+        scaled = np.ldexp(weights.astype(np.float64), bits)
+        rounded = np.rint(scaled)
+        scaled -= rounded
+        rounding = max(float(scaled.max()), -float(scaled.min())) * 2.0**-bits
+        return self._from_dense(rounded.astype(np.int32), bits, rounding)
+
+    def _from_dense(self, weights: Array, bits: int, rounding: float) -> Query:
+        count = int(np.count_nonzero(weights))
+        entries = 2 * self.size if self.symmetric else self.size
+        if count * SPARSE_FACTOR <= entries:
+            upper = np.triu(weights) if self.symmetric else weights
+            positions = np.flatnonzero(upper)
+            return self._from_cells(positions, upper.reshape(-1)[positions].astype(np.int64), bits, rounding)
+        if not self.symmetric:
+            mask = weights != 0
+            rank = len(self.shape)
+            supports = [
+                np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)
+            ]
+            if math.prod(len(s) for s in supports) == count:
+                block = self._block(supports, weights[np.ix_(*supports)], bits, rounding)
+                if block is not None:
+                    return block
+        return DenseQuery(weights, bits, rounding, self.symmetric)
+
+    def _from_cells(self, positions: IntArray, weights: IntArray, bits: int, rounding: float) -> Query:
+        """The canonical query of sorted distinct positions and their integer weights."""
+        kept = weights != 0
+        positions, weights = positions[kept], weights[kept]
+        if not len(positions):
+            return ZeroQuery(self.shape)
+        if not self.symmetric:
+            supports = [np.unique(i) for i in np.unravel_index(positions, self.shape)]
+            if math.prod(len(s) for s in supports) == len(positions):
+                values = weights.reshape([len(s) for s in supports])
+                block = self._block(supports, values, bits, rounding)
+                if block is not None:
+                    return block
+        if len(positions) * SPARSE_FACTOR > self.size:
+            dense = np.zeros(self.cells, dtype=np.int32)
+            dense[positions] = weights
+            dense = dense.reshape(self.shape)
+            return DenseQuery(dense + dense.T if self.symmetric else dense, bits, rounding, self.symmetric)
+        return SparseQuery(positions, weights, bits, rounding, self.shape, self.size, self.symmetric)
+
+    def _block(self, supports: list[IntArray], values: Array, bits: int, rounding: float) -> Query | None:
+        """The product query that a full block of cells spells, if its weights vary along one axis at most."""
+        first = values.reshape(-1)[0]
+        for i, support in enumerate(supports):
+            profile = values[tuple(slice(None) if j == i else slice(0, 1) for j in range(values.ndim))]
+            if bool(np.all(values == profile)):
+                members = dict(enumerate(supports))
+                if bool(np.all(profile == first)) and first == 1 << bits:
+                    return self._from_axes(members, {}, 0, rounding)
+                vector = np.zeros(self.shape[i], dtype=np.int64)
+                vector[support] = profile.reshape(-1)
+                del members[i]
+                return self._from_axes(members, {i: vector}, bits, rounding)
+        return None
+
+    # ------------------------------------------------------------------ canonical form, read back
+
+    def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        """The query a canonical form stands for; ``blobs`` holds dense weights by SHA-256.
+
+        The form is checked as any query is, and must be the canonical one of what it says.
+
+        Raises:
+            InvalidQuery: when it is not.
+        """
+        try:
+            query = self._read_canonical(form, blobs)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise InvalidQuery(f"not a canonical query: {type(error).__name__}") from None
+        if query.canonical != form:
+            raise InvalidQuery("not the canonical form of what it says")
+        return query
+
+    def _read_axis(self, form: Mapping[str, Any], length: int, bits: int) -> tuple[IntArray | None, IntArray | None]:
+        if "weights" in form:
+            vector = np.array(form["weights"], dtype=np.int64)
+            if vector.shape != (length,) or int(np.abs(vector).max()) > 1 << bits:
+                raise InvalidQuery("a canonical weight is out of range")
+            return None, vector
+        members = np.arange(*form["range"]) if "range" in form else np.array(form["in"], dtype=np.int64)
+        if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
+            raise InvalidQuery("canonical indices are out of range")
+        return members.astype(np.int64), None
+
+    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        bits = int(form.get("bits", 0))
+        if not 0 <= bits <= DEFAULT_BITS:
+            raise InvalidQuery("canonical bits are out of range")
+        match form["type"]:
+            case "zero":
+                return ZeroQuery(self.shape)
+            case "product" if not self.symmetric:
+                members: dict[int, IntArray] = {}
+                weights: dict[int, IntArray] = {}
+                for i, axis in form["axes"]:
+                    index, vector = self._read_axis(axis, self.shape[i], bits)
+                    if index is not None:
+                        members[i] = index
+                    elif vector is not None:
+                        weights[i] = vector
+                if weights and bits > self.axis_bits(len(weights)):
+                    raise InvalidQuery("canonical bits are too many for the capacity")
+                return self._from_axes(members, weights, bits, 0.0)
+            case "pair" if self.symmetric:
+                sides = [self._read_axis(side, self.shape[0], bits) for side in form["sides"]]
+                return self._pair(*[(i if i is not None else v) for i, v in sides], bits=bits, rounding=0.0)
+            case "sparse":
+                positions = np.array(form["indices"], dtype=np.int64)
+                values = np.array(form["weights"], dtype=np.int64)
+                if (
+                    bits != self.axis_bits(1)
+                    or positions.shape != values.shape
+                    or bool((np.diff(positions) <= 0).any())
+                    or positions[0] < 0
+                    or positions[-1] >= self.cells
+                    or int(np.abs(values).max()) > 1 << bits
+                ):
+                    raise InvalidQuery("canonical cells are out of range")
+                return self._from_cells(positions, values, bits, 0.0)
+            case "dense":
+                dense = np.frombuffer(blobs[form["sha256"]], dtype="<i4").reshape(self.shape)
+                if bits != self.axis_bits(1) or int(np.abs(dense).max()) > 1 << bits:
+                    raise InvalidQuery("canonical weights are out of range")
+                if self.symmetric and not np.array_equal(dense, dense.T):
+                    raise InvalidQuery("canonical weights are not symmetric")
+                return self._from_dense(dense, bits, 0.0)
+        raise InvalidQuery("not a canonical query of this space")
+
+    def _pair(self, left: Any, right: Any, *, bits: int, rounding: float) -> Query:
+        """The undirected query of two sides: index arrays where ``bits`` is 0, else integer weights."""
+        length = self.shape[0]
+        if bits == 0:
+            both = np.intersect1d(left, right, assume_unique=True)
+            if not len(left) or not len(right) or (len(left) == len(right) == len(both) == 1):
+                return ZeroQuery(self.shape)
+            return PairQuery(*(Axis(length, index_set(length, s)) for s in (left, right, both)), rounding)
+        # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
+        both = -((-left * right) >> bits)
+        if not left.any() or not right.any():
+            return ZeroQuery(self.shape)
+        return PairQuery(*(Axis(length, slice(0, length), s, bits) for s in (left, right, both)), rounding)
+
+
+def check_cells(shape: tuple[int, ...]) -> None:
+    """Refuse a universe too large to address.
+
+    Raises:
+        InvalidDataset: naming the size.
+    """
+    if math.prod(shape) > MAX_CELLS:
+        raise InvalidDataset(
+            f"the universe has {math.prod(shape):,} cells; at most {MAX_CELLS:,} can be addressed: declare fewer "
+            "attributes or coarser bins",
+            cells=math.prod(shape),
+        )

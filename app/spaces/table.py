@@ -1,0 +1,130 @@
+"""Tables: counts over a product of finite attributes, one axis an attribute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries import AnyQuery, Condition
+from app.spaces.queries import PredicateQuery as PredicateWords
+from app.spaces.queries import ProductQuery as ProductWords
+from app.spaces.query import Query
+from app.spaces.space import Space, _vector, check_cells
+from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
+from app.spaces.tensor import IntArray
+
+
+class _Values:
+    """Finds the cells of one attribute that a condition selects."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self.attribute = attribute
+        self._edges: dict[Fraction, int] = {}
+        self._codes: dict[Any, int] = {}
+        if attribute.numeric:
+            edges = attribute.bin_edges()
+            self._edges = {edge: i for i, edge in enumerate(edges)}
+            # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
+            whole = all(e.denominator == 1 for e in edges) and all(
+                b - a == 1 for a, b in zip(edges, edges[1:], strict=False)
+            )
+            if whole:
+                self._codes = {int(edge): i for i, edge in enumerate(edges[:-2])}
+        elif attribute.values is not None:
+            self._codes = {value: i for i, value in enumerate(attribute.values)}
+
+    def code(self, value: Any) -> int:
+        name = self.attribute.name
+        if self.attribute.size is not None:
+            if not isinstance(value, int) or not 0 <= value < self.attribute.size:
+                raise InvalidQuery(f"{name}: codes are the integers 0..{self.attribute.size - 1}")
+            return value
+        found = self._codes.get(value)
+        if found is None:
+            if self.attribute.numeric:
+                raise InvalidQuery(f"{name}: a single value would cut a bin: use between with bin edges")
+            raise InvalidQuery(f"{name}: not one of the declared values")
+        return found
+
+    def _edge(self, value: Any) -> int:
+        name = self.attribute.name
+        if isinstance(value, str):
+            raise InvalidQuery(f"{name}: between needs numbers")
+        found = self._edges.get(Fraction(Decimal(repr(value))))
+        if found is None:
+            edges = [float(e) for e in list(self._edges)[:4]]
+            raise InvalidQuery(f"{name}: between must fall on bin edges, which begin {edges}")
+        return found
+
+    def members(self, condition: Condition) -> IntArray:
+        """Sorted cells that satisfy the condition."""
+        if condition.equals is not None:
+            return np.array([self.code(condition.equals)], dtype=np.int64)
+        if condition.in_ is not None:
+            return np.unique(np.array([self.code(v) for v in condition.in_], dtype=np.int64))
+        assert condition.between is not None
+        low, high = condition.between
+        name = self.attribute.name
+        if self.attribute.numeric:
+            first, last = self._edge(low), self._edge(high)
+        elif self.attribute.size is not None:
+            first, last = self.code(low), self.code(high) + 1
+        else:
+            raise InvalidQuery(f"{name}: between needs numeric values or codes; use in")
+        if first >= last:
+            raise InvalidQuery(f"{name}: the range is reversed or empty")
+        return np.arange(first, last, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class TableSpace(Space):
+    """The universe of a table; neighbours differ in one record."""
+
+    attributes: tuple[Attribute, ...] = ()
+
+    @cached_property
+    def _axis(self) -> dict[str, tuple[int, _Values]]:
+        return {a.name: (i, _Values(a)) for i, a in enumerate(self.attributes)}
+
+    def _named(self, name: str) -> tuple[int, _Values]:
+        found = self._axis.get(name)
+        if found is None:
+            known = ", ".join(list(self._axis)[:8])
+            raise InvalidQuery(f"unknown attribute {name[:64]!r}: the attributes are {known}")
+        return found
+
+    def compile(self, words: AnyQuery) -> Query:
+        if isinstance(words, PredicateWords):
+            given = {}
+            for name, condition in words.where.items():
+                axis, values = self._named(name)
+                given[axis] = values.members(condition)
+            return self.product(given)
+        if isinstance(words, ProductWords):
+            return self.product(
+                {self._named(n)[0]: _vector(w, self.shape[self._named(n)[0]], n) for n, w in words.weights.items()}
+            )
+        return self._compile_common(words)
+
+
+def table_space(spec: TableSpec) -> TableSpace:
+    """The space of a declared table.
+
+    Raises:
+        InvalidDataset: when its universe cannot be addressed.
+    """
+    shape = tuple(a.length for a in spec.attributes)
+    check_cells(shape)
+    return TableSpace(
+        kind="table",
+        shape=shape,
+        names=tuple(a.name for a in spec.attributes),
+        capacity=spec.capacity or DEFAULT_CAPACITY,
+        attributes=spec.attributes,
+    )
