@@ -185,7 +185,7 @@ class SessionState:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer; with probability 1 - ``beta`` all of a session's are within their ``error_bound``, in counts.
+    """One answer, in counts; with probability 1 - ``beta`` all of a session's keep their ``error_bound``.
 
     ``error_bound`` is None for an answer that was asked for as unverified.
     """

@@ -1,0 +1,620 @@
+"""The command line: runs the service, calls it as a client, and audits transcripts without it.
+
+Commands that call the service take its address from ``CURATOR_URL`` and the caller's key from
+``CURATOR_API_KEY``. What a command finds goes to standard output, everything else to standard error. Exit
+code 0 is success, 1 a refusal or a failure told in a sentence, 2 a command that was not understood.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from app.client import Answer, Curator, Dataset, Plan, Problem, SessionState
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def _group(help: str) -> typer.Typer:
+    return typer.Typer(help=help, no_args_is_help=True, context_settings=HELP, rich_markup_mode="rich")
+
+
+cli = typer.Typer(
+    name="curator",
+    help="A differentially private query service: serve it, ask it, audit it.\n\n"
+    "Client commands call the service at [bold]CURATOR_URL[/bold] (default http://127.0.0.1:8000) "
+    "with the key in [bold]CURATOR_API_KEY[/bold].",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings=HELP,
+)
+principals = _group("Who may call the service.")
+datasets = _group("Private data sets and their budgets.")
+sessions = _group("Sessions of adaptively chosen queries.")
+audits = _group("Checks that need nothing but a transcript.")
+cli.add_typer(principals, name="principal")
+cli.add_typer(datasets, name="dataset")
+cli.add_typer(sessions, name="session")
+cli.add_typer(audits, name="audit")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the service's reply as JSON.")]
+SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)]
+DatasetName = Annotated[
+    str, typer.Argument(metavar="DATASET", help="The data set's name.", show_default=False)
+]
+ExistingFile = typer.Argument(exists=True, dir_okay=False, readable=True, show_default=False)
+
+Construction = Annotated[
+    str, typer.Option("--construction", "-c", help="How the hypothesis is kept: mw, fk, md, smw or median.")
+]
+Epsilon = Annotated[
+    str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)
+]
+MaxQueries = Annotated[int | None, typer.Option(help="Most queries the session answers.", show_default=False)]
+MaxUpdates = Annotated[
+    int | None,
+    typer.Option(help="Most updates; left out, the guaranteed plan is made.", show_default=False),
+]
+Beta = Annotated[
+    float | None, typer.Option(help="Probability with which bounds may fail.", show_default=False)
+]
+Calibration = Annotated[
+    str | None, typer.Option(help="Noise calibration: rdp, exact, gru2011 or jt2012.", show_default="rdp")
+]
+Release = Annotated[
+    str | None,
+    typer.Option(help="One draw a query (single) or a secret number of them (race).", show_default="single"),
+]
+Potential = Annotated[
+    str | None, typer.Option(help="Of md: entropy, lp, group or schatten.", show_default=False)
+]
+P = Annotated[
+    str | None, typer.Option("--p", help="Of md: the norm's p, a number or auto.", show_default=False)
+]
+Axis = Annotated[str | None, typer.Option(help="Of the group norm: rows or columns.", show_default=False)]
+Sparsity = Annotated[
+    int | None, typer.Option(help="Of smw: most non-zero weights of a query.", show_default=False)
+]
+
+
+class Refusal(Exception):
+    """Something the person at the keyboard can mend, told in a sentence."""
+
+
+# The service
+
+
+@cli.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; more than one needs PostgreSQL.")] = 1,
+) -> None:
+    """Serve until SIGTERM. The embedded database is migrated first; its data lie in CURATOR_DATA_DIR."""
+    from app import bootstrap
+
+    bootstrap.serve(host, port, workers)
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database of CURATOR_DATABASE_URL to the present schema."""
+    from app import bootstrap
+
+    with err.status("Migrating the database"):
+        bootstrap.migrate()
+    out.print("The database is up to date.")
+
+
+# The client
+
+
+@contextmanager
+def _client(doing: str) -> Iterator[Curator]:
+    """The service as the environment names it, with a sign of life on the terminal while it works."""
+    from app.client import Curator
+
+    key = os.environ.get("CURATOR_API_KEY")
+    if not key:
+        raise Refusal("no key: set CURATOR_API_KEY to yours")
+    url = os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
+    with Curator(url, key, retry_for=15.0) as curator, err.status(doing):
+        yield curator
+
+
+@principals.command("add")
+def principal_add(
+    name: Annotated[str, typer.Argument(help="The new name; names are never reused.", show_default=False)],
+    role: Annotated[str, typer.Option(help="admin, analyst or auditor.")] = "analyst",
+    as_json: AsJson = False,
+) -> None:
+    """Add a principal and print its key, which is told this once."""
+    with _client("Adding the principal") as curator:
+        added = curator.add_principal(name, role)
+    if as_json:
+        _print_json({"name": added.name, "role": added.role, "api_key": added.api_key})
+        return
+    err.print(f"{added.role} [bold]{added.name}[/bold] may now call with this key, shown only now:")
+    out.print(added.api_key, soft_wrap=True)
+
+
+@principals.command("revoke")
+def principal_revoke(
+    name: Annotated[str, typer.Argument(help="Whose key to revoke.", show_default=False)],
+) -> None:
+    """Revoke a principal's key for good."""
+    with _client("Revoking the key") as curator:
+        curator.revoke_principal(name)
+    out.print(f"The key of {name} is revoked.", markup=False)
+
+
+@datasets.command("add")
+def dataset_add(
+    spec: Annotated[Path, ExistingFile],
+    data: Annotated[Path, ExistingFile],
+    as_json: AsJson = False,
+) -> None:
+    """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Parquet, NumPy,
+    edges).
+    """
+    declared = _parse_object(spec.read_text(encoding="utf-8"), str(spec))
+    with _client(f"Registering {data.name}") as curator:
+        registered = curator.register(declared, data)
+    _show_datasets([registered], as_json=as_json)
+
+
+@datasets.command("list")
+def dataset_list(as_json: AsJson = False) -> None:
+    """List the data sets and what is left of their budgets."""
+    with _client("Asking for the data sets") as curator:
+        found = curator.datasets()
+    _show_datasets(found, as_json=as_json)
+
+
+@datasets.command("show")
+def dataset_show(name: DatasetName) -> None:
+    """Print a data set's public descriptor as JSON."""
+    with _client("Asking for the data set") as curator:
+        found = curator.dataset(name)
+    _print_json(found.raw)
+
+
+@datasets.command("grant")
+def dataset_grant(
+    name: DatasetName,
+    principal: Annotated[str, typer.Argument(help="The analyst.", show_default=False)],
+    epsilon: Epsilon,
+) -> None:
+    """Cap what one analyst may spend of a data set's epsilon."""
+    with _client("Granting") as curator:
+        curator.grant(name, principal, _decimal(epsilon, "epsilon"))
+    out.print(f"{principal} may spend up to epsilon {epsilon} of {name}.", markup=False)
+
+
+@datasets.command("retire")
+def dataset_retire(
+    name: DatasetName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Destroy a data set's private file. Its public records stay; this cannot be undone."""
+    if not yes:
+        typer.confirm(f"Destroy the private file of {name}?", abort=True, err=True)
+    with _client("Retiring the data set") as curator:
+        curator.retire(name)
+    out.print(f"{name} is retired.", markup=False)
+
+
+@cli.command()
+def plan(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    construction: Construction = "mw",
+    max_queries: MaxQueries = None,
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    potential: Potential = None,
+    p: P = None,
+    axis: Axis = None,
+    sparsity: Sparsity = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a session would promise and cost. Charges nothing."""
+    options = _session_options(max_queries, max_updates, beta, calibration, release)
+    with _client("Planning") as curator:
+        made = curator.plan(
+            dataset,
+            _mechanism(construction, potential, p, axis, sparsity),
+            epsilon=_decimal(epsilon, "epsilon"),
+            **options,
+        )
+    if as_json:
+        _print_json(made.raw)
+    else:
+        out.print(_plan_table(made))
+
+
+@sessions.command("open")
+def session_open(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    construction: Construction = "mw",
+    max_queries: MaxQueries = None,
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    potential: Potential = None,
+    p: P = None,
+    axis: Axis = None,
+    sparsity: Sparsity = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a session, reserving its share of the budget, and print its id and plan."""
+    options = _session_options(max_queries, max_updates, beta, calibration, release)
+    with _client("Opening the session") as curator:
+        session = curator.open_session(
+            dataset,
+            _mechanism(construction, potential, p, axis, sparsity),
+            epsilon=_decimal(epsilon, "epsilon"),
+            **options,
+        )
+    if as_json:
+        _print_json(session.opened.raw)
+        return
+    out.print(_plan_table(session.plan))
+    out.print(f"Session [bold]{session.id}[/bold] is open.", soft_wrap=True)
+
+
+@sessions.command("show")
+def session_show(session: SessionId, as_json: AsJson = False) -> None:
+    """Show where a session stands: queries, updates, what it spent."""
+    with _client("Asking for the session") as curator:
+        state = curator.session(session).opened
+    _show_state(state, as_json=as_json)
+
+
+@sessions.command("list")
+def session_list(as_json: AsJson = False) -> None:
+    """List the sessions you may see."""
+    with _client("Asking for the sessions") as curator:
+        found = curator.sessions()
+    if as_json:
+        _print_json([state.raw for state in found])
+        return
+    table = Table("session", "data set", "construction", "status")
+    for columns in ("queries", "updates"):
+        table.add_column(columns, justify="right")
+    for state in found:
+        table.add_row(
+            state.id,
+            state.dataset,
+            str(state.mechanism.get("construction", "")),
+            state.status,
+            _of(state.queries_asked, state.queries_left),
+            _of(state.updates_used, state.updates_left),
+        )
+    out.print(table)
+
+
+@sessions.command("close")
+def session_close(session: SessionId, as_json: AsJson = False) -> None:
+    """Close a session; what it reserved and did not spend returns to the data set."""
+    with _client("Closing the session") as curator:
+        state = curator.session(session).close()
+    _show_state(state, as_json=as_json)
+
+
+@sessions.command("transcript")
+def session_transcript(
+    session: SessionId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default="SESSION.ndjson")
+    ] = None,
+) -> None:
+    """Download a session's transcript, which `audit replay` checks."""
+    target = output or Path(f"{session}.ndjson")
+    with _client("Downloading the transcript") as curator:
+        curator.session(session).transcript(target)
+    out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+
+
+@cli.command()
+def ask(
+    session: SessionId,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Ask one query, such as '{"type": "predicate", "where": {"sex": {"equals": "female"}}}'."""
+    asked = _parse_object(_text_of(query), "QUERY")
+    with _client("Asking") as curator:
+        answer = curator.session(session).ask(asked)
+    if as_json:
+        _print_json(answer.raw)
+    else:
+        out.print(_answer_table(answer))
+
+
+# Audits and the demo
+
+
+@audits.command("replay")
+def audit_replay(transcript: Annotated[Path, ExistingFile], as_json: AsJson = False) -> None:
+    """Check a transcript by itself: its chain, its plan, and every answer it derives from earlier ones."""
+    from app.audit.replay import replay_file
+
+    with Progress(
+        TextColumn("Replaying"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("replay", total=transcript.stat().st_size)
+        verdict = replay_file(
+            transcript, progress=lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    if as_json:
+        _print_json(
+            {
+                "ok": verdict.ok,
+                "problem": verdict.problem,
+                "sequence": verdict.sequence,
+                "summary": verdict.summary,
+            }
+        )
+    elif verdict.ok:
+        table = Table("the transcript follows", "", title_justify="left")
+        for name, value in verdict.summary.items():
+            table.add_row(name.replace("_", " "), _cell(value))
+        out.print(table)
+    if not verdict.ok:
+        where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
+        raise Refusal(f"the transcript does not follow: {where}{verdict.problem}")
+
+
+@cli.command()
+def demo(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Run on adult-pgm/adult.csv and email-Eu-core/email-Eu-core.txt in this folder instead.",
+            show_default=False,
+        ),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, help="Queries a session.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up data and of the analysts.")] = 2012,
+) -> None:
+    """Run a real server for a few minutes: two sessions of adaptive queries, judged against the truth and
+    audited.
+    """
+    from app.demo.runner import run
+
+    raise typer.Exit(run(out, data=data, queries=queries, seed=seed))
+
+
+# Reading what was typed
+
+
+def _text_of(argument: str) -> str:
+    if argument == "-":
+        return sys.stdin.read()
+    if argument.startswith("@"):
+        return Path(argument[1:]).read_text(encoding="utf-8")
+    return argument
+
+
+def _parse_object(text: str, where: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise Refusal(f"{where} is not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise Refusal(f"{where} is not a JSON object")
+    return parsed
+
+
+def _decimal(text: str, what: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        value = Decimal("nan")
+    if not value.is_finite():
+        raise Refusal(f"{what} must be a number, not {text!r}")
+    return value
+
+
+def _mechanism(
+    construction: str, potential: str | None, p: str | None, axis: str | None, sparsity: int | None
+) -> dict[str, Any]:
+    power: object = p
+    if p is not None and p != "auto":
+        power = float(_decimal(p, "p"))
+    given = {"potential": potential, "p": power, "axis": axis, "sparsity": sparsity}
+    return {
+        "construction": construction,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
+def _session_options(
+    max_queries: int | None,
+    max_updates: int | None,
+    beta: float | None,
+    calibration: str | None,
+    release: str | None,
+) -> dict[str, Any]:
+    return {
+        "max_queries": max_queries,
+        "max_updates": max_updates,
+        "beta": beta,
+        "calibration": calibration,
+        "release": release,
+    }
+
+
+# Showing what was found
+
+
+def _print_json(value: object) -> None:
+    out.print_json(json.dumps(value, default=str))
+
+
+def _cell(value: object) -> str:
+    """A value for a person: numbers with separators and six digits, everything else as it is."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float | Decimal):
+        return f"{value:,.6g}"
+    return str(value)
+
+
+def _of(done: int | None, left: int | None) -> str:
+    if done is None:
+        return "-"
+    return f"{done:,}" if left is None else f"{done:,} of {done + left:,}"
+
+
+def _facts(title: str, facts: Mapping[str, object]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in facts.items():
+        table.add_row(name, _cell(value))
+    return table
+
+
+def _plan_table(made: Plan) -> Table:
+    return _facts(
+        "Plan",
+        {
+            "noise scale (counts)": made.noise_scale,
+            "threshold (counts)": made.threshold,
+            "error bound (counts)": made.error_bound,
+            "... holds with probability": 1 - made.beta,
+            "queries": made.max_queries,
+            "updates": made.max_updates,
+            "updates suffice for all queries": made.guaranteed,
+            "epsilon of the data set's": made.epsilon,
+            "epsilon of this part alone": made.epsilon_alone,
+            "delta": made.delta,
+            "calibration": made.calibration,
+        },
+    )
+
+
+def _answer_table(answer: Answer) -> Table:
+    return _facts(
+        f"Answer {answer.sequence}",
+        {
+            "value": answer.value,
+            "error bound": answer.error_bound,
+            "source": answer.source,
+            "updates": _of(answer.updates_used, answer.updates_left),
+            "queries left": answer.queries_left,
+        },
+    )
+
+
+def _show_state(state: SessionState, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(state.raw)
+        return
+    out.print(
+        _facts(
+            f"Session {state.id}",
+            {
+                "data set": state.dataset,
+                "construction": state.mechanism.get("construction"),
+                "status": state.status,
+                "queries": _of(state.queries_asked, state.queries_left),
+                "updates": _of(state.updates_used, state.updates_left),
+                "error bound (counts)": state.plan.error_bound,
+                "spent": state.spent,
+                "reserved": state.reserved,
+                "head hash": state.head_hash,
+            },
+        )
+    )
+
+
+def _show_datasets(found: list[Dataset], *, as_json: bool) -> None:
+    if as_json:
+        _print_json([item.raw for item in found])
+        return
+    table = Table("name", "kind")
+    for column in ("epsilon", "delta", "spent", "reserved", "remaining"):
+        table.add_column(column, justify="right")
+    for item in found:
+        budget = item.budget
+        amounts = (
+            budget.epsilon,
+            budget.delta,
+            budget.spent_epsilon,
+            budget.reserved_epsilon,
+            budget.remaining_epsilon,
+        )
+        table.add_row(item.name, item.kind, *map(_cell, amounts))
+    out.print(table)
+
+
+def _show_problem(problem: Problem) -> None:
+    err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
+    if problem.detail:
+        err.print(problem.detail, markup=False)
+    for name, value in problem.extra.items():
+        err.print(f"  {name}: {value}", markup=False)
+
+
+def _fail(message: str, code: int = 1) -> NoReturn:
+    err.print("[bold red]Error:[/bold red]", end=" ")
+    err.print(message, markup=False)
+    sys.exit(code)
+
+
+def main() -> None:
+    """Run the command line; every failure that a person can mend is a sentence, not a stack trace."""
+    from app.client.errors import Problem, ProtocolError, Unreachable
+    from app.spaces.errors import CuratorError
+
+    try:
+        cli()
+    except Problem as problem:
+        _show_problem(problem)
+        sys.exit(1)
+    except CuratorError as refusal:
+        _fail(refusal.detail)
+    except (Refusal, Unreachable, ProtocolError, OSError) as error:
+        _fail(str(error))
+    except UnicodeDecodeError:
+        _fail("the file is not UTF-8 text")
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
