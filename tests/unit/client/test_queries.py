@@ -1,0 +1,66 @@
+"""The words for queries spell the contract's JSON, whatever Python or NumPy values they are given."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.client import cut, dense, elements, predicate, product, rank_one, sparse, unverified
+from app.spaces.queries import parse_query
+
+
+@pytest.mark.parametrize(
+    ("query", "spelled"),
+    [
+        (
+            predicate({"marital-status": 3}, age={"between": [30, 40]}, sex=["female"]),
+            '{"type": "predicate", "where": {"marital-status": {"equals": 3}, "age": {"between": [30, 40]}, '
+            '"sex": {"in": ["female"]}}}',
+        ),
+        (
+            predicate(a=np.int64(3), b=np.array([1, 2]), c=range(2), d={"in": np.array([4])}),
+            '{"type": "predicate", "where": {"a": {"equals": 3}, "b": {"in": [1, 2]}, "c": {"in": [0, 1]}, '
+            '"d": {"in": [4]}}}',
+        ),
+        (predicate(), '{"type": "predicate", "where": {}}'),
+        (
+            product({"hours-per-week": [0, 1]}, sex=np.array([1, -1])),
+            '{"type": "product", "weights": {"hours-per-week": [0.0, 1.0], "sex": [1.0, -1.0]}}',
+        ),
+        (cut("all", np.array([4, 5])), '{"type": "cut", "left": "all", "right": [4, 5]}'),
+        (cut([], ["a"]), '{"type": "cut", "left": [], "right": ["a"]}'),
+        (rank_one([1, 0], [0.5]), '{"type": "rank_one", "left": [1.0, 0.0], "right": [0.5]}'),
+        (sparse([3, 7], [1, -0.5]), '{"type": "sparse", "indices": [3, 7], "weights": [1.0, -0.5]}'),
+        (
+            sparse(np.array([[0, 1], [2, 3]]), np.ones(2)),
+            '{"type": "sparse", "indices": [[0, 1], [2, 3]], "weights": [1.0, 1.0]}',
+        ),
+        (elements({"the": 1}), '{"type": "elements", "weights": {"the": 1.0}}'),
+        (
+            unverified(cut([0], "all")),
+            '{"type": "cut", "left": [0], "right": "all", "unverified": true}',
+        ),
+        (dense([1, 0]).as_json(), '{"type": "dense", "weights": [1.0, 0.0]}'),
+        (unverified(dense([1])), '{"type": "dense", "weights": [1.0], "unverified": true}'),
+    ],
+)
+def test_spelling(query: dict[str, Any], spelled: str) -> None:
+    """Each word against the contract's text; and the service's own reader takes what was serialised."""
+    assert query == json.loads(spelled)
+    parse_query(json.loads(json.dumps(query)))
+
+
+def test_dense_body_is_a_float_array_without_pickles() -> None:
+    loaded = np.load(io.BytesIO(dense([[True, False]]).body()), allow_pickle=False)
+    assert loaded.dtype == np.float64
+    np.testing.assert_array_equal(loaded, [[1.0, 0.0]])
+
+
+def test_a_query_is_not_changed_by_unverified() -> None:
+    query = cut([0], [1])
+    unverified(query)
+    assert "unverified" not in query
