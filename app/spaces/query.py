@@ -140,6 +140,13 @@ class ProductQuery(Query):
     def add_to(self, array: FloatArray, scale: float) -> None:
         array[self._indexer()] += scale * self._block_weights()
 
+    def add_terms(self, terms: LowRankTensor, scale: float) -> None:
+        """Add ``scale * f`` as one rank-one term; the space has two axes."""
+        left, right = (
+            np.ones(length) if a is None else a.real_vector() for a, length in zip(self.axes, self.shape, strict=True)
+        )
+        terms.add(scale, left, right)
+
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         masses = hypothesis.weighted_block(self.axes)
         weights = _outer([a.real for a in self.axes if a is not None and a.real is not None])

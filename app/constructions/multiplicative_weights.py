@@ -1,0 +1,141 @@
+"""Multiplicative weights: entropic mirror descent on the simplex of the data's mass.
+
+Source: GRU11 section 4.3 and algorithm 5; JT12 section 3 with the entropy potential.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from app.constructions.base import Measurement, PublicFacts, Step, certified
+from app.spaces.query import Query
+from app.spaces.space import Space
+from app.spaces.tensor import DenseTensor, FloatArray
+
+#: A projection stops this fraction of the mass short of the simplex' boundary, from where no step returns.
+MARGIN = 2.0**-30
+
+
+@dataclass
+class WeightsState:
+    """Cell masses in counts (a symmetric array holds each pair twice), and the mass of the slack cell."""
+
+    tensor: DenseTensor
+    slack: float
+
+
+@dataclass(frozen=True)
+class MultiplicativeWeights:
+    """MW over a universe of ``d`` cells and mass ``n``.
+
+    With ``step="projection"`` an update is the entropic (Bregman) projection of h on ``{z: s<f,z> >= s*target}``
+    within the simplex: ``h * exp(rate*f)``, normalised, with the rate at which the constraint becomes tight.
+    For a 0/1 query that is the ratio of the odds of target and present mass; else a one-dimensional root on
+    the masses at each weight. With ``step="paper"`` the rate is ``alpha/(2n)`` (GRU11, algorithm 5).
+
+    Where the mass is an upper bound, one slack cell that no query touches takes the difference, so that the
+    data stays inside the simplex and the bound holds.
+    """
+
+    space: Space
+    facts: PublicFacts
+    step: Step
+    progress: float
+
+    @property
+    def mass(self) -> float:
+        """Mass of the simplex in counts, the slack cell included."""
+        assert self.facts.mass is not None, "the mass is public or bought before the first round"
+        return max(self.facts.mass, 1.0)
+
+    @property
+    def dimension(self) -> int:
+        """Cells of the simplex."""
+        return self.space.size + (1 if self.facts.padded else 0)
+
+    def start(self) -> WeightsState:
+        """The uniform hypothesis."""
+        each = self.mass / self.dimension
+        array = np.full(self.space.shape, each)
+        if self.space.symmetric:
+            np.fill_diagonal(array, 0.0)
+        return WeightsState(DenseTensor(array), each if self.facts.padded else 0.0)
+
+    def answer(self, state: WeightsState, query: Query) -> float:
+        """<f, h> in counts."""
+        return query.inner(state.tensor)
+
+    def update(self, state: WeightsState, measurement: Measurement) -> None:
+        """Scale the touched cells and normalise, in place."""
+        query, n = measurement.query, self.mass
+        weights, masses = query.levels(state.tensor)
+        rest = max(0.0, n - float(masses.sum()))
+        present = float(weights @ masses)
+        if self.step == "paper":
+            rate = math.copysign(self.step_size(self.progress), measurement.value - present)
+        else:
+            target = certified(measurement, present)
+            low, high = query.range
+            if self.facts.padded:
+                low, high = min(low, 0.0), max(high, 0.0)
+            margin = MARGIN * (high - low)
+            target = min(max(target / n, low + margin), high - margin) * n
+            if high <= low or target == present:
+                return
+            rate = _tilt(weights, masses, rest, target)
+        top = max(0.0, float((rate * weights).max()))
+        # Exponents are shifted by the largest before anything is summed, so that nothing overflows.
+        total = float(masses @ np.exp(rate * weights - top)) + rest * math.exp(-top)
+        factor = n / total
+        state.tensor.array *= factor * math.exp(-top)
+        query.scale_exp(state.tensor.array, rate)
+        state.slack *= factor * math.exp(-top)
+        state.tensor.touch()
+
+    def bound(self, progress: float) -> float | None:
+        """``2 zeta^2 n^2 ln d / alpha^2`` with zeta = 1, as weights reach from -1 to 1; the paper's 4 n^2 ln d/alpha^2.
+
+        Each update lowers the relative entropy KL(x/n || h/n) <= ln d by (alpha/n)^2 / (2 zeta^2): the Bregman
+        projection moves the answer by at least alpha, and Pinsker turns that into divergence.
+        """
+        if self.facts.mass is None:
+            return None
+        factor = 4.0 if self.step == "paper" else 2.0
+        return factor * (self.mass / progress) ** 2 * math.log(max(self.dimension, 2))
+
+    def step_size(self, progress: float) -> float:
+        """``alpha/(2n)``, the rate of GRU11's algorithm 5."""
+        return progress / (2 * self.mass)
+
+    def dense(self, state: WeightsState) -> FloatArray:
+        """Cell masses in counts; the slack cell is left out."""
+        return state.tensor.array
+
+
+def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -> float:
+    """The rate at which masses tilted by ``exp(rate * weight)`` and normalised answer ``target``.
+
+    Solves ``sum w m e^{rate w} / (sum m e^{rate w} + rest) = target / n``, monotone in the rate.
+    """
+    total = float(masses.sum()) + rest
+    if len(weights) == 1 and weights[0] == 1.0:
+        present = float(masses[0])
+        return math.log(target / (total - target)) - math.log(max(present, 5e-324) / max(total - present, 5e-324))
+
+    def excess(rate: float) -> float:
+        exponents = rate * weights
+        top = max(0.0, float(exponents.max()))
+        tilted = masses * np.exp(exponents - top)
+        return float(weights @ tilted) / (float(tilted.sum()) + rest * math.exp(-top)) - target / total
+
+    width, start = 1.0, excess(0.0)
+    sign = -math.copysign(1.0, start)
+    while excess(sign * width) * start > 0 and width < 2.0**20:
+        width *= 2
+    if excess(sign * width) * start > 0:
+        return sign * width
+    return float(brentq(excess, *sorted((0.0, sign * width)), xtol=1e-15, rtol=1e-14))
