@@ -1,0 +1,1 @@
+"""The curator's protocol: plans, rounds of online query response, and the state of a session. Pure."""

@@ -1,0 +1,145 @@
+"""What is public about a registered data set, and its descriptor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from app.constructions.base import PublicFacts
+from app.privacy.ledger import Budget
+from app.spaces.factory import space_of
+from app.spaces.space import Space
+from app.spaces.spec import Spec, parse_spec
+
+_UNITS = {
+    "table": "one record added or removed",
+    "bipartite": "one edge added or removed, or its weight changed",
+    "graph": "one edge added or removed, or its weight changed",
+    "matrix": "one entry changed",
+    "multiset": "one element added or removed",
+}
+_DECLARED = ("name", "kind", "budget", "records_public", "access", "description")
+
+#: A bought mass lies above the true one but for this probability.
+MASS_FAILURE = 2.0**-20
+
+
+@dataclass(frozen=True)
+class BoughtMass:
+    """A mass bought from the budget: the noisy sum of counts, padded upward by its tail."""
+
+    value: float
+    noise_scale: float
+
+    def document(self) -> dict[str, float]:
+        """As JSON."""
+        return {"value": self.value, "noise_scale": self.noise_scale}
+
+
+@dataclass(frozen=True)
+class PublicDataset:
+    """Declaration, capacity and public mass of a data set; nothing else of it is known without paying.
+
+    ``records`` is the exact mass in counts where the declaration makes it public; ``bought`` the padded noisy
+    one once some session has paid for it. Neither is there before that.
+    """
+
+    spec: Spec
+    records: float | None = None
+    bought: BoughtMass | None = None
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The guarantee over everything ever computed from the data set."""
+        return Budget.of(self.spec.budget.epsilon, self.spec.budget.delta)
+
+    @cached_property
+    def space(self) -> Space:
+        """The universe; a public mass tightens its capacity."""
+        space = space_of(self.spec)
+        if self.records is None or getattr(self.spec, "capacity", None) is not None:
+            return space
+        return space.with_capacity(max(1, min(space.capacity, -int(-self.records // 1))))
+
+    @property
+    def facts(self) -> PublicFacts:
+        """What a construction may start from."""
+        if self.records is not None:
+            return PublicFacts(self.records)
+        return PublicFacts(self.bought.value, padded=True) if self.bought is not None else PublicFacts()
+
+    @property
+    def mass_bound(self) -> float:
+        """Largest mass the data can have, as far as is public: bounds what rounding of weights can move."""
+        return float(self.space.capacity) if self.facts.mass is None else self.facts.mass
+
+    def with_bought(self, bought: BoughtMass) -> PublicDataset:
+        """The same data set after its mass was bought."""
+        return replace(self, bought=bought)
+
+    def descriptor(self) -> dict[str, Any]:
+        """The public descriptor, without what was spent."""
+        declared = self.spec.model_dump(mode="json", exclude_none=True)
+        space = self.space
+        document: dict[str, Any] = {
+            "name": self.spec.name,
+            "kind": self.spec.kind,
+            "description": self.spec.description,
+            "domain": {key: _number(value) for key, value in declared.items() if key not in _DECLARED},
+            "privacy_unit": _UNITS[self.spec.kind],
+            "gamma": float(space.unit),
+            "shape": list(space.shape),
+            "cells": space.size,
+            "capacity": space.capacity,
+            "access": self.spec.access,
+            "records_public": self.spec.records_public,
+            "budget": {"epsilon": float(self.spec.budget.epsilon), "delta": float(self.spec.budget.delta)},
+        }
+        if self.records is not None:
+            document["records"] = self.records
+        if self.bought is not None:
+            document["bought_mass"] = self.bought.document()
+        return document
+
+    @classmethod
+    def from_descriptor(cls, document: Mapping[str, Any]) -> PublicDataset:
+        """The data set a descriptor speaks of.
+
+        Raises:
+            InvalidDataset: when it is none.
+        """
+        declared = {key: document[key] for key in _DECLARED if key in document} | dict(document["domain"])
+        budget = document["budget"]
+        declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
+        bought = document.get("bought_mass")
+        return cls(
+            parse_spec(declared),
+            document.get("records"),
+            BoughtMass(bought["value"], bought["noise_scale"]) if bought is not None else None,
+        )
+
+
+def _number(value: Any) -> Any:
+    """Decimals of a declaration (dumped as strings) as JSON numbers, inside attributes."""
+    if isinstance(value, list):
+        return [_number(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: (
+                _plain(item)
+                if key in ("lower", "upper")
+                else [_plain(edge) for edge in item]
+                if key == "edges"
+                else item
+            )
+            for key, item in value.items()
+        }
+    return value
+
+
+def _plain(value: Any) -> int | float:
+    number = Decimal(str(value))
+    return int(number) if number == number.to_integral_value() and abs(number) < 2**53 else float(number)

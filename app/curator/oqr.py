@@ -1,0 +1,31 @@
+"""One round of online query response (GRU11 algorithm 1, JT12 algorithm 1), in whole grid units.
+
+A round sees the public hypothesis' answer c, the private value v and one noise A. It releases ``v + A`` where that
+is more than T away from c, and c otherwise. What v + A was on a miss exists nowhere afterwards: not in the
+result, not in an exception.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The hypothesis was off: the noisy value is released and an update is due."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The hypothesis was near enough: its own answer is released."""
+
+    value: int
+
+
+def play(hypothesis: int, private: int, noise: int, threshold: int) -> Hit | Miss:
+    """Hit when ``|private + noise - hypothesis| > threshold``, else miss. All whole units of the answer grid."""
+    if abs(private + noise - hypothesis) > threshold:
+        return Hit(private + noise)
+    return Miss(hypothesis)

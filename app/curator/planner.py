@@ -1,0 +1,339 @@
+"""Plans: noise, threshold, error bound and number of updates from public facts alone.
+
+With ``L = b ln(k/beta)`` all k noises stay within L with probability 1 - beta. Then an update's answer is within L
+of the truth, a hypothesis' answer within T + L, and an update happens only at a true gap above T - L (the
+progress alpha). A best-effort plan is given its number of updates B and takes T = 2L; a guaranteed plan finds the
+least B with ``bound(alpha) <= B`` and takes T = 3L, the best ratio as the bound grows with 1/alpha^2. The papers'
+own calibrations keep their T = 4b ln(2k/beta).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from app.constructions.base import PublicFacts
+from app.constructions.registry import NEEDS_MASS, construct
+from app.curator.dataset import MASS_FAILURE, PublicDataset
+from app.curator.errors import PlanInfeasible
+from app.curator.request import SessionRequest
+from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
+from app.privacy.conversion import epsilon_alone
+from app.privacy.costs import ConditionalRelease, Mechanism, PureStep, renyi_cost
+from app.privacy.errors import InvalidBudget
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Budget
+
+#: A session that needs a private mass buys it with one part in this many of its share.
+PURCHASE_PART = 20
+#: No guaranteed plan runs to more updates than this.
+MOST_UPDATES = 10**7
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """A noisy mass to be bought at opening: a pure-epsilon discrete Laplace answer."""
+
+    epsilon: Decimal
+    cost: Decimal
+
+    @property
+    def scale(self) -> Fraction:
+        """Laplace scale in privacy units."""
+        return 1 / Fraction(self.epsilon)
+
+    def padding(self) -> float:
+        """What is added so that the noisy mass lies above the true one but for MASS_FAILURE, in privacy units."""
+        return math.ceil(float(self.scale) * math.log(1 / MASS_FAILURE))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session will do and promises. Scales and errors with ``_units`` are whole answer-grid units."""
+
+    scale: Fraction  # Laplace scale b in counts, exact
+    noise_bound_units: int  # L
+    threshold_units: int  # T
+    answer_bits: int
+    max_updates: int
+    max_queries: int
+    beta: float
+    guaranteed: bool
+    epsilon: Decimal
+    epsilon_alone: Decimal
+    delta: Decimal
+    calibration: str
+    release: str
+    order: Decimal
+    cost_per_update: Decimal
+    reserved: Decimal
+    purchase: Purchase | None
+    update_bound: int | None
+    step_size: float | None
+
+    @property
+    def noise_scale_units(self) -> Fraction:
+        """The scale of the discrete Laplace noise on the answer grid."""
+        return self.scale * (1 << self.answer_bits)
+
+    @property
+    def noise_bound(self) -> float:
+        """L in counts."""
+        return math.ldexp(self.noise_bound_units, -self.answer_bits)
+
+    @property
+    def error_bound(self) -> float:
+        """T + L in counts; rounding of weights and values comes on top, an answer's own bound says how much."""
+        return math.ldexp(self.threshold_units + self.noise_bound_units, -self.answer_bits)
+
+    @property
+    def progress(self) -> float:
+        """alpha = T - L in counts: an update is made only at a larger true gap."""
+        return math.ldexp(self.threshold_units - self.noise_bound_units, -self.answer_bits)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; exact amounts are decimal strings."""
+        return {
+            "noise_scale": float(self.scale),
+            "threshold": math.ldexp(self.threshold_units, -self.answer_bits),
+            "error_bound": self.error_bound,
+            "noise_bound": self.noise_bound,
+            "progress": self.progress,
+            "beta": self.beta,
+            "max_updates": self.max_updates,
+            "max_queries": self.max_queries,
+            "guaranteed": self.guaranteed,
+            "update_bound": self.update_bound,
+            "step_size": self.step_size,
+            "epsilon": float(self.epsilon),
+            "epsilon_alone": float(self.epsilon_alone),
+            "delta": float(self.delta),
+            "calibration": self.calibration,
+            "release": self.release,
+            "answer_grid": 2.0**-self.answer_bits,
+            "order": str(self.order),
+            "cost_per_update": str(self.cost_per_update),
+            "reserved": str(self.reserved),
+            "purchase": None
+            if self.purchase is None
+            else {
+                "mass": {
+                    "epsilon": str(self.purchase.epsilon),
+                    "cost": str(self.purchase.cost),
+                    "noise_scale": float(self.purchase.scale),
+                }
+            },
+        }
+
+
+def purchase_of(budget: Budget, share: Decimal) -> Purchase:
+    """What buying a mass with a twentieth of a share gets: the largest pure epsilon whose cost fits.
+
+    A pure e-DP step costs at most ``min(e, a e^2/2)`` at order a.
+    """
+    allowed = Fraction(share) / PURCHASE_PART
+    order = Fraction(budget.order)
+    root = Fraction(Decimal(float(2 * allowed / order)).sqrt()) * Fraction(999_999_999, 1_000_000_000)
+    epsilon = floor_to(max(allowed, root), Decimal("1e-15"))
+    if epsilon <= 0:
+        raise PlanInfeasible("this share of epsilon is too small to buy the mass that the construction needs")
+    return Purchase(epsilon, renyi_cost(PureStep(epsilon), budget.order))
+
+
+def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
+    """The plan of a session. Reads public facts only: the same for neighbouring data.
+
+    Raises:
+        PlanInfeasible: when the guarantee asked for cannot be kept; the extras say which single change of
+            epsilon, max_queries, beta or records would do.
+    """
+    budget, space = dataset.budget, dataset.space
+    try:
+        share = budget.share(request.epsilon)
+        if request.epsilon > budget.epsilon:
+            share = floor_to(Fraction(budget.total) * Fraction(request.epsilon) / Fraction(budget.epsilon))
+        purchase = None
+        if request.mechanism.construction in NEEDS_MASS and dataset.facts.mass is None:
+            purchase = purchase_of(budget, share)
+        planner = _Planner(dataset, request, share - (purchase.cost if purchase else 0))
+        if request.max_updates is not None:
+            plan = planner.at(request.max_updates, guaranteed=False)
+        else:
+            plan = planner.guaranteed()
+        steps: list[tuple[Mechanism, int]] = [
+            (ConditionalRelease(plan.scale / space.unit, request.release), plan.max_updates)
+        ]
+        if purchase is not None:
+            steps.append((PureStep(purchase.epsilon), 1))
+        kept = Fraction(budget.delta) - budget.set_aside
+        alone, _ = epsilon_alone(steps, kept)
+    except InvalidBudget as error:
+        raise PlanInfeasible(str(error)) from None
+    return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
+
+
+class _Planner:
+    """Noise and thresholds as functions of the number of updates."""
+
+    def __init__(self, dataset: PublicDataset, request: SessionRequest, share: Decimal) -> None:
+        self.dataset, self.request, self.share = dataset, request, share
+        self.bits = dataset.space.answer_bits
+
+    def _scale(self, updates: int, epsilon: Decimal) -> Fraction:
+        """b in counts."""
+        request, budget = self.request, self.dataset.budget
+        match request.calibration:
+            case "jt2012":
+                scale = jt2012_scale(epsilon, budget.delta, updates)
+            case "gru2011":
+                scale = gru2011_scale(epsilon, budget.delta, updates)
+            case _:
+                scale = scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
+        return Fraction(scale) * self.dataset.space.unit
+
+    def at(self, updates: int, *, guaranteed: bool) -> Plan:
+        """The plan with the given number of updates."""
+        request, budget, space = self.request, self.dataset.budget, self.dataset.space
+        scale = self._scale(updates, request.epsilon)
+        units = scale * (1 << self.bits)
+        failure = request.beta - (MASS_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
+        if failure <= 0:
+            raise PlanInfeasible(f"beta must exceed {MASS_FAILURE:.3g}, the failure of the bought mass")
+        bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(request.max_queries / failure))
+        if request.calibration != "rdp":
+            threshold = math.ceil(4 * float(units) * math.log(2 * request.max_queries / failure))
+        else:
+            threshold = (3 if guaranteed else 2) * bound
+        if threshold + bound >= 2**62:
+            raise PlanInfeasible("the noise passes 62 bits of the answer grid: raise epsilon, or allow fewer updates")
+        cost = renyi_cost(ConditionalRelease(scale / space.unit, request.release), budget.order)
+        if cost * updates > self.share:
+            raise PlanInfeasible("the share does not pay for so many updates at this calibration: raise epsilon")
+        plan = Plan(
+            scale=scale,
+            noise_bound_units=bound,
+            threshold_units=threshold,
+            answer_bits=self.bits,
+            max_updates=updates,
+            max_queries=request.max_queries,
+            beta=request.beta,
+            guaranteed=guaranteed,
+            epsilon=request.epsilon,
+            epsilon_alone=Decimal(0),
+            delta=budget.delta,
+            calibration=request.calibration,
+            release=request.release,
+            order=budget.order,
+            cost_per_update=cost,
+            reserved=self.share,
+            purchase=None,
+            update_bound=None,
+            step_size=None,
+        )
+        return replace(plan, update_bound=self._bound(plan), step_size=self._step(plan))
+
+    def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Any:
+        mechanism = self.request.mechanism
+        return construct(
+            mechanism.construction, self.dataset.space, facts or self.dataset.facts, mechanism.step, plan.progress
+        )
+
+    def _bound(self, plan: Plan) -> int | None:
+        if plan.threshold_units <= plan.noise_bound_units:
+            return None
+        bound = self._construction(plan).bound(plan.progress)
+        return None if bound is None or bound > MOST_UPDATES else math.floor(bound)
+
+    def _step(self, plan: Plan) -> float | None:
+        mechanism = self.request.mechanism.construction
+        if mechanism in NEEDS_MASS and self.dataset.facts.mass is None:
+            return None
+        return float(self._construction(plan).step_size(plan.progress))
+
+    def guaranteed(self) -> Plan:
+        """The least number of updates that the construction's own bound does not pass."""
+        facts = self.dataset.facts
+        if facts.mass is None:
+            raise PlanInfeasible(
+                "a guaranteed plan needs the number of records: declare it public, or open a session with "
+                "max_updates that buys it first"
+            )
+
+        def enough(updates: int) -> bool:
+            bound = self.at(updates, guaranteed=True).update_bound
+            return bound is not None and bound <= updates
+
+        least = _least(enough, MOST_UPDATES)
+        if least is not None:
+            plan = self.at(least, guaranteed=True)
+            if plan.error_bound < facts.mass:
+                return plan
+        raise PlanInfeasible(
+            "no number of updates keeps the error below the whole mass: raise epsilon or beta, ask fewer "
+            "queries, or bring more records (each figure given would do alone, about)",
+            **self._remedies(facts.mass),
+        )
+
+    def _remedies(self, mass: float) -> dict[str, object]:
+        """About how far one of epsilon, max_queries, beta, records would have to go, the others kept."""
+        request, budget = self.request, self.dataset.budget
+        order, share = float(budget.order), float(self.share)
+        bound_at = self._construction_bound
+
+        def error(stretch: float, log: float, n: float) -> float:
+            """About 4L at the least B, with b ~ sqrt(order * B / share)."""
+            low, high = 1.0, 1e12
+            for _ in range(80):
+                middle = math.sqrt(low * high)
+                noise = math.sqrt(order * middle / (share * stretch)) * float(self.dataset.space.unit) * log
+                low, high = (low, middle) if bound_at(2 * noise, n) <= middle else (middle, high)
+            return 4 * math.sqrt(order * high / (share * stretch)) * float(self.dataset.space.unit) * log
+
+        log = math.log(request.max_queries / request.beta)
+        stretch = _least_real(lambda s: error(s, log, mass) < mass, 1.0, 1e12)
+        shorter = _least_real(lambda s: error(1.0, log / s, mass) < mass, 1.0, 1e6)
+        more = _least_real(lambda s: error(1.0, log, mass * s) < mass * s, 1.0, 1e12)
+        queries = math.floor(request.beta * math.exp(log / shorter)) if shorter else 0
+        beta = request.max_queries * math.exp(-log / shorter) if shorter else 1.0
+        return {
+            "epsilon": float(request.epsilon) * stretch if stretch else None,
+            "max_queries": queries if queries >= 1 else None,
+            "beta": beta if beta < 1 else None,
+            "records": math.ceil(mass * more) if more else None,
+        }
+
+    def _construction_bound(self, progress: float, mass: float) -> float:
+        mechanism = self.request.mechanism
+        facts = replace(self.dataset.facts, mass=mass)
+        bound = construct(
+            mechanism.construction, self.dataset.space, facts, mechanism.step, progress
+        ).bound(progress)
+        assert bound is not None
+        return bound
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least whole number for which a monotone condition holds, or None up to ``most``."""
+    low, high = 0, 1
+    while not holds(high):
+        if high >= most:
+            return None
+        low, high = high, min(most, high * 2)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _least_real(holds: Callable[[float], bool], low: float, high: float) -> float | None:
+    """About the least factor for which a monotone condition holds, or None up to ``high``."""
+    if not holds(high):
+        return None
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -1,0 +1,62 @@
+"""What an analyst asks for when opening a session."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from app.constructions.base import Step
+from app.spaces.errors import InvalidRequest
+from app.spaces.spec import Model, explain
+
+Calibration = Literal["rdp", "jt2012", "gru2011"]
+
+
+class Mechanism(Model):
+    """The construction of a session and how it steps."""
+
+    construction: Literal["mw", "fk"]
+    step: Step = "projection"
+
+
+class SessionRequest(Model):
+    """A session: data set, mechanism, share of the budget, and the promise asked for."""
+
+    dataset: str = Field(min_length=1, max_length=64)
+    mechanism: Mechanism
+    epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="share of the data set's epsilon")
+    max_queries: int = Field(ge=1, le=10**9, strict=True)
+    beta: float = Field(default=0.05, gt=0, lt=1, description="probability that some answer breaks its bound")
+    max_updates: int | None = Field(
+        default=None, ge=1, le=10**7, strict=True, description="left out: the guaranteed plan"
+    )
+    calibration: Calibration = "rdp"
+    release: Literal["single"] = "single"
+
+    @field_validator("epsilon", "beta", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        if isinstance(value, bool | str):
+            raise ValueError("must be a number")
+        return value
+
+    @field_validator("beta")
+    @classmethod
+    def _beta(cls, value: float) -> float:
+        if value < 1e-9:
+            raise ValueError("must be at least 1e-9")
+        return value
+
+
+def parse_request(asked: Any) -> SessionRequest:
+    """The session that ``asked`` (parsed JSON) states.
+
+    Raises:
+        InvalidRequest: naming the field that is missing, unknown or out of range.
+    """
+    try:
+        return SessionRequest.model_validate(asked)
+    except ValidationError as error:
+        raise InvalidRequest(explain(error)) from None

@@ -1,0 +1,138 @@
+"""The state of a session, a function of its transcript alone.
+
+The same machine answers queries on the server and re-derives them in an audit. It never sees private data: where a
+round must be played, :meth:`Session.consider` hands out the hypothesis' answer on the grid and whoever holds the
+data plays it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from app.constructions.base import Measurement
+from app.constructions.registry import construct
+from app.curator.dataset import PublicDataset
+from app.curator.errors import QueriesExhausted, UpdatesExhausted
+from app.curator.planner import Plan, make_plan
+from app.curator.request import SessionRequest
+from app.spaces.query import Query
+
+Source = Literal["hypothesis", "measurement", "cached"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A released value in counts, where it came from, and the error it keeps with probability 1 - beta."""
+
+    value: float
+    source: Source
+    error_bound: float | None
+    unverified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDue:
+    """A round must be played: ``hypothesis`` is c on the answer grid, ``error_bound`` what either answer keeps."""
+
+    hypothesis: int
+    error_bound: float
+
+
+class Session:
+    """Hypothesis, counters and the answers given so far."""
+
+    def __init__(self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None) -> None:
+        self.dataset, self.request = dataset, request
+        self.plan = make_plan(dataset, request) if plan is None else plan
+        self.construction = construct(
+            request.mechanism.construction,
+            dataset.space,
+            dataset.facts,
+            request.mechanism.step,
+            self.plan.progress,
+        )
+        self.hypothesis = self.construction.start()
+        self.sequence = 0
+        self.queries_asked = 0
+        self.updates_used = 0
+        self._given: dict[bytes, tuple[float, float | None]] = {}
+
+    @property
+    def queries_left(self) -> int:
+        """Queries that may still be asked."""
+        return self.plan.max_queries - self.queries_asked
+
+    @property
+    def updates_left(self) -> int:
+        """Updates that may still be made."""
+        return self.plan.max_updates - self.updates_used
+
+    def grid(self, value: float) -> int:
+        """The nearest whole number of answer-grid units."""
+        return round(math.ldexp(value, self.plan.answer_bits))
+
+    def real(self, units: int) -> float:
+        """Grid units in counts."""
+        return math.ldexp(units, -self.plan.answer_bits)
+
+    def error_bound(self, query: Query) -> float:
+        """What every answer to ``query`` keeps with probability 1 - beta over the session.
+
+        T + L, what rounding the weights can move on all of the mass, and half a grid unit where the exact
+        value is finer than the grid.
+        """
+        bound = self.plan.error_bound + query.rounding * self.dataset.mass_bound
+        if query.grid_bits + self.dataset.space.data_bits > self.plan.answer_bits:
+            bound += self.real(1) / 2
+        return bound
+
+    def consider(self, query: Query, *, unverified: bool = False) -> Answer | RoundDue:
+        """The answer where the public state has one, else the round that must be played.
+
+        Raises:
+            QueriesExhausted: all queries of the plan were asked.
+            UpdatesExhausted: a best-effort session has no update left to make.
+        """
+        if unverified:
+            return Answer(self._ask_hypothesis(query), "hypothesis", None, unverified=True)
+        given = self._given.get(query.digest)
+        if given is not None:
+            return Answer(given[0], "cached", given[1])
+        if self.queries_left == 0:
+            raise QueriesExhausted(
+                "all queries of the plan have been asked: open another session, or ask with unverified",
+                max_queries=self.plan.max_queries,
+            )
+        if query.is_zero:
+            return Answer(0.0, "hypothesis", 0.0)
+        if self.updates_left == 0:
+            if not self.plan.guaranteed:
+                raise UpdatesExhausted(
+                    "all updates of the plan are used: open another session, or ask with unverified",
+                    max_updates=self.plan.max_updates,
+                )
+            return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
+        return RoundDue(self.grid(self.construction.answer(self.hypothesis, query)), self.error_bound(query))
+
+    def _ask_hypothesis(self, query: Query) -> float:
+        return self.real(self.grid(self.construction.answer(self.hypothesis, query)))
+
+    def record(self, query: Query, answer: Answer) -> None:
+        """Take a recorded answer into the state: counters, first answers, and on a measurement the update."""
+        self.sequence += 1
+        if answer.unverified or answer.source == "cached":
+            return
+        self.queries_asked += 1
+        self._given[query.digest] = (answer.value, answer.error_bound)
+        if answer.source == "measurement":
+            self.updates_used += 1
+            self.construction.update(
+                self.hypothesis, Measurement(query, answer.value, self.plan.noise_bound)
+            )
+
+    def forfeit(self) -> None:
+        """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing."""
+        self.sequence += 1
+        self.updates_used += 1
