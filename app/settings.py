@@ -1,0 +1,193 @@
+"""What the operator sets: environment variables `CURATOR_*`, read once when `Settings()` is made.
+
+Importing this module reads nothing. Secrets are `SecretStr`, so that they print as stars, and a value that
+fails validation is never echoed.
+"""
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic_core import PydanticUndefined
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "CURATOR_"
+VAULT_KEY_BYTES = 32
+CLIENT_VARIABLES = frozenset({"CURATOR_URL", "CURATOR_API_KEY"})
+"""Read by the command line as a client of a running server, not by the server."""
+
+_UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS |= {_letter: 1024**_power, f"{_letter}ib": 1024**_power, f"{_letter}b": 1000**_power}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+
+
+def parse_bytes(text: object) -> object:
+    """A number of bytes from `"4GiB"`, `"500 MB"`, `"1048576"` or an int. `k`, `M`, `G`, `T` alone are
+    powers of 1024.
+
+    Raises ValueError on anything else, without repeating it.
+    """
+    if not isinstance(text, str):
+        return text
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise ValueError("expected a size such as 4GiB, 500MB or a number of bytes")
+    return (
+        int(float(match[1]) * _UNITS[match[2].lower()])
+        if "." in match[1]
+        else int(match[1]) * _UNITS[match[2].lower()]
+    )
+
+
+ByteCount = Annotated[int, BeforeValidator(parse_bytes)]
+
+
+def half_of_memory() -> int:
+    """Half of the memory this process may use, in bytes: the machine's, or its control group's limit if
+    lower.
+    """
+    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no such control group, or "max"
+            continue
+    return limit // 2
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, with its default. Environment variable: `CURATOR_` and the field's name
+    in capitals.
+
+    An empty variable counts as not set. Raises `pydantic.ValidationError` (which never shows the value) on
+    a bad one.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, hide_input_in_errors=True, frozen=True, extra="forbid"
+    )
+
+    data_dir: Path = Field(
+        Path("var"), description="Folder of the embedded database, the vault and the keys."
+    )
+    database_url: str | None = Field(
+        None,
+        description="URL of another database, postgresql+psycopg://... Unset: SQLite in data_dir.",
+    )
+    admin_key: SecretStr | None = Field(
+        None, description="First administrator's API key. Unset: one is made and printed once at first start."
+    )
+    vault_key: SecretStr | None = Field(
+        None,
+        description="Base64 of 32 bytes: encrypts private files. Unset: they lie in the clear (mode 0600).",
+    )
+    memory_limit: ByteCount = Field(
+        default_factory=half_of_memory,
+        ge=16 * 1024**2,
+        description="Memory for data sets and hypotheses, such as 4GiB.",
+    )
+    max_body_bytes: ByteCount = Field(
+        1024**3, ge=1024, description="Largest request body, uploads of data sets included."
+    )
+    max_query_body_bytes: ByteCount = Field(
+        64 * 1024**2, ge=1024, description="Largest body of a query, a batch or any other JSON request."
+    )
+    max_json_depth: int = Field(32, ge=4, le=500, description="Deepest nesting of a JSON body.")
+    queue_limit: int = Field(
+        64,
+        ge=1,
+        description="Most requests that may wait for one session's turn; beyond it 429 with Retry-After.",
+    )
+    request_timeout_seconds: float = Field(
+        60.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Longest wait for a session's turn before 503 with Retry-After.",
+    )
+    answer_grid: int = Field(
+        20,
+        ge=0,
+        le=40,
+        description="Answers and query weights lie on the grid 2^-m for this m (fewer bits for large data).",
+    )
+    metrics_open: bool = Field(False, description="Serve /metrics without a key.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe line to log."
+    )
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _lower_case(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
+
+    @field_validator("vault_key")
+    @classmethod
+    def _well_formed_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _decode_key(value)
+        return value
+
+    def vault_key_bytes(self) -> bytes | None:
+        """The 32 bytes of the vault key, or None where private files lie in the clear."""
+        return None if self.vault_key is None else _decode_key(self.vault_key)
+
+    @property
+    def vault_dir(self) -> Path:
+        """Folder of the private files."""
+        return self.data_dir / "vault"
+
+    @property
+    def keys_dir(self) -> Path:
+        """Folder of the keys the server makes for itself."""
+        return self.data_dir / "keys"
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        """The database in use: `database_url`, or SQLite in the data folder."""
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'curator.sqlite3'}"
+
+
+def _decode_key(value: SecretStr) -> bytes:
+    try:
+        key = base64.b64decode(value.get_secret_value().strip(), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) != VAULT_KEY_BYTES:
+        raise ValueError(
+            f"expected base64 of exactly {VAULT_KEY_BYTES} bytes, as `openssl rand -base64 32` prints"
+        )
+    return key
+
+
+def settings_table() -> list[tuple[str, str, str]]:
+    """(environment variable, default, meaning) for every setting, in the order of the class: the documents
+    print it.
+    """
+    rows = []
+    for name, field in Settings.model_fields.items():
+        if field.default is PydanticUndefined:
+            default = "half of memory"
+        elif field.default is None:
+            default = "unset"
+        else:
+            default = str(field.default)
+        rows.append((PREFIX + name.upper(), default, field.description or ""))
+    return rows
+
+
+def unknown_variables(environment: Mapping[str, str], also_known: Iterable[str] = ()) -> list[str]:
+    """Names of `CURATOR_*` variables that nothing reads, sorted.
+
+    A misspelt `CURATOR_VAULT_KEY` would otherwise leave private files in the clear without a word: the
+    server refuses to start while this list is not empty.
+    """
+    known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES | set(also_known)
+    return sorted(
+        name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known
+    )

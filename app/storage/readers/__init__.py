@@ -1,0 +1,46 @@
+"""Uploaded files become private arrays.
+
+One module a kind of data (`tables`, `edges`, `matrices`, `multisets`) over two that know file formats
+(`columns` for CSV, text and Parquet; `arrays` for .npy and .npz). Whatever is wrong with a file is an
+`InvalidDataset` that names the row and attribute and says what to change. No message carries a value, and
+none is chained to a parser's own.
+"""
+
+from pathlib import Path
+
+from app.spaces.errors import InvalidDataset
+from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
+from app.storage.private_data import PrivateData
+from app.storage.readers.edges import has_weights, read_edges
+from app.storage.readers.matrices import read_matrix
+from app.storage.readers.multisets import read_multiset
+from app.storage.readers.tables import read_table
+
+__all__ = ["FORMATS", "has_weights", "read_private"]
+
+FORMATS = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
+
+
+def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> PrivateData:
+    """The private array that the file at `path` holds for the data set `spec` declares.
+
+    `filename`: the name it was uploaded under, whose ending tells the format. `memory_limit`: bytes the
+    result may take. Number types follow from what is declared, never from the data. Raises InvalidDataset;
+    then nothing is kept.
+    """
+    suffix = Path(filename).suffix.lower()
+    if suffix not in FORMATS:
+        raise InvalidDataset(
+            f"the file's name must end in one of {', '.join(FORMATS)}: that tells its format"
+        )
+    if not path.stat().st_size:
+        raise InvalidDataset("the file is empty")
+    match spec:
+        case TableSpec():
+            return read_table(spec, suffix, path, memory_limit)
+        case BipartiteSpec() | GraphSpec():
+            return read_edges(spec, suffix, path, memory_limit)
+        case MatrixSpec():
+            return read_matrix(spec, suffix, path, memory_limit)
+        case MultisetSpec():
+            return read_multiset(spec, suffix, path, memory_limit)

@@ -1,0 +1,358 @@
+"""Columns of CSV, text and Parquet files, in batches: strings or typed values from the file, numbers for
+the readers.
+
+Text is parsed by pyarrow as strings alone: type inference would depend on the data, and a failed
+conversion would speak of the value. Numbers are then cast a column at a time.
+"""
+
+import contextlib
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from app.spaces.errors import InvalidDataset
+
+BLOCK_BYTES = 1 << 23
+"""Text parsed at a time; no record may be longer."""
+BATCH_ROWS = 1 << 17
+"""Rows of a Parquet file decoded at a time."""
+_HEAD_BYTES = 1 << 20
+_MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """Consecutive rows: one Arrow array a wanted column, in the order asked for. `first`: number of the
+    first row, from 1.
+    """
+
+    first: int
+    columns: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+def numbers(column: Any, where: str) -> NDArray[np.float64]:
+    """The column as float64; NaN where a cell is empty or no number. Text as in CSV: decimal, exponent
+    allowed.
+
+    Raises InvalidDataset, naming `where`, when the column's type has no numbers in it at all (dates, lists).
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        decoded = numbers(column.dictionary, where) if len(column.dictionary) else np.full(1, np.nan)
+        return np.where(column.is_valid().to_numpy(zero_copy_only=False), decoded[codes], np.nan)
+    if _is_text(kind):
+        try:
+            values = pc.cast(column, pa.float64())
+        except pa.ArrowInvalid:
+            trimmed = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))
+            values = pc.cast(
+                pc.if_else(pc.match_substring_regex(trimmed, _NUMBER), trimmed, None), pa.float64()
+            )
+    elif pa.types.is_boolean(kind):
+        values = pc.cast(pc.cast(column, pa.int8()), pa.float64())
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = pc.cast(column, pa.float64(), safe=False)
+    elif pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    else:
+        raise InvalidDataset(f"{where}: a column of numbers or strings is needed, this one is of type {kind}")
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.float64)
+
+
+def texts(column: Any, where: str) -> Any:
+    """The column as an Arrow array of strings; null where a cell is missing. Whole floats read as integers
+    (3.0 is "3").
+
+    Raises InvalidDataset, naming `where`, for types that have no plain text (dates, lists).
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return pc.take(texts(column.dictionary, where), column.indices)
+    if _is_text(kind):
+        return pc.cast(column, pa.large_string())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return pc.cast(column, pa.large_string())
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = pc.cast(column, pa.float64(), safe=False)
+        whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
+        return pc.cast(pc.cast(pc.if_else(whole, values, None), pa.int64()), pa.large_string())
+    raise InvalidDataset(f"{where}: a column of numbers or strings is needed, this one is of type {kind}")
+
+
+def whole(values: NDArray[np.float64], upper: int) -> NDArray[np.int64]:
+    """Integers where `values` are whole and in [0, upper); -1 elsewhere, NaN included."""
+    fits = (values >= 0) & (values < upper) & (values == np.floor(values))
+    return np.where(fits, values, -1.0).astype(np.int64)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+# ------------------------------------------------------------------------------------------------------- text
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file is laid out: its separator, the first record's fields, and the lines up to and
+    including it.
+    """
+
+    separator: str
+    fields: tuple[str, ...]
+    lines: int
+
+
+def text_layout(path: Path, separators: str) -> Layout:
+    """Looks at the first record that is not blank. The first of `separators` it contains separates the
+    fields, else the first of all.
+
+    Raises InvalidDataset when the file is not UTF-8 text or holds nothing but blank lines.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
+        raise InvalidDataset(
+            "the file is not text in UTF-8: save it as such (UTF-16 and binary files are not read)"
+        )
+    # An encoding error far below is found by the parser, with its row; half a character at the cut is none.
+    text = head.decode("utf-8-sig", "replace")
+    stripped = text.lstrip("\r\n \t")
+    if not stripped:
+        raise InvalidDataset("the file holds nothing but blank lines")
+    blank = len(re.findall(r"\r\n|\r|\n", text[: len(text) - len(stripped)]))
+    line = re.split(r"[\r\n]", stripped, maxsplit=1)[0]
+    if "\ufffd" in line:
+        raise InvalidDataset("the first line is not valid UTF-8: save the file as UTF-8")
+    separator = next((mark for mark in separators if re.search(_MARKS[mark], line)), separators[0])
+    if separator == " ":
+        stripped = re.sub(r"[ \t]+", " ", line).strip(" ")
+    reader = csv.reader(io.StringIO(stripped, newline=""), delimiter=separator, strict=True)
+    fields: tuple[str, ...] = ()
+    with contextlib.suppress(csv.Error, StopIteration):
+        fields = tuple(field.strip() for field in next(reader))
+    if not fields:
+        raise InvalidDataset("the first line cannot be read: check its quotes and its length")
+    return Layout(separator, fields, blank + reader.line_num)
+
+
+def text_batches(
+    path: Path, separator: str, width: int, wanted: Sequence[int], *, skip_lines: int
+) -> Iterator[Batch]:
+    """The columns at positions `wanted` of a text file whose records have `width` fields, after
+    `skip_lines` lines.
+
+    Separator " " stands for any run of blanks and tabs. Blank lines are skipped, except in a file of one
+    column, where such a line is a missing cell. Raises InvalidDataset for a record of another width, text
+    that is not UTF-8, a record longer than a block (an unclosed quote makes one of the rest of the file).
+    """
+    uneven: list[tuple[int | None, int]] = []
+
+    def note(row: Any) -> str:
+        uneven.append((row.number, row.actual_columns))
+        return "error"
+
+    names = [str(position) for position in range(width)]
+    with path.open("rb") as raw:
+        source: Any = pa.PythonFile(_SingleSpaced(raw), "r") if separator == " " else raw
+        reading = pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=BLOCK_BYTES,
+            skip_rows=skip_lines,
+            column_names=names,
+            encoding="utf8",
+        )
+        parsing = pa.csv.ParseOptions(
+            delimiter=separator,
+            newlines_in_values=True,
+            invalid_row_handler=note,
+            ignore_empty_lines=width > 1,
+        )
+        kept = [names[position] for position in wanted]
+        converting = pa.csv.ConvertOptions(
+            include_columns=kept, column_types=dict.fromkeys(kept, pa.string()), check_utf8=True
+        )
+        first = 1
+        message = ""
+        try:
+            with pa.csv.open_csv(
+                source, read_options=reading, parse_options=parsing, convert_options=converting
+            ) as reader:
+                for batch in reader:
+                    if len(batch):
+                        yield Batch(first, batch.columns)
+                        first += len(batch)
+        except pa.ArrowInvalid as error:
+            message = str(error)
+    if message:
+        raise _text_problem(message, uneven, width, first, skip_lines)
+
+
+def _text_problem(
+    message: str, uneven: list[tuple[int | None, int]], width: int, first: int, skipped: int
+) -> InvalidDataset:
+    """What pyarrow's message means, in words that carry no value: only row numbers are taken from it."""
+    if uneven:
+        number, actual = uneven[0]
+        where = f"row {number - skipped}" if number is not None else f"a row after row {first - 1}"
+        hint = " (a quote that is not closed joins lines)" if actual < width else ""
+        plural = "s" * (actual != 1)
+        return InvalidDataset(f"{where} has {actual} field{plural}, the first line has {width}{hint}")
+    if "UTF8" in message or "UTF-8" in message:
+        found = re.search(r"Row #(\d+)", message)
+        where = f"row {int(found[1]) - skipped}" if found else f"a row after row {first - 1}"
+        return InvalidDataset(f"{where} is not valid UTF-8: save the file as UTF-8")
+    if "Could not skip" in message or "Empty CSV" in message:
+        return InvalidDataset("the file holds a header and no records")
+    if "straddling" in message or "block" in message:
+        return InvalidDataset(
+            f"a record after row {first - 1} is longer than {BLOCK_BYTES >> 20} MiB: is a quote not closed?"
+        )
+    return InvalidDataset(f"the text after row {first - 1} cannot be read as separated columns")
+
+
+class _SingleSpaced(io.RawIOBase):
+    """A text stream in which every run of blanks and tabs is one blank, and none stands at either end of a
+    line.
+    """
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return b"".join(iter(lambda: self.read(BLOCK_BYTES), b""))
+        while not self._rest:
+            lines = self._raw.read(BLOCK_BYTES)
+            if not lines:
+                return b""
+            # Whole lines, so that no run of blanks is cut in two.
+            lines = re.sub(rb"[ \t]+", b" ", lines + self._raw.readline())
+            lines = re.sub(rb" ?([\r\n]+) ?", rb"\1", lines)
+            self._rest = lines.strip(b" ")
+        part, self._rest = self._rest[:size], self._rest[size:]
+        return part
+
+
+# ---------------------------------------------------------------------------------------------------- Parquet
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Names of the columns of a Parquet file. Raises InvalidDataset when it is none, or a truncated one."""
+    with _parquet(path) as file:
+        return [str(name) for name in file.schema_arrow.names]
+
+
+def parquet_batches(
+    path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int
+) -> Iterator[Batch]:
+    """The columns at positions `wanted`. Raises InvalidDataset for a damaged file, more than `max_rows`
+    rows (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
+    """
+    with _parquet(path) as file:
+        names = [file.schema_arrow.names[position] for position in wanted]
+        kinds = [file.schema_arrow.field(position).type for position in wanted]
+        if any(pa.types.is_nested(kind) for kind in kinds):
+            raise InvalidDataset("a column of lists or structures cannot be read: flatten it")
+        if max_rows is not None and file.metadata.num_rows > max_rows:
+            raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
+        for group in range(file.metadata.num_row_groups):
+            row_group = file.metadata.row_group(group)
+            chunks = (row_group.column(position) for position in range(row_group.num_columns))
+            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+            if unpacked > memory_limit:
+                raise InvalidDataset(
+                    "a row group unpacks to more than the memory limit: write smaller row groups"
+                )
+        first = 1
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+            for column in columns:
+                column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
+            if len(batch):
+                yield Batch(first, columns)
+                first += len(batch)
+
+
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    damaged = False
+    try:
+        with pa.parquet.ParquetFile(path, memory_map=False) as file:
+            # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
+            text = [f.name for f in file.schema_arrow if _is_text(f.type)]
+        with pa.parquet.ParquetFile(path, memory_map=False, read_dictionary=text) as file:
+            yield file
+    except (pa.ArrowException, OSError):
+        damaged = True
+    if damaged:
+        raise InvalidDataset("the file is not Parquet, or is truncated or damaged: write it again")
+
+
+# ----------------------------------------------------------------------------------------------------- either
+
+
+def named_batches(
+    suffix: str,
+    path: Path,
+    names: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    separators: dict[str, str],
+    max_rows: int | None,
+    memory_limit: int,
+) -> tuple[tuple[str, ...], Iterator[Batch]]:
+    """Batches of the columns `names`, and of those of `optional` that there are, from a CSV, text or
+    Parquet file.
+
+    Returns the names found, in the order of the batches' columns. `separators`: for each text suffix, the
+    marks that may separate fields. Raises InvalidDataset when a name is missing or stands twice.
+    """
+    if suffix == ".parquet":
+        found: Sequence[str] = parquet_columns(path)
+    elif suffix in separators:
+        layout = text_layout(path, separators[suffix])
+        found = layout.fields
+    else:
+        raise InvalidDataset(f"this kind of data set is not read from {suffix} files")
+    present = [*names, *(name for name in optional if name in found)]
+    for name in present:
+        if name not in found:
+            # What was found instead is not repeated: without a header it is a record.
+            raise InvalidDataset(
+                f'the file has no column "{name}": its first line must name every declared column'
+                if suffix != ".parquet"
+                else f'the file has no column "{name}"',
+                attribute=name,
+            )
+        if found.count(name) > 1:
+            raise InvalidDataset(f'the file has two columns "{name}": remove or rename one', attribute=name)
+    positions = [found.index(name) for name in present]
+    if suffix == ".parquet":
+        return tuple(present), parquet_batches(path, positions, max_rows=max_rows, memory_limit=memory_limit)
+    return tuple(present), text_batches(
+        path, layout.separator, len(found), positions, skip_lines=layout.lines
+    )

@@ -1,0 +1,92 @@
+"""Real matrices: entries in declared bounds, stored in units of the declared grid."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.spaces.errors import InvalidDataset
+from app.spaces.spec import MatrixSpec
+from app.storage.private_data import CsrData, DenseData, IntArray
+from app.storage.readers.arrays import read_array, slabs
+from app.storage.readers.columns import named_batches, numbers, whole
+from app.storage.readers.triples import Triples, settle
+from app.storage.readers.types import integer_type
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
+
+
+def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | CsrData:
+    """A matrix from .npy or .npz of the declared shape, or from columns `row`, `column`, `value` (CSV,
+    text, Parquet).
+
+    Rows and columns are numbered from 0. Entries lie in [lower, upper] and are rounded to the grid (ties
+    to even). A cell that the columns leave out has the declared value `absent`; one that stands twice must
+    have the same value.
+    """
+    shape = (spec.rows, spec.columns)
+    low, high = round(np.ldexp(spec.lower, spec.data_bits)), round(np.ldexp(spec.upper, spec.data_bits))
+    dtype = integer_type(low, high)
+    if suffix in (".npy", ".npz"):
+        _check_memory(shape, dtype, memory_limit)
+        source = read_array(suffix, path, shape, memory_limit)
+        array: IntArray = np.empty(shape, dtype)
+        mass = 0
+        for start, slab in slabs(source):
+            values = slab.astype(np.float64)
+            fits = (values >= spec.lower) & (values <= spec.upper)
+            if not fits.all():
+                row, column = np.argwhere(~fits)[0]
+                raise InvalidDataset(f"row {row + start}, column {column}: {_expected(spec)}")
+            units = np.rint(np.ldexp(values, spec.data_bits)).astype(np.int64)
+            array[start : start + len(slab)] = units
+            mass += int(np.abs(units).sum())
+        return DenseData(array, mass)
+    if spec.absent is None:
+        raise InvalidDataset('declare "absent", the value of every cell that the file does not name')
+    triples = Triples(shape, "cell", memory_limit)
+    _, batches = named_batches(
+        suffix,
+        path,
+        ("row", "column", "value"),
+        separators=_SEPARATORS,
+        max_rows=None,
+        memory_limit=memory_limit,
+    )
+    for batch in batches:
+        rows = whole(numbers(batch.columns[0], "row"), spec.rows)
+        columns = whole(numbers(batch.columns[1], "column"), spec.columns)
+        values = numbers(batch.columns[2], "value")
+        _refuse(rows >= 0, batch.first, f'"row" must be an integer from 0 to {spec.rows - 1}')
+        _refuse(columns >= 0, batch.first, f'"column" must be an integer from 0 to {spec.columns - 1}')
+        _refuse((values >= spec.lower) & (values <= spec.upper), batch.first, _expected(spec))
+        units = np.rint(np.ldexp(values, spec.data_bits)).astype(np.int64)
+        triples.add(rows, columns, units, batch.first, np.ones(len(rows), bool))
+    rows, columns, units = triples.finish()
+    absent = round(np.ldexp(spec.absent, spec.data_bits))
+    if absent == 0:
+        present = units != 0
+        return settle(
+            shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=False
+        )
+    _check_memory(shape, dtype, memory_limit)
+    array = np.full(shape, absent, dtype)
+    array[rows, columns] = units
+    mass = abs(absent) * (array.size - len(units)) + int(np.abs(units).sum())
+    return DenseData(array, mass)
+
+
+def _expected(spec: MatrixSpec) -> str:
+    return f"a value must be a number from {spec.lower:g} to {spec.upper:g}, as declared"
+
+
+def _refuse(fits: NDArray[np.bool_], first: int, message: str) -> None:
+    if not fits.all():
+        row = first + int(np.argmin(fits))
+        raise InvalidDataset(f"row {row}: {message}", row=row)
+
+
+def _check_memory(shape: tuple[int, int], dtype: np.dtype[np.generic], memory_limit: int) -> None:
+    size = shape[0] * shape[1] * dtype.itemsize
+    if size > memory_limit:
+        raise InvalidDataset(f"the matrix takes {size} bytes in memory, where the limit is {memory_limit}")

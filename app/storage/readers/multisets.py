@@ -1,0 +1,88 @@
+"""Multisets of strings: distinct elements with their counts, sorted for look-up."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from app.spaces.errors import InvalidDataset
+from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
+from app.storage.private_data import ElementsData
+from app.storage.readers.columns import named_batches, numbers, texts, whole
+from app.storage.readers.types import integer_type
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
+_MERGE_ROWS = 1 << 21
+
+
+def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int) -> ElementsData:
+    """A multiset from columns `element` and, unless every row counts 1, `count` (CSV, text, Parquet).
+
+    Elements are compared byte for byte in UTF-8, without any normalisation; the counts of an element in
+    several rows add up; an element whose counts are all 0 is not kept.
+    """
+    capacity = spec.capacity or DEFAULT_CAPACITY
+    dtype = integer_type(0, capacity)
+    names, batches = named_batches(
+        suffix,
+        path,
+        ("element",),
+        ("count",),
+        separators=_SEPARATORS,
+        max_rows=None,
+        memory_limit=memory_limit,
+    )
+    mass = waiting = rows = 0
+    parts: list[pa.Table] = []
+    for batch in batches:
+        rows += len(batch)
+        elements = texts(batch.columns[0], "element")
+        empty = pc.fill_null(pc.equal(pc.binary_length(elements), 0), True).to_numpy(zero_copy_only=False)
+        if empty.any():
+            row = batch.first + int(np.argmax(empty))
+            raise InvalidDataset(f'row {row}: "element" is empty', row=row)
+        if "count" in names:
+            counts = whole(numbers(batch.columns[1], "count"), capacity + 1)
+            if (counts < 0).any():
+                row = batch.first + int(np.argmax(counts < 0))
+                raise InvalidDataset(
+                    f'row {row}: "count" must be a whole number from 0 to the capacity of {capacity}', row=row
+                )
+        else:
+            counts = np.ones(len(batch), np.int64)
+        mass += int(counts.sum())
+        if mass > capacity:
+            raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
+        parts.append(pa.table({"element": elements, "count": counts}))
+        waiting += len(batch)
+        if waiting >= _MERGE_ROWS:
+            parts = [_merged(parts)]
+            if parts[0].nbytes > memory_limit:
+                raise InvalidDataset(_too_large(memory_limit))
+            waiting = 0
+    if not rows:
+        raise InvalidDataset("the file holds a header and no records")
+    table = _merged(parts)
+    table = table.filter(pc.greater(table["count"], 0))
+    # Arrow orders strings by their bytes, as `ElementsData` promises.
+    table = table.take(pc.sort_indices(table["element"]))
+    if table.nbytes > memory_limit:
+        raise InvalidDataset(_too_large(memory_limit))
+    if not len(table):
+        return ElementsData(np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, dtype), mass)
+    elements = table["element"].combine_chunks()
+    _, offsets, blob = elements.buffers()
+    offset = np.frombuffer(offsets, np.int64, len(elements) + 1, elements.offset * 8)
+    used = np.frombuffer(blob, np.uint8)[offset[0] : offset[-1]]
+    return ElementsData(used, offset - offset[0], table["count"].to_numpy().astype(dtype), mass)
+
+
+def _too_large(memory_limit: int) -> str:
+    return f"the distinct elements take more memory than the limit of {memory_limit} bytes"
+
+
+def _merged(parts: list[pa.Table]) -> pa.Table:
+    """One row an element, its counts added."""
+    grouped = pa.concat_tables(parts).group_by("element").aggregate([("count", "sum")])
+    return grouped.rename_columns({"count_sum": "count"}).select(["element", "count"])

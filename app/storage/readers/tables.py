@@ -1,0 +1,149 @@
+"""Tables: records become counts over the product of the declared attributes."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from app.spaces.errors import InvalidDataset
+from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
+from app.storage.private_data import DenseData, IntArray
+from app.storage.readers.arrays import read_array, slabs
+from app.storage.readers.columns import named_batches, numbers, texts, whole
+from app.storage.readers.types import integer_type
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
+
+
+def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> DenseData:
+    """Counts of the declared shape from records (CSV, text, Parquet) or from counts (.npy, .npz).
+
+    A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. A
+    value outside the domain (an empty cell and NaN are) refuses the file, or drops the record where the
+    spec says so.
+    """
+    shape = tuple(attribute.length for attribute in spec.attributes)
+    capacity = spec.capacity or DEFAULT_CAPACITY
+    dtype = integer_type(0, capacity)
+    cells = math.prod(shape)
+    if cells * dtype.itemsize > memory_limit:
+        raise InvalidDataset(
+            f"the declared attributes span {cells} cells, {cells * dtype.itemsize} bytes where the limit is "
+            f"{memory_limit}: leave out attributes, or declare fewer values and bins"
+        )
+    if suffix in (".npy", ".npz"):
+        return _read_counts(read_array(suffix, path, shape, memory_limit), dtype, capacity)
+    names = [attribute.name for attribute in spec.attributes]
+    drop = spec.outside == "drop"
+    _, batches = named_batches(
+        suffix,
+        path,
+        names,
+        separators=SEPARATORS,
+        max_rows=None if drop else capacity,
+        memory_limit=memory_limit,
+    )
+    coders = [_Coder(attribute) for attribute in spec.attributes]
+    counts = np.zeros(cells, dtype)
+    mass = rows = 0
+    for batch in batches:
+        rows += len(batch)
+        codes = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
+        inside = np.logical_and.reduce([code >= 0 for code in codes])
+        if not inside.all():
+            if not drop:
+                raise _outside(spec, codes, int(np.argmin(inside)), batch.first)
+            codes = [code[inside] for code in codes]
+        mass += int(np.count_nonzero(inside))
+        if mass > capacity:
+            raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
+        flat = codes[0]
+        for code, length in zip(codes[1:], shape[1:], strict=True):
+            flat = flat * length + code
+        np.add.at(counts, flat, dtype.type(1))
+    if not rows:
+        raise InvalidDataset("the file holds a header and no records")
+    return DenseData(counts.reshape(shape), mass)
+
+
+class _Coder:
+    """Maps a column to positions on the attribute's axis, -1 where it lies outside the domain."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._name = f'attribute "{attribute.name}"'
+        self._size = attribute.size
+        self._edges: NDArray[np.float64] | None = None
+        self._integers: NDArray[np.float64] | None = None
+        self._order: NDArray[np.intp] | None = None
+        self._words: Any = None
+        if attribute.numeric:
+            # Correctly rounded, as the values are when parsed: what is written alike falls together.
+            self._edges = np.array([float(edge) for edge in attribute.bin_edges()])
+        elif attribute.values is not None:
+            if all(isinstance(value, int) and abs(value) <= 2**53 for value in attribute.values):
+                integers = np.array(attribute.values, np.float64)
+                self._order = np.argsort(integers)
+                self._integers = integers[self._order]
+            else:
+                self._words = pa.array([str(value) for value in attribute.values], pa.large_string())
+
+    def __call__(self, column: Any) -> NDArray[np.int64]:
+        if self._words is not None:
+            found = pc.index_in(texts(column, self._name), value_set=self._words)
+            return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        values = numbers(column, self._name)
+        if self._size is not None:
+            return whole(values, self._size)
+        if self._edges is not None:
+            position = np.searchsorted(self._edges, values, side="right") - 1
+            position = np.where(values == self._edges[-1], len(self._edges) - 2, position)
+            # NaN sorts behind every edge, and so is outside with all that is too large.
+            return np.where(position > len(self._edges) - 2, -1, position).astype(np.int64)
+        assert self._integers is not None
+        assert self._order is not None
+        position = np.minimum(np.searchsorted(self._integers, values), len(self._integers) - 1)
+        return np.where(self._integers[position] == values, self._order[position], -1).astype(np.int64)
+
+
+def _outside(spec: TableSpec, codes: list[NDArray[np.int64]], index: int, first: int) -> InvalidDataset:
+    attribute = next(a for a, code in zip(spec.attributes, codes, strict=True) if code[index] < 0)
+    row = first + index
+    if attribute.size is not None:
+        expected = f"an integer code from 0 to {attribute.size - 1}"
+    elif attribute.values is not None:
+        expected = "one of the declared values, spelled alike"
+    else:
+        edges = attribute.bin_edges()
+        expected = f"a number from {float(edges[0]):g} to {float(edges[-1]):g}"
+    return InvalidDataset(
+        f'row {row}, attribute "{attribute.name}": outside the declared domain, expected {expected}. '
+        'Correct the record, widen the domain, or declare "outside": "drop"',
+        row=row,
+        attribute=attribute.name,
+    )
+
+
+def _read_counts(array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> DenseData:
+    counts: IntArray = np.empty(array.shape, dtype)
+    mass = 0
+    for start, slab in slabs(array):
+        if slab.dtype.kind == "f" and not np.isfinite(slab).all():
+            problem = "is not a finite number"
+        elif slab.dtype.kind != "b" and (slab < 0).any():
+            problem = "is negative"
+        elif slab.dtype.kind == "f" and (slab != np.floor(slab)).any():
+            problem = "is not whole"
+        elif slab.size and int(slab.max()) > capacity:
+            problem = f"is larger than the declared capacity of {capacity}"
+        else:
+            counts[start : start + len(slab)] = slab
+            mass += int(slab.astype(np.int64).sum())
+            continue
+        raise InvalidDataset(f"a count {problem}, in the part that starts at index {start} of the first axis")
+    if mass > capacity:
+        raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
+    return DenseData(counts, mass)

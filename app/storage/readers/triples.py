@@ -1,0 +1,99 @@
+"""Lists of (row, column, value) gathered into a matrix: each cell once, dense or sparse by which is
+smaller.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.spaces.errors import InvalidDataset
+from app.storage.private_data import CsrData, DenseData
+
+Integers = NDArray[np.int64]
+
+
+class Triples:
+    """Collects cells, and refuses two different values for one.
+
+    `what` a cell is called in messages. Memory: 24 bytes a record while collecting, refused beyond
+    `memory_limit`.
+    """
+
+    def __init__(self, shape: tuple[int, int], what: str, memory_limit: int) -> None:
+        self._columns = shape[1]
+        self._what = what
+        self._limit = memory_limit // 64  # a record's share at the peak, while its key is being sorted
+        self._held = 0
+        self._keys: list[Integers] = []
+        self._values: list[Integers] = []
+        self._origins: list[Integers] = []
+
+    def add(
+        self, rows: Integers, columns: Integers, values: Integers, first: int, kept: NDArray[np.bool_]
+    ) -> None:
+        """Adds the records where `kept`; `first` is the number of the first one in the file."""
+        origins = np.arange(first, first + len(rows))
+        self._keys.append((rows * self._columns + columns)[kept])
+        self._values.append(values[kept])
+        self._origins.append(origins[kept])
+        self._held += len(self._keys[-1])
+        if self._held > self._limit:
+            raise InvalidDataset("the file has more records than the memory limit lets the server sort")
+
+    def finish(self) -> tuple[Integers, Integers, Integers]:
+        """(rows, columns, values) of the distinct cells in row-major order."""
+        if not self._keys:
+            none = np.zeros(0, np.int64)
+            return none, none, none
+        keys = np.concatenate(self._keys)
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], np.concatenate(self._values)[order]
+        repeated = keys[1:] == keys[:-1]
+        conflict = repeated & (values[1:] != values[:-1])
+        if conflict.any():
+            row = int(np.concatenate(self._origins)[order[1:][conflict]].min())
+            raise InvalidDataset(
+                f"row {row}: this {self._what} stands in an earlier row with another value", row=row
+            )
+        distinct = np.concatenate(([True], ~repeated)) if len(keys) else np.zeros(0, bool)
+        rows, columns = np.divmod(keys[distinct], self._columns)
+        return rows, columns, values[distinct]
+
+
+def settle(
+    shape: tuple[int, ...],
+    rows: Integers,
+    columns: Integers,
+    values: Integers,
+    dtype: np.dtype[Any],
+    memory_limit: int,
+    *,
+    symmetric: bool,
+) -> DenseData | CsrData:
+    """The matrix of distinct non-zero cells given in row-major order, all others zero.
+
+    `symmetric`: cells are given once, with row < column, and stored both ways. Raises InvalidDataset when
+    the smaller of the two layouts exceeds `memory_limit` bytes.
+    """
+    height, width = int(shape[0]), int(shape[1])
+    mass = int(np.abs(values).sum())
+    if symmetric:
+        rows, columns = np.concatenate((rows, columns)), np.concatenate((columns, rows))
+        values = np.concatenate((values, values))
+    dense_bytes = height * width * dtype.itemsize
+    sparse_bytes = (height + 1) * 8 + len(values) * (4 + dtype.itemsize)
+    if min(dense_bytes, sparse_bytes) > memory_limit:
+        raise InvalidDataset(
+            f"the data set takes more memory than the limit of {memory_limit} bytes: fewer nodes or edges fit"
+        )
+    if dense_bytes <= sparse_bytes:
+        array = np.zeros((height, width), dtype)
+        array[rows, columns] = values
+        return DenseData(array, mass)
+    if symmetric:
+        order = np.argsort(rows * width + columns, kind="stable")
+        rows, columns, values = rows[order], columns[order], values[order]
+    indptr = np.zeros(height + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=height), out=indptr[1:])
+    return CsrData((height, width), indptr, columns.astype(np.int32), values.astype(dtype), mass)

@@ -1,0 +1,443 @@
+"""The vault: private arrays at rest, one file a data set, named only by the records that have been committed.
+
+What it holds to:
+
+1. A file appears whole or not at all: it is written under a temporary name, synced, renamed, and its
+   folder synced.
+2. Folder 0700, files 0600. With a key, nothing of the plaintext touches the disk.
+3. Every file has a keyed digest over its name and contents, so that a flipped byte, a truncation, or two
+   files exchanged are noticed before an answer is computed from them. The digest says nothing to who lacks
+   the key.
+4. A file that no committed record names is removed by `sweep`, which never runs while a registration is
+   under way, in this process or another on the same folder.
+
+File format. The *container* is the magic, the header's length (4 bytes, big-endian), a JSON header and the
+arrays, each starting at a multiple of 64 bytes so that it can be used where it is mapped. Without a vault
+key the file is the container. With one it is a second magic, a random salt, a key check, and the container
+in chunks of 1 MiB under AES-256-GCM (the STREAM construction of Hoang, Reyhanitabar, Rogaway and Vizár
+2015): each file has its own key, by HKDF-SHA256 from vault key and salt; the nonce is the chunk's number;
+name, number and "is the last" are authenticated.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import math
+import mmap
+import os
+import re
+import secrets
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData
+
+KEY_BYTES = 32
+CHUNK_BYTES = 1 << 20
+_PLAIN, _SEALED = b"CURVLT1\n", b"CURVLT1E"
+_LENGTH = struct.Struct(">I")
+_SALT_BYTES, _CHECK_BYTES, _TAG_BYTES = 32, 16, 16
+_SEALED_HEADER = len(_SEALED) + _SALT_BYTES + _CHECK_BYTES
+_ALIGNMENT = 64
+_MAX_HEADER = 1 << 16
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.ASCII)
+_TEMPORARY = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,160}\.tmp", re.ASCII)
+_DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<i4", "<i8"})
+_LOCK = ".registrations.lock"
+
+
+class VaultError(Exception):
+    """A private file cannot be used. Messages name the file, never its contents."""
+
+
+class VaultMissing(VaultError):
+    """A file that a committed record names is not there."""
+
+
+class VaultCorrupt(VaultError):
+    """A file is not what was written: altered, truncated, or exchanged with another."""
+
+
+class VaultWrongKey(VaultError):
+    """The vault key given (or its absence) is not the one the file was written with."""
+
+
+@dataclass(frozen=True)
+class VaultEntry:
+    """Where a data set's private file lies. Both fields go into its record; the digest never leaves the
+    server.
+
+    `file_name`: within the vault's folder. `digest`: keyed, 64 hexadecimal digits.
+    """
+
+    file_name: str
+    digest: str = field(repr=False)
+
+
+class Vault:
+    """Private arrays in `folder`, encrypted when `key` (32 bytes) is given. Making one touches no file.
+
+    `keys_folder` (default: `keys` beside `folder`) holds the digest key of an unencrypted vault, made at
+    first use; with a vault key the digest key is derived from that. Safe for threads and for several
+    processes on one folder.
+    """
+
+    def __init__(self, folder: Path, key: bytes | None, *, keys_folder: Path | None = None) -> None:
+        if key is not None and len(key) != KEY_BYTES:
+            raise ValueError(f"the vault key must have {KEY_BYTES} bytes")
+        self._folder = folder
+        self._key = key
+        self._keys_folder = folder.parent / "keys" if keys_folder is None else keys_folder
+        self._digest_key: bytes | None = None
+        self._guard = threading.Lock()
+        self._registrations = 0
+
+    @contextlib.contextmanager
+    def registration(self) -> Iterator[None]:
+        """Holds off every `sweep` on this folder: from before `put` until the record that names the file
+        is committed.
+
+        A process that dies inside it lets go by dying.
+        """
+        self._make_folder(self._folder)
+        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            with self._guard:
+                self._registrations += 1
+            try:
+                yield
+            finally:
+                with self._guard:
+                    self._registrations -= 1
+        finally:
+            os.close(descriptor)
+
+    def put(self, dataset_id: str, data: PrivateData) -> VaultEntry:
+        """Writes `data` to a new file and returns its entry; durable on return. Only within `registration()`.
+
+        Raises RuntimeError outside of one, ValueError for an unusable id, OSError when the disk refuses;
+        then nothing remains. A caller whose commit fails calls `destroy`, or leaves the file to the next
+        `sweep`.
+        """
+        if not self._registrations:
+            raise RuntimeError("put() outside of registration(): a sweep could remove the file")
+        name = f"{dataset_id}.{secrets.token_hex(8)}.vault"
+        if _NAME.fullmatch(name) is None:
+            raise ValueError("a data set's id consists of letters, digits, dots, dashes and underscores")
+        temporary = self._folder / f".{name}.tmp"
+        digest = self._new_digest(name)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with open(descriptor, "wb", buffering=0) as file:
+                pieces = _digested(_container(data), digest)
+                _write(file, pieces if self._key is None else self._sealed(name, pieces))
+                os.fsync(descriptor)
+            os.rename(temporary, self._folder / name)
+            _sync_folder(self._folder)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return VaultEntry(name, digest.hexdigest())
+
+    def open(self, entry: VaultEntry, *, verify: bool = True) -> PrivateData:
+        """The private arrays of `entry`, read-only: mapped from the file, or decrypted into anonymous memory.
+
+        Neither kind of memory goes into a core dump. `verify=False` skips the digest of an unencrypted
+        file (one pass over it) for a caller that has verified it before; chunks of an encrypted one are
+        authenticated in any case. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
+        """
+        with self._file(entry) as file:
+            if self._key is None:
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            else:
+                memory = mmap.mmap(-1, self._plain_size(entry, file))
+                position = 0
+                for chunk in self._unsealed(entry.file_name, file):
+                    memory[position : position + len(chunk)] = chunk
+                    position += len(chunk)
+        if hasattr(mmap, "MADV_DONTDUMP"):
+            memory.madvise(mmap.MADV_DONTDUMP)
+        if verify:
+            digest = self._new_digest(entry.file_name)
+            digest.update(memory)
+            _compare(entry, digest)
+        return _parse(entry.file_name, memory)
+
+    def verify(self, entry: VaultEntry) -> None:
+        """Reads the whole file and compares its digest. Raises VaultMissing, VaultCorrupt, VaultWrongKey."""
+        digest = self._new_digest(entry.file_name)
+        with self._file(entry) as file:
+            chunks = iter(lambda: file.read(CHUNK_BYTES), b"") if self._key is None else None
+            for chunk in chunks or self._unsealed(entry.file_name, file):
+                digest.update(chunk)
+        _compare(entry, digest)
+
+    def destroy(self, entry: VaultEntry) -> None:
+        """Removes the file; no matter if it is gone already. Who has it open keeps it until closing.
+
+        The bytes are not overwritten: journals, snapshots and flash keep copies that no overwriting
+        reaches. What must not be recoverable from the disk belongs into an encrypted vault.
+        """
+        self._path(entry).unlink(missing_ok=True)
+        if self._folder.is_dir():
+            _sync_folder(self._folder)
+
+    def sweep(self, known: Callable[[], Collection[str]], *, grace_seconds: float = 0.0) -> int | None:
+        """Removes what a crash left: temporary files, and files that no committed record names. Returns
+        how many.
+
+        `known` is called under the lock and returns the file names of all committed records: no
+        registration can commit between the call and the removal. When a registration is under way anywhere
+        on this folder nothing is done and the result is None. `grace_seconds` spares files younger than
+        that, for a database that may still be committing on behalf of a process that has just died.
+        """
+        if not self._folder.is_dir():
+            return 0
+        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        try:
+            keep = frozenset(known())
+            removed = 0
+            for path in self._folder.iterdir():
+                unnamed = _NAME.fullmatch(path.name) and path.name not in keep
+                orphan = unnamed or _TEMPORARY.fullmatch(path.name)
+                if orphan and time.time() - path.lstat().st_mtime >= grace_seconds:
+                    path.unlink(missing_ok=True)
+                    removed += 1
+            if removed:
+                _sync_folder(self._folder)
+            return removed
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+            folder.chmod(0o700)
+
+    def _path(self, entry: VaultEntry) -> Path:
+        if _NAME.fullmatch(entry.file_name) is None:
+            raise VaultCorrupt("a record names a private file that the vault could not have written")
+        return self._folder / entry.file_name
+
+    @contextlib.contextmanager
+    def _file(self, entry: VaultEntry) -> Iterator[BinaryIO]:
+        try:
+            descriptor = os.open(self._path(entry), os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise VaultMissing(f"{entry.file_name} is not in the vault") from None
+        with open(descriptor, "rb") as file:
+            magic = file.read(len(_PLAIN))
+            if magic not in (_PLAIN, _SEALED):
+                raise VaultCorrupt(f"{entry.file_name} is not a vault file")
+            if magic == _SEALED and self._key is None:
+                raise VaultWrongKey(f"{entry.file_name} is encrypted: set CURATOR_VAULT_KEY")
+            if magic == _PLAIN and self._key is not None:
+                # Accepting it would let anyone who can write to the disk replace an encrypted file.
+                raise VaultWrongKey(f"{entry.file_name} was written without a vault key, and one is set")
+            file.seek(0)
+            yield file
+
+    def _new_digest(self, name: str) -> hmac.HMAC:
+        context = b"curator vault file\0" + name.encode() + b"\0"
+        return hmac.new(self._load_digest_key(), context, hashlib.sha256)
+
+    def _load_digest_key(self) -> bytes:
+        with self._guard:
+            if self._digest_key is None:
+                if self._key is None:
+                    self._digest_key = self._digest_key_file()
+                else:
+                    self._digest_key = _derive(self._key, b"", b"curator vault digest")
+            return self._digest_key
+
+    def _digest_key_file(self) -> bytes:
+        path = self._keys_folder / "vault-digest.key"
+        if not path.exists():
+            self._make_folder(self._keys_folder)
+            temporary = self._keys_folder / f".vault-digest.{secrets.token_hex(8)}.tmp"
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            try:
+                with open(descriptor, "wb", buffering=0) as file:
+                    file.write(os.urandom(KEY_BYTES))
+                    os.fsync(descriptor)
+                # Unlike a rename, a link fails if another process was first: then its key is the one.
+                with contextlib.suppress(FileExistsError):
+                    os.link(temporary, path)
+            finally:
+                temporary.unlink()
+            _sync_folder(self._keys_folder)
+        key = path.read_bytes()
+        if len(key) != KEY_BYTES:
+            raise VaultCorrupt("keys/vault-digest.key does not have 32 bytes")
+        return key
+
+    def _sealed(self, name: str, pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        assert self._key is not None
+        salt = os.urandom(_SALT_BYTES)
+        yield _SEALED + salt + _key_check(self._key, salt)
+        cipher = AESGCM(_derive(self._key, salt, b"curator vault file"))
+        index = 0
+        chunk = bytearray()
+        for piece in pieces:
+            for start in range(0, len(piece), CHUNK_BYTES):
+                chunk += piece[start : start + CHUNK_BYTES]
+                # One byte stays behind, so that the last chunk is known to be the last when it is sealed.
+                if len(chunk) > CHUNK_BYTES:
+                    whole = bytes(chunk[:CHUNK_BYTES])
+                    yield cipher.encrypt(_nonce(index), whole, _associated(name, index, False))
+                    del chunk[:CHUNK_BYTES]
+                    index += 1
+        yield cipher.encrypt(_nonce(index), bytes(chunk), _associated(name, index, True))
+
+    def _unsealed(self, name: str, file: BinaryIO) -> Iterator[bytes]:
+        assert self._key is not None
+        header = file.read(_SEALED_HEADER)
+        if len(header) < _SEALED_HEADER:
+            raise VaultCorrupt(f"{name} is truncated")
+        salt = header[len(_SEALED) : len(_SEALED) + _SALT_BYTES]
+        if not hmac.compare_digest(header[-_CHECK_BYTES:], _key_check(self._key, salt)):
+            raise VaultWrongKey(f"{name} was not written with this CURATOR_VAULT_KEY, or its head is damaged")
+        cipher = AESGCM(_derive(self._key, salt, b"curator vault file"))
+        index = 0
+        sealed = file.read(CHUNK_BYTES + _TAG_BYTES)
+        while True:
+            following = file.read(CHUNK_BYTES + _TAG_BYTES)
+            try:
+                chunk = cipher.decrypt(_nonce(index), sealed, _associated(name, index, not following))
+            except (InvalidTag, ValueError):
+                raise VaultCorrupt(f"{name} has been altered or truncated") from None
+            yield chunk
+            if not following:
+                return
+            sealed = following
+            index += 1
+
+    def _plain_size(self, entry: VaultEntry, file: BinaryIO) -> int:
+        body = os.fstat(file.fileno()).st_size - _SEALED_HEADER
+        size = body - _TAG_BYTES * math.ceil(body / (CHUNK_BYTES + _TAG_BYTES))
+        if size <= 0:
+            raise VaultCorrupt(f"{entry.file_name} is truncated")
+        return size
+
+
+def _derive(key: bytes, salt: bytes, purpose: bytes) -> bytes:
+    return HKDF(SHA256(), KEY_BYTES, salt, purpose).derive(key)
+
+
+def _key_check(key: bytes, salt: bytes) -> bytes:
+    return _derive(key, salt, b"curator vault key check")[:_CHECK_BYTES]
+
+
+def _nonce(index: int) -> bytes:
+    return index.to_bytes(12, "big")
+
+
+def _associated(name: str, index: int, last: bool) -> bytes:
+    return b"curator vault\0" + name.encode() + b"\0" + index.to_bytes(8, "big") + bytes([last])
+
+
+def _container(data: PrivateData) -> Iterator[bytes | memoryview]:
+    arrays = {
+        name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        for name, array in data.arrays().items()
+    }
+    described: list[dict[str, object]] = []
+    header: dict[str, object] = {"layout": data.layout, "mass": data.mass, "arrays": described}
+    if isinstance(data, CsrData):
+        header["shape"] = data.shape
+    offset = 0  # from the end of the padded header
+    for name, array in arrays.items():
+        described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": offset})
+        offset += _aligned(array.nbytes)
+    encoded = json.dumps(header).encode()
+    start = len(_PLAIN) + _LENGTH.size + len(encoded)
+    yield _PLAIN + _LENGTH.pack(len(encoded)) + encoded + bytes(_aligned(start) - start)
+    for array in arrays.values():
+        if array.nbytes:
+            yield array.reshape(-1).data.cast("B")
+        yield bytes(_aligned(array.nbytes) - array.nbytes)
+
+
+def _parse(name: str, memory: mmap.mmap) -> PrivateData:
+    """The arrays of a container in `memory`, which they keep alive. Raises VaultCorrupt."""
+    try:
+        (length,) = _LENGTH.unpack_from(memory, len(_PLAIN))
+        start = len(_PLAIN) + _LENGTH.size
+        if length > _MAX_HEADER or memory[: len(_PLAIN)] != _PLAIN:
+            raise ValueError
+        header: dict[str, Any] = json.loads(memory[start : start + length])
+        base = _aligned(start + length)
+        arrays = {}
+        for item in header["arrays"]:
+            if item["dtype"] not in _DTYPES:
+                raise ValueError
+            shape = tuple(int(side) for side in item["shape"])
+            view = np.frombuffer(memory, item["dtype"], math.prod(shape), base + int(item["offset"]))
+            view.flags.writeable = False
+            arrays[item["name"]] = view.reshape(shape)
+        mass = int(header["mass"])
+        match header["layout"]:
+            case "dense":
+                return DenseData(mass=mass, **arrays)
+            case "csr":
+                rows, columns = header["shape"]
+                return CsrData(shape=(int(rows), int(columns)), mass=mass, **arrays)
+            case "elements":
+                return ElementsData(mass=mass, **arrays)
+            case _:
+                raise ValueError
+    except (ValueError, KeyError, TypeError, struct.error):
+        pass
+    raise VaultCorrupt(f"{name} has been altered or truncated")
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _digested(pieces: Iterator[bytes | memoryview], digest: hmac.HMAC) -> Iterator[bytes | memoryview]:
+    for piece in pieces:
+        digest.update(piece)
+        yield piece
+
+
+def _write(file: BinaryIO | Any, pieces: Iterator[bytes | memoryview]) -> None:
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+
+def _compare(entry: VaultEntry, digest: hmac.HMAC) -> None:
+    if not hmac.compare_digest(digest.hexdigest(), entry.digest):
+        raise VaultCorrupt(
+            f"{entry.file_name} does not match its digest: it was altered, or the key of the digests replaced"
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
