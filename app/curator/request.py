@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -48,6 +49,29 @@ class SessionRequest(Model):
         if value < 1e-9:
             raise ValueError("must be at least 1e-9")
         return value
+
+    def document(self) -> dict[str, Any]:
+        """The mechanism with everything that fixes the session, as the transcript's header keeps it."""
+        return {
+            **self.mechanism.model_dump(mode="json", exclude_none=True),
+            "epsilon": float(self.epsilon),
+            "max_queries": self.max_queries,
+            "beta": self.beta,
+            "max_updates": self.max_updates,
+            "calibration": self.calibration,
+            "release": self.release,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], dataset: str) -> SessionRequest:
+        """The request a header's mechanism keeps.
+
+        Raises:
+            InvalidRequest: when it keeps none.
+        """
+        own = {key: value for key, value in document.items() if key in cls.model_fields}
+        mechanism = {key: value for key, value in document.items() if key not in cls.model_fields}
+        return parse_request({**own, "mechanism": mechanism, "dataset": dataset})
 
 
 def parse_request(asked: Any) -> SessionRequest:

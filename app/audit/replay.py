@@ -1,0 +1,262 @@
+"""Replay: a transcript checked against itself, without the private data.
+
+The rules, in the order they are checked:
+
+1. The file is a header, entries and a trailer, each a canonical JSON line.
+2. The plan follows from the header's data set and mechanism.
+3. Sequences run from 1 without a gap; each entry carries the hash before it and its own.
+4. Each query is the canonical form of what it says, on the header's space.
+5. A hypothesis' answer is the hypothesis' own, to one unit of the answer grid; a measurement lies further than the
+   threshold from it; a cached answer is the first one given; bounds are the plan's.
+6. No answer comes after what the plan allows; unverified ones stand apart and count nothing.
+7. The trailer's counts and head are those arrived at.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.audit import records
+from app.curator.dataset import PublicDataset
+from app.curator.request import SessionRequest
+from app.curator.session import Answer, RoundDue, Session
+from app.privacy.errors import PrivacyError
+from app.spaces.errors import CuratorError
+from app.spaces.query import Query
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a replay found: a summary, or the first entry that does not follow."""
+
+    ok: bool
+    summary: dict[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+    sequence: int | None = None
+
+
+class _Broken(Exception):
+    """A rule does not hold."""
+
+    def __init__(self, problem: str, sequence: int | None = None) -> None:
+        super().__init__(problem)
+        self.problem, self.sequence = problem, sequence
+
+
+def hypothesis_digest(session: Session) -> str:
+    """SHA-256 of the hypothesis as little-endian float64. Informative: machines differ in the last bits."""
+    dense = session.construction.dense(session.hypothesis)
+    return hashlib.sha256(np.ascontiguousarray(dense, dtype="<f8").tobytes()).hexdigest()
+
+
+def session_of(header: dict[str, Any]) -> Session:
+    """The session a header describes, its plan computed anew.
+
+    Raises:
+        CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
+    """
+    dataset = PublicDataset.from_descriptor(header["dataset"])
+    return Session(dataset, SessionRequest.from_document(header["mechanism"], dataset.spec.name))
+
+
+class _Replay:
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.head = ""
+        self.name = ""
+        self.blobs: dict[str, bytes] = {}
+        self.first: dict[bytes, int] = {}
+        self.counts = {"hypothesis": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
+        self.ended = False
+
+    def line(self, line: bytes) -> None:
+        if self.ended:
+            raise _Broken("a record stands after the trailer")
+        try:
+            record = records.parse(line)
+            kind = record["record"]
+        except (ValueError, KeyError):
+            raise _Broken("a line is not a record", self._next()) from None
+        if self.session is None:
+            if kind != "header":
+                raise _Broken("the first record is not a header")
+            self._header(line, record)
+        elif kind == "weights":
+            self._weights(line, record)
+        elif kind in ("answer", "forfeit"):
+            self._entry(self.session, kind, line, record)
+        elif kind == "trailer":
+            self._trailer(self.session, line, record)
+        else:
+            raise _Broken("a record is of no known kind", self._next())
+
+    def _next(self) -> int | None:
+        return None if self.session is None else self.session.sequence + 1
+
+    def _header(self, line: bytes, record: dict[str, Any]) -> None:
+        if record.get("format") != records.FORMAT:
+            raise _Broken("the transcript's format is not known")
+        if records.canonical(record) != line:
+            raise _Broken("the header is not canonical")
+        try:
+            session = session_of(record)
+        except (CuratorError, PrivacyError) as error:
+            raise _Broken(f"the header describes no session: {error}") from None
+        except (KeyError, TypeError, ValueError):
+            raise _Broken("the header describes no session") from None
+        if session.plan.document() != record.get("plan"):
+            raise _Broken("the plan does not follow from the data set and the mechanism")
+        self.session, self.head, self.name = session, records.sha256(line), str(record.get("session"))
+
+    def _weights(self, line: bytes, record: dict[str, Any]) -> None:
+        try:
+            blob = base64.b64decode(record["data"], validate=True)
+        except (KeyError, ValueError, TypeError):
+            raise _Broken("a weights record cannot be read", self._next()) from None
+        if records.sha256(blob) != record.get("sha256") or records.weights_record(record["sha256"], blob) != line:
+            raise _Broken("a weights record is not what its hash names", self._next())
+        self.blobs[record["sha256"]] = blob
+
+    def _entry(self, session: Session, kind: str, line: bytes, record: dict[str, Any]) -> None:
+        sequence = session.sequence + 1
+        if record.get("sequence") != sequence:
+            raise _Broken("the sequence has a gap", sequence)
+        if record.get("previous_hash") != self.head:
+            raise _Broken("the entry does not carry the hash before it", sequence)
+        try:
+            recorded_at = str(record["recorded_at"])
+            if kind == "forfeit":
+                sealed = records.forfeit_entry(sequence=sequence, recorded_at=recorded_at, previous_hash=self.head)
+                query = None
+            else:
+                query = session.dataset.space.from_canonical(record["query"], self.blobs)
+                sealed = records.answer_entry(
+                    sequence=sequence,
+                    query=query.canonical_bytes,
+                    value=record["value"],
+                    source=str(record["source"]),
+                    error_bound=record["error_bound"],
+                    unverified=bool(record.get("unverified", False)),
+                    recorded_at=recorded_at,
+                    previous_hash=self.head,
+                )
+        except CuratorError as error:
+            raise _Broken(f"the query is none: {error.detail}", sequence) from None
+        except (KeyError, TypeError, ValueError):
+            raise _Broken("the entry cannot be read", sequence) from None
+        if sealed.line != line:
+            raise _Broken("the entry is not what its hash names", sequence)
+        self.head = sealed.entry_hash
+        if query is None:
+            if session.updates_left == 0:
+                raise _Broken("a forfeit after the last update", sequence)
+            session.forfeit()
+            self.counts["forfeit"] += 1
+        else:
+            self._answer(session, query, record, sequence)
+
+    def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
+        value, source, bound = record["value"], record["source"], record["error_bound"]
+        unverified = bool(record.get("unverified", False))
+        try:
+            due = session.consider(query, unverified=unverified)
+        except CuratorError as error:
+            raise _Broken(f"no answer was due: {error.code}", sequence) from None
+        unit = session.real(1)
+        if isinstance(due, RoundDue):
+            gap = value - session.real(due.hypothesis)
+            threshold = session.real(session.plan.threshold_units)
+            if source == "hypothesis":
+                if abs(gap) > unit:
+                    raise _Broken("the answer is not the hypothesis' own", sequence)
+            elif source != "measurement":
+                raise _Broken("the answer claims a source that it cannot have", sequence)
+            elif abs(gap) <= threshold - unit:
+                raise _Broken("a measurement lies within the threshold", sequence)
+        else:
+            if source != due.source:
+                raise _Broken("the answer claims a source that it cannot have", sequence)
+            if abs(value - due.value) > (0.0 if source == "cached" else unit):
+                raise _Broken("the answer is not the one that was due", sequence)
+        # The bound of the coarsest weights is recorded as asked; it can only add to the plan's own.
+        if (bound is None) != (due.error_bound is None):
+            raise _Broken("the error bound is missing or too much", sequence)
+        if bound is not None and due.error_bound is not None and bound < due.error_bound:
+            raise _Broken("the error bound is smaller than the plan's", sequence)
+        session.record(query, Answer(value, source, bound, unverified))
+        self.counts["unverified" if unverified else source] += 1
+
+    def _trailer(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
+        if records.canonical(record) != line:
+            raise _Broken("the trailer is not canonical")
+        if record.get("entries") != session.sequence:
+            raise _Broken("the trailer counts other entries than there are")
+        if record.get("head_hash") != self.head:
+            raise _Broken("the trailer names another head")
+        if record.get("updates") != session.updates_used:
+            raise _Broken("the trailer counts other updates than there were")
+        self.ended = True
+
+    def verdict(self) -> Verdict:
+        session = self.session
+        if session is None:
+            raise _Broken("the file is empty")
+        if not self.ended:
+            raise _Broken("the trailer is missing", self._next())
+        plan = session.plan
+        return Verdict(
+            True,
+            {
+                "session": self.name,
+                "dataset": session.dataset.spec.name,
+                "entries": session.sequence,
+                "queries": session.queries_asked,
+                "updates": session.updates_used,
+                "max_updates": plan.max_updates,
+                **{f"{source}_answers": count for source, count in self.counts.items()},
+                "error_bound": plan.error_bound,
+                "beta": plan.beta,
+                "spent": str(plan.cost_per_update * session.updates_used),
+                "reserved": str(plan.reserved),
+                "head_hash": self.head,
+                "hypothesis_digest": hypothesis_digest(session),
+            },
+        )
+
+
+def replay(lines: Iterable[bytes]) -> Verdict:
+    """Check a transcript line by line."""
+    state = _Replay()
+    try:
+        for line in lines:
+            state.line(line.rstrip(b"\n"))
+        return state.verdict()
+    except _Broken as broken:
+        return Verdict(False, {}, broken.problem, broken.sequence)
+
+
+def replay_file(path: Path, progress: Callable[[int, int], None] | None = None) -> Verdict:
+    """Check a transcript file; ``progress`` hears of bytes read and bytes in all.
+
+    Raises:
+        OSError: when the file cannot be read.
+    """
+    total, done = path.stat().st_size, 0
+
+    def lines() -> Iterable[bytes]:
+        nonlocal done
+        with path.open("rb") as file:
+            for line in file:
+                done += len(line)
+                if progress is not None:
+                    progress(done, total)
+                yield line
+
+    return replay(lines())
