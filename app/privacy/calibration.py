@@ -4,8 +4,8 @@ rounded up.
 Scales are in units of the privacy unit gamma: multiply by gamma for counts. `e0 = 1/b` is the rate of
 one round.
 
-`rdp` allows B hits at one Renyi order (`app.privacy.costs`); `jt2012` and `gru2011` reproduce the constants of
-Jain, Thakurta 2012 (theorem 4.1 as quoted there) and Gupta, Roth, Ullman 2011, which are hundreds of
+`rdp` allows B hits at one Renyi order (`app.privacy.costs`); `jt2012` and `gru2011` reproduce the
+constants of Jain, Thakurta 2012 and Gupta, Roth, Ullman 2011 for one and the same theorem, hundreds of
 times larger. The optimum over all conditional releases is `app.privacy.exact`.
 """
 

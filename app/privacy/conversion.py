@@ -18,6 +18,10 @@ from app.privacy.errors import InfiniteCost, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, WORKING, Exact, exact, round_down, round_up, to_decimal
 
 _LEAST_DECADE, _DECADES = -3, 13
+_FINE = 3
+"""Digits of the orders that `epsilon_alone` chooses from."""
+_COARSE = 90
+"""It looks at every 90th of them first: ten a decade."""
 
 
 def checked_epsilon(epsilon: Exact) -> Fraction:
@@ -114,25 +118,29 @@ def order_at(index: int, digits: int) -> Decimal:
 
 
 def least_order(
-    objective: Callable[[Decimal], Decimal | None], digits: int
+    objective: Callable[[Decimal], Decimal | None], digits: int, between: tuple[int, int] | None = None
 ) -> tuple[Decimal, Decimal] | None:
     """The order on the published grid with the least objective, and that objective.
 
-    The objective falls, then rises along the grid; `None` stands for "too low an order". A ternary
-    search: were the objective not unimodal the result would be a worse order, never a wrong guarantee.
-    Where values tie, the search keeps to the lower order. Returns `None` when every order is too low.
+    Args:
+        objective: falls, then rises along the grid; `None` stands for "too low an order". Were it not so, the
+            result would be a worse order, never a wrong guarantee.
+        digits: resolution of the grid.
+        between: first and last index searched; the whole grid by default.
+
+    Returns:
+        (order, objective), or `None` when every order is too low. Of equal values the lower order.
     """
-    low, high = 0, orders(digits) - 1
+    low, high = between or (0, orders(digits) - 1)
     if objective(order_at(high, digits)) is None:
         return None
     while low < high:
-        left = (low + high) // 2
-        here = objective(order_at(left, digits))
-        there = objective(order_at(left + 1, digits))
+        middle = (low + high) // 2
+        here, there = objective(order_at(middle, digits)), objective(order_at(middle + 1, digits))
         if here is None or (there is not None and there < here):
-            low = left + 1
+            low = middle + 1
         else:
-            high = left
+            high = middle
     best = order_at(low, digits)
     value = objective(best)
     return None if value is None else (best, value)
@@ -168,7 +176,10 @@ def epsilon_alone(steps: Sequence[tuple[Mechanism, int]], delta: Exact) -> tuple
             return Decimal("Infinity")
         return max(epsilon_of(spent, delta, order), QUANTUM)
 
-    found = least_order(total, 3)
+    # Several minima are possible (a pure step's cost stops rising): look everywhere before looking closely.
+    last = orders(_FINE) - 1
+    best = min(range(0, last + 1, _COARSE), key=lambda index: total(order_at(index, _FINE)))
+    found = least_order(total, _FINE, (max(0, best - _COARSE), min(last, best + _COARSE)))
     if found is None or not found[1].is_finite():
         raise InfiniteCost("these mechanisms have no finite cost at any order: use larger scales")
     return found[1], found[0]

@@ -198,7 +198,10 @@ def _laplace_cost(scale: Fraction, sensitivity: int, order: Decimal) -> Decimal:
 
         (1-r)/(1+r) * [ (r^((1-a)D) + r^(aD))/(1-r) + r^(aD) sum_{y=1}^{D-1} r^((1-2a)y) ].
 
-    Divided by its largest term r^((1-a)D), with z = r^(2a-1), it is [1 + z^D + (1-r) sum_{k=1}^{D-1} z^k]/(1+r),
+    Divided by its largest term r^((1-a)D), with z = r^(2a-1), it is
+
+        [1 + z^D + (1-r) sum_{k=1}^{D-1} z^k]/(1+r),
+
     so the divergence is D/scale + ln[...]/(a-1). All terms are positive; 1-r and 1-z lose at most 20 of the
     100 digits (scale <= 2^62), hence the bracket is within 1e-77 relatively and the result within 1e-74 +
     (D/scale)*1e-99. The formula for continuous noise is up to 1% too low on a coarse grid.
