@@ -618,3 +618,7 @@ def main() -> None:
         _fail("the file is not UTF-8 text")
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Two analysts whose every question depends on the answers so far. They know nothing but public facts.
+
+An analyst is a generator: it yields a question and is sent the answer. It never ends by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.demo.data import Axis, Flags
+
+Where = dict[str, tuple[int, int]]
+PredicateAnalyst = Generator[Where, float, None]
+CutAnalyst = Generator[tuple[Flags, Flags], float, None]
+
+
+def _parts(axis: Axis, where: Where) -> list[tuple[int, int]]:
+    """The ranges that a question may be narrowed to on one axis: halves if it is ordered, else its cells."""
+    low, high = where.get(axis.name, (0, axis.cells))
+    if high - low < 2:
+        return []
+    if axis.ordered:
+        middle = (low + high) // 2
+        return [(low, middle), (middle, high)]
+    return [(cell, cell + 1) for cell in range(low, high)]
+
+
+@dataclass(order=True)
+class _Lead:
+    """A predicate worth narrowing; the most surprising first."""
+
+    rank: float
+    order: int
+    where: Where
+    answer: float
+    untried: list[str]
+
+
+def drill_down(axes: Sequence[Axis], records: int, rng: np.random.Generator) -> PredicateAnalyst:
+    """Follow surprises: narrow the predicates whose answers differ most from what independence predicts.
+
+    Every attribute's cells are asked first. From then on the most surprising predicate is narrowed by an
+    attribute it does not pin down yet; each part's answer is compared with its parent's answer times the
+    part's own share of all records, and the difference is the part's surprise. No question is asked twice.
+    """
+    by_name = {axis.name: axis for axis in axes}
+    shares = {axis.name: np.full(axis.cells, 1.0 / axis.cells) for axis in axes}
+    asked: set[tuple[tuple[str, tuple[int, int]], ...]] = set()
+    orders = itertools.count()
+    leads: list[_Lead] = []
+
+    def lead(where: Where, answer: float, surprise: float) -> None:
+        untried = [axis.name for axis in axes if _parts(axis, where)]
+        if untried:
+            rng.shuffle(untried)
+            heapq.heappush(leads, _Lead(-surprise, next(orders), where, answer, untried))
+
+    for axis in axes:
+        for cell in range(axis.cells):
+            where = {axis.name: (cell, cell + 1)}
+            asked.add(tuple(where.items()))
+            answer = yield where
+            shares[axis.name][cell] = max(answer, 1.0) / records
+            lead(where, answer, answer / 2)
+
+    while True:
+        if not leads:  # everything there is to ask has been asked: look again with other eyes
+            asked.clear()
+            lead({}, float(records), float(records))
+        parent = heapq.heappop(leads)
+        axis = by_name[parent.untried.pop()]
+        if parent.untried:
+            parent.rank /= 2
+            heapq.heappush(leads, parent)
+        low, high = parent.where.get(axis.name, (0, axis.cells))
+        whole = shares[axis.name][low:high].sum()
+        for part in _parts(axis, parent.where):
+            where = {**parent.where, axis.name: part}
+            key = tuple(sorted(where.items()))
+            if key in asked:
+                continue
+            asked.add(key)
+            answer = yield where
+            expected = parent.answer * shares[axis.name][slice(*part)].sum() / whole
+            lead(where, answer, abs(answer - expected))
+
+
+def grow_cuts(left: int, right: int, rng: np.random.Generator) -> CutAnalyst:
+    """Hunt for the cuts that a graph of even density would explain least.
+
+    The first answer gives the density. A hunt starts from all nodes, or from a random interval on either
+    side; then an interval of one side joins or leaves the cut, and the change is kept when it moves the
+    answer further from ``density * |S||T|``, upward or downward as the hunt goes. Intervals shrink while
+    nothing is found; after the smallest a new hunt starts. Numbers of nodes often mean something (age, place
+    in a crawl), so intervals of them are worth a question.
+    """
+    total = yield np.ones(left, dtype=bool), np.ones(right, dtype=bool)
+    density = total / (left * right)
+    for hunt in itertools.count():
+        sign = -1 if hunt % 2 else 1
+        lengths = left, right
+        if hunt < 2:
+            sides = [np.ones(length, dtype=bool) for length in lengths]
+        else:
+            sides = [_interval(length, int(rng.integers(length // 4, length)), rng) for length in lengths]
+        best = 0.0
+        size = max(lengths) // 2
+        while size >= max(lengths) // 64:
+            found = False
+            for _ in range(8):
+                moved = int(rng.integers(2))
+                changed = list(sides)
+                block = _interval(lengths[moved], min(size, lengths[moved]), rng)
+                inside = bool(rng.integers(2))
+                changed[moved] = sides[moved] | block if inside else sides[moved] & ~block
+                if (changed[moved] == sides[moved]).all():
+                    continue
+                answer = yield changed[0], changed[1]
+                surprise = sign * (answer - density * float(changed[0].sum()) * float(changed[1].sum()))
+                if surprise > best:
+                    sides, best, found = changed, surprise, True
+            if not found:
+                size //= 2
+
+
+def _interval(length: int, size: int, rng: np.random.Generator) -> Flags:
+    """A random run of ``size`` consecutive nodes."""
+    start = int(rng.integers(length - size + 1))
+    mask = np.zeros(length, dtype=bool)
+    mask[start : start + size] = True
+    return mask

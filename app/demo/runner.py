@@ -1,0 +1,340 @@
+"""The demonstration from start to end: serve, register, ask, judge, close, replay."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Printed
+
+from app.audit.replay import Verdict, replay_file
+from app.client import Answer, Curator, Plan, Problem, Session, cut, predicate, unverified
+from app.demo.analysts import Where, drill_down, grow_cuts
+from app.demo.baseline import expected_largest, gaussian_sigma, queries_to_overtake
+from app.demo.data import BUDGET, Flags, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
+from app.demo.server import ServerFailed, running_server
+
+#: Answers and bounds are decimal fractions of a fine grid; a difference this small is the float's, not
+#: theirs.
+SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Case:
+    """One data set, one session on it, and the analyst who asks.
+
+    The analyst's questions are in its own words; ``spell`` turns one into the contract's and ``truth`` into
+    the count that only this demonstration knows.
+    """
+
+    title: str
+    facts: str
+    spec: dict[str, Any]
+    file: bytes = field(repr=False)
+    filename: str
+    mechanism: dict[str, Any]
+    max_updates: int
+    analyst: Generator[Any, float, None] = field(repr=False)
+    spell: Callable[[Any], dict[str, Any]] = field(repr=False)
+    truth: Callable[[Any], int] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the data set."""
+        return str(self.spec["name"])
+
+
+def _table_case(table: Table, max_updates: int, seed: int) -> Case:
+    axes = {axis.name: axis for axis in table.axes}
+
+    def spell(where: Where) -> dict[str, Any]:
+        return predicate({name: axes[name].condition(*cells) for name, cells in where.items()})
+
+    return Case(
+        title=f"{table.title}: multiplicative weights",
+        facts=f"{table.records:,} records, {len(axes)} attributes, {table.cells:,} cells",
+        spec=table.spec,
+        file=table.file,
+        filename=table.filename,
+        mechanism={"construction": "mw"},
+        max_updates=max_updates,
+        analyst=drill_down(table.axes, table.records, np.random.default_rng([seed, 3])),
+        spell=spell,
+        truth=table.truth,
+    )
+
+
+def _graph_case(graph: Graph, max_updates: int, seed: int) -> Case:
+    left, right = graph.adjacency.shape
+
+    def spell(sides: tuple[Flags, Flags]) -> dict[str, Any]:
+        return cut(*("all" if side.all() else np.flatnonzero(side).tolist() for side in sides))
+
+    return Case(
+        title=f"{graph.title}: Frieze/Kannan",
+        facts=f"{graph.edges:,} edges, {left * right:,} pairs of nodes",
+        spec=graph.spec,
+        file=graph.file,
+        filename=graph.filename,
+        mechanism={"construction": "fk"},
+        max_updates=max_updates,
+        analyst=grow_cuts(left, right, np.random.default_rng([seed, 4])),
+        spell=spell,
+        truth=lambda sides: graph.truth(*sides),
+    )
+
+
+def _cases(data: Path | None, seed: int) -> list[Case]:
+    """The two cases. Most updates: about twice what these analysts were seen to cause."""
+    if data is None:
+        return [
+            _table_case(census(seed), 80, seed),
+            _graph_case(imbalanced_bipartite(seed), 40, seed),
+        ]
+    return [
+        _table_case(adult(data / "adult-pgm"), 120, seed),
+        _graph_case(email_eu_core(data / "email-Eu-core"), 60, seed),
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a session gave: its answers, their errors against the truth, and what the data set's budget
+    became.
+    """
+
+    case: Case
+    plan: Plan
+    answers: list[Answer]
+    truths: list[int]
+    seconds: float
+    spent: Decimal
+    remaining: Decimal
+    transcript: Path
+
+    @property
+    def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Answer less truth of every answer that carries a bound."""
+        pairs = zip(self.answers, self.truths, strict=True)
+        return np.array([answer.value - truth for answer, truth in pairs if answer.error_bound is not None])
+
+    @property
+    def broken(self) -> list[int]:
+        """Sequence numbers of answers further from the truth than they promised."""
+        return [
+            answer.sequence
+            for answer, truth in zip(self.answers, self.truths, strict=True)
+            if answer.error_bound is not None and abs(answer.value - truth) > answer.error_bound + SLACK
+        ]
+
+
+def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed: int = 2012) -> int:
+    """Run the demonstration and print what it found; 0 when every promise held, else 1.
+
+    Args:
+        console: where to print.
+        data: folder with ``adult-pgm`` and ``email-Eu-core``; None for made-up data.
+        queries: queries a session.
+        seed: of the made-up data and of the analysts; the noise is never seeded.
+    """
+    with _ending_in_order(), tempfile.TemporaryDirectory(prefix="curator-demo-") as scratch:
+        folder = Path(scratch)
+        try:
+            cases = _cases(data, seed)
+            with console.status("Starting a server"), running_server(folder) as server:
+                outcomes = []
+                with Curator(server.url, server.admin_key) as admin:
+                    analyst_key = admin.add_principal("demo-analyst", "analyst").api_key
+                    with Curator(server.url, analyst_key) as analyst:
+                        for case in cases:
+                            outcomes.append(_ask_all(console, admin, analyst, case, queries, folder))
+                            _print_outcome(console, outcomes[-1])
+        except FileNotFoundError as missing:
+            console.print(f"[red]No file[/red] {missing.filename}")
+            return 1
+        except ServerFailed as failure:
+            console.print("[red]The demonstration failed:[/red]", end=" ")
+            console.print(str(failure), markup=False)
+            return 1
+        console.print("The server has stopped. What follows reads nothing but the two transcripts.\n")
+        verdicts = [_replay(console, outcome) for outcome in outcomes]
+        return _print_verdict(console, outcomes, verdicts)
+
+
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, as Ctrl-C does, so that the server and the files go too."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _ask_all(
+    console: Console, admin: Curator, analyst: Curator, case: Case, queries: int, folder: Path
+) -> Outcome:
+    file = folder / case.filename
+    file.write_bytes(case.file)
+    admin.register(case.spec, file)
+    file.unlink()
+    session = analyst.open_session(
+        case.name,
+        case.mechanism,
+        epsilon=BUDGET["epsilon"],
+        max_queries=queries,
+        max_updates=case.max_updates,
+    )
+    console.print(f"\n[bold]{case.title}[/bold]  ({case.facts})")
+    start = time.monotonic()
+    answers, truths = _converse(console, session, case, queries)
+    seconds = time.monotonic() - start
+    session.close()
+    budget = admin.dataset(case.name).budget
+    return Outcome(
+        case=case,
+        plan=session.plan,
+        answers=answers,
+        truths=truths,
+        seconds=seconds,
+        spent=budget.spent_epsilon,
+        remaining=budget.remaining_epsilon,
+        transcript=session.transcript(folder / f"{case.name}.ndjson"),
+    )
+
+
+def _converse(console: Console, session: Session, case: Case, queries: int) -> tuple[list[Answer], list[int]]:
+    """Put the analyst's questions one by one; once the updates have run out, without a bound."""
+    answers: list[Answer] = []
+    truths: list[int] = []
+    out_of_updates = False
+    question = next(case.analyst)
+    with Progress(
+        TextColumn("  asking"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[updates]} updates"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=queries, updates=0)
+        while len(answers) < queries:
+            query = case.spell(question)
+            try:
+                answer = session.ask(unverified(query) if out_of_updates else query)
+            except Problem as problem:
+                if problem.type != "updates-exhausted" or out_of_updates:
+                    raise
+                out_of_updates = True
+                continue
+            answers.append(answer)
+            truths.append(case.truth(question))
+            progress.update(task, completed=len(answers), updates=answer.updates_used)
+            question = case.analyst.send(answer.value)
+    return answers, truths
+
+
+def _print_outcome(console: Console, outcome: Outcome) -> None:
+    plan, errors, queries = outcome.plan, outcome.errors, len(outcome.answers)
+    sources = Counter(answer.source for answer in outcome.answers)
+    epsilon, delta = float(plan.epsilon), float(plan.delta)
+    sigma = gaussian_sigma(epsilon, delta, queries)
+    rms = float(np.sqrt(np.mean(errors**2)))
+    largest = float(np.abs(errors).max())
+    without = queries - len(errors)
+
+    asked = f"{queries:,} in {outcome.seconds:.0f} s ({queries / outcome.seconds:,.0f} a second)"
+    answered = f"{sources['hypothesis']:,} from the hypothesis, {sources['measurement']:,} measured"
+    if sources["cached"]:
+        answered += f", {sources['cached']:,} repeated"
+    table = Printed(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("adaptive queries", asked)
+    table.add_row("answers", answered)
+    table.add_row("updates", f"{outcome.answers[-1].updates_used:,} of {plan.max_updates:,}")
+    if without:
+        table.add_row("[yellow]asked after the updates ran out, no bound[/yellow]", f"{without:,}")
+    table.add_row("noise scale", f"{plan.noise_scale:,.1f}")
+    table.add_row(f"promised bound (all answers, probability {1 - plan.beta:g})", f"{plan.error_bound:,.0f}")
+    table.add_row("largest error", f"{largest:,.0f}")
+    table.add_row("root-mean-square error", f"{rms:,.0f}")
+    table.add_row(
+        f"epsilon spent and left (delta {delta:g})", f"{outcome.spent:.3f} and {outcome.remaining:.3f}"
+    )
+    table.add_section()
+    table.add_row(f"independent Gaussian noise at epsilon {epsilon:g}: RMS error", f"{sigma:,.0f}")
+    table.add_row("... largest error to expect", f"{expected_largest(sigma, queries):,.0f}")
+    console.print(table)
+    console.print(_comparison(plan, queries, rms, sigma), markup=False)
+
+
+def _comparison(plan: Plan, queries: int, rms: float, sigma: float) -> str:
+    """Which was better at this number of queries, and from which number on the promise is the smaller one."""
+    if rms < sigma:
+        better = "The curator has the smaller typical error"
+    else:
+        better = "Independent Gaussian noise has the smaller typical error"
+    said = f"{better} at {queries:,} queries (Gaussian: analytic calibration, Balle and Wang 2018)."
+    overtaken = queries_to_overtake(
+        plan.error_bound, queries, plan.beta, float(plan.epsilon), float(plan.delta)
+    )
+    if overtaken is not None:
+        said += (
+            " The curator pays for updates, not for queries: while its updates last, its bound on all answers"
+            f" is below the Gaussian's largest error from about {overtaken:,} queries on."
+        )
+    return said
+
+
+def _replay(console: Console, outcome: Outcome) -> Verdict:
+    with Progress(
+        TextColumn(f"  replaying {outcome.case.name}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=outcome.transcript.stat().st_size)
+
+        def show(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        verdict = replay_file(outcome.transcript, progress=show)
+    if verdict.ok:
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in verdict.summary.items())
+        console.print(f"[green]The transcript of {outcome.case.name} follows.[/green]")
+        console.print(f"  {facts}", markup=False)
+    else:
+        where = "" if verdict.sequence is None else f" at entry {verdict.sequence}"
+        console.print(f"[red]The transcript of {outcome.case.name} does not follow{where}:[/red]", end=" ")
+        console.print(str(verdict.problem), markup=False)
+    return verdict
+
+
+def _print_verdict(console: Console, outcomes: list[Outcome], verdicts: list[Verdict]) -> int:
+    broken = {outcome.case.name: outcome.broken for outcome in outcomes if outcome.broken}
+    for name, sequences in broken.items():
+        count, first = len(sequences), sequences[0]
+        console.print(f"[red]{name}: {count} answers break their bound, the first at entry {first}.[/red]")
+    if broken or not all(verdict.ok for verdict in verdicts):
+        return 1
+    console.print("\n[bold green]Every answer kept its bound and both transcripts follow.[/bold green]")
+    return 0

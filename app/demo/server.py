@@ -1,0 +1,99 @@
+"""A service of the demonstration's own: a real server process on a free local port with its data in one
+folder.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.client import Curator, Unreachable
+
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+
+
+class ServerFailed(Exception):
+    """The server did not come up, or did not end as it should; the message carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server: its address and its first administrator's key."""
+
+    url: str
+    admin_key: str = field(repr=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _end_of(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with Curator(url, timeout=2.0, retry_for=0.0) as anybody:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise ServerFailed(f"the server ended with code {process.returncode}:\n{_end_of(log)}")
+            try:
+                if anybody.ready():
+                    return
+            except Unreachable:
+                pass
+            time.sleep(0.1)
+    raise ServerFailed(f"the server was not ready after {START_SECONDS:g} seconds:\n{_end_of(log)}")
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[Server]:
+    """Serve from ``folder`` while the context lasts, then stop the server and wait for its end.
+
+    The settings of the caller's own service (``CURATOR_*``) are not passed on.
+
+    Raises:
+        ServerFailed: it did not start, or did not end with code 0 when asked to.
+    """
+    admin_key = secrets.token_urlsafe(32)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+    environment |= {"CURATOR_DATA_DIR": str(folder / "data"), "CURATOR_ADMIN_KEY": admin_key}
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = folder / "server.log"
+    with log.open("wb") as sink:
+        # A session of its own: Ctrl-C reaches this process alone, which then ends the server in good order.
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            _await_ready(process, url, log)
+            yield Server(url, admin_key)
+            process.send_signal(signal.SIGTERM)
+            if process.wait(STOP_SECONDS) != 0:
+                raise ServerFailed(f"the server ended with code {process.returncode}:\n{_end_of(log)}")
+        except subprocess.TimeoutExpired:
+            raise ServerFailed(f"the server did not end:\n{_end_of(log)}") from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
