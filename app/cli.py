@@ -135,7 +135,7 @@ def _client(doing: str) -> Iterator[Curator]:
     if not key:
         raise Refusal("no key: set CURATOR_API_KEY to yours")
     url = os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
-    with Curator(url, key, retry_for=15.0) as curator, err.status(doing):
+    with Curator(url, key, retry_for=3.0) as curator, err.status(doing):
         yield curator
 
 

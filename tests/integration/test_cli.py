@@ -1,0 +1,225 @@
+"""The command line as a person uses it: a process, its output, its exit code, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.client import Curator
+from app.demo.server import Server, running_server
+
+SPEC = {
+    "name": "people",
+    "kind": "table",
+    "attributes": [
+        {"name": "sex", "values": ["female", "male"]},
+        {"name": "age", "lower": 0, "upper": 100, "bins": 10},
+    ],
+    "records_public": True,
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("files")
+    spec, data = folder / "people.json", folder / "people.csv"
+    spec.write_text(json.dumps(SPEC))
+    rows = [f"{('female', 'male')[i % 2]},{i % 100}" for i in range(10_000)]
+    data.write_text("\n".join(["sex,age", *rows]))
+    return spec, data
+
+
+@pytest.fixture(scope="module")
+def people(server: Server, files: tuple[Path, Path]) -> None:
+    """The data set, registered through the command line."""
+    done = curator(server, "dataset", "add", *map(str, files))
+    assert done.returncode == 0, done.stderr
+    assert "people" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def session(server: Server, people: None) -> str:
+    """Id of a session opened through the command line."""
+    done = curator(
+        server, "session", "open", "people", "--epsilon", "0.5", "--max-updates", "10",
+        "--max-queries", "100", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout)["id"])
+
+
+def curator(
+    server: Server | None, *arguments: str, key: str | None = None, url: str | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+    if server is not None:
+        environment |= {"CURATOR_URL": server.url, "CURATOR_API_KEY": key or server.admin_key}
+    if url is not None:
+        environment |= {"CURATOR_URL": url, "CURATOR_API_KEY": "any"}
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        env={**environment, "COLUMNS": "160"},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+class TestHelp:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            [],
+            ["serve"],
+            ["migrate"],
+            ["principal", "add"],
+            ["dataset", "add"],
+            ["plan"],
+            ["session"],
+            ["session", "open"],
+            ["session", "show"],
+            ["session", "close"],
+            ["session", "transcript"],
+            ["ask"],
+            ["audit", "replay"],
+            ["demo"],
+        ],
+    )
+    def test_every_command_explains_itself(self, command: list[str]) -> None:
+        done = curator(None, *command, "--help")
+        assert done.returncode == 0
+        assert "Usage:" in done.stdout
+
+    def test_nothing_heavy_is_loaded_for_it(self) -> None:
+        """A command line that takes a second to print its help loads what it does not need."""
+        loaded = subprocess.run(
+            [sys.executable, "-c", "import sys, app.cli; print(*sys.modules)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        assert not {"numpy", "pyarrow", "fastapi", "sqlalchemy", "opendp"} & set(loaded)
+
+
+class TestRefusals:
+    """A person reads a sentence, a script reads the exit code; nobody reads a stack trace."""
+
+    def test_no_key(self) -> None:
+        done = curator(None, "plan", "people", "--epsilon", "1")
+        assert done.returncode == 1
+        assert "CURATOR_API_KEY" in done.stderr
+
+    def test_nobody_listens(self) -> None:
+        """Port 9 of this machine: nothing listens there, and the connection is refused at once."""
+        done = curator(None, "dataset", "list", url="http://127.0.0.1:9")
+        assert done.returncode == 1
+        assert "no reply" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_problem_of_the_service(self, server: Server) -> None:
+        done = curator(server, "plan", "nothing-of-that-name", "--epsilon", "1")
+        assert done.returncode == 1
+        assert "not-found" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_an_unknown_key(self, server: Server) -> None:
+        done = curator(server, "dataset", "list", key="not-a-key")
+        assert done.returncode == 1
+        assert "unauthenticated" in done.stderr
+
+    @pytest.mark.parametrize("query", ["{", "[1]", "@/no/such/file"])
+    def test_a_query_that_cannot_be_read(self, server: Server, query: str) -> None:
+        done = curator(server, "ask", "some-session", query)
+        assert done.returncode == 1
+        assert "Error:" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_a_second_server_on_the_same_data(self, tmp_path: Path) -> None:
+        """Two processes on one embedded database would each think they hold the sessions' locks."""
+        with running_server(tmp_path):
+            environment = {**os.environ, "CURATOR_DATA_DIR": str(tmp_path / "data")}
+            done = subprocess.run(
+                [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert done.stderr.strip()
+
+
+class TestAnalysis:
+    """From registration to the audit, by commands alone."""
+
+    def test_plan(self, server: Server, people: None) -> None:
+        done = curator(server, "plan", "people", "--epsilon", "0.5", "--max-updates", "10")
+        assert done.returncode == 0, done.stderr
+        assert "error bound" in done.stdout
+
+    def test_dataset_list(self, server: Server, people: None) -> None:
+        done = curator(server, "dataset", "list")
+        assert "people" in done.stdout
+
+    def test_a_principal_gets_a_key_that_works(self, server: Server) -> None:
+        done = curator(server, "principal", "add", "ann", "--role", "analyst")
+        assert done.returncode == 0, done.stderr
+        key = done.stdout.strip()
+        assert curator(server, "dataset", "list", key=key).returncode == 0
+
+    def test_ask(self, server: Server, session: str) -> None:
+        query = {"type": "predicate", "where": {"sex": {"equals": "female"}, "age": {"between": [20, 50]}}}
+        done = curator(server, "ask", session, json.dumps(query), "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        # Of 10,000 records half are women, three tenths of them from 20 to 49.
+        assert abs(answer["value"] - 1500) <= answer["error_bound"]
+        again = curator(server, "ask", session, "-", stdin=json.dumps(query))
+        assert again.returncode == 0, again.stderr
+        assert "cached" in again.stdout
+
+    def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
+        with Curator(server.url, server.admin_key) as client:
+            session = client.open_session(
+                "people", {"construction": "mw"}, epsilon=0.1, max_updates=5, max_queries=50
+            )
+            session.ask_many(
+                [{"type": "predicate", "where": {"age": {"between": [i, i + 10]}}} for i in range(0, 100, 10)]
+            )
+        shown = curator(server, "session", "show", session.id)
+        assert "10 of" in shown.stdout, shown.stderr
+        closed = curator(server, "session", "close", session.id)
+        assert "closed" in closed.stdout, closed.stderr
+        target = tmp_path / "t.ndjson"
+        written = curator(server, "session", "transcript", session.id, "--output", str(target))
+        assert written.returncode == 0, written.stderr
+        followed = curator(None, "audit", "replay", str(target))
+        assert followed.returncode == 0, followed.stderr
+
+        # One digit of one answer changed: the chain no longer holds, and the entry is named.
+        lines = target.read_bytes().splitlines()
+        entry = json.loads(lines[3])
+        entry["value"] += 1
+        lines[3] = json.dumps(entry, separators=(",", ":"), sort_keys=True).encode()
+        target.write_bytes(b"\n".join(lines) + b"\n")
+        forged = curator(None, "audit", "replay", str(target))
+        assert forged.returncode == 1
+        assert "entry 3" in forged.stderr
+        assert "Traceback" not in forged.stderr
