@@ -85,20 +85,30 @@ def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str) -> Sea
 
 
 def header(
-    *, session: str, dataset: dict[str, Any], mechanism: dict[str, Any], plan: dict[str, Any], opened_at: str
+    *,
+    session: str,
+    dataset: dict[str, Any],
+    mechanism: dict[str, Any],
+    plan: dict[str, Any],
+    opened_at: str,
+    bought_mass: dict[str, float] | None,
 ) -> bytes:
-    """The first record: everything that the session's answers follow from, beside the queries."""
-    return canonical(
-        {
-            "record": "header",
-            "format": FORMAT,
-            "session": session,
-            "dataset": dataset,
-            "mechanism": mechanism,
-            "plan": plan,
-            "opened_at": opened_at,
-        }
-    )
+    """The first record: everything that the session's answers follow from, beside the queries.
+
+    ``bought_mass`` is what the session itself bought at opening, if anything.
+    """
+    document: dict[str, Any] = {
+        "record": "header",
+        "format": FORMAT,
+        "session": session,
+        "dataset": dataset,
+        "mechanism": mechanism,
+        "plan": plan,
+        "opened_at": opened_at,
+    }
+    if bought_mass is not None:
+        document["bought_mass"] = bought_mass
+    return canonical(document)
 
 
 def weights_record(digest: str, blob: bytes) -> bytes:

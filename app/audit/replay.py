@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.curator.dataset import PublicDataset
+from app.curator.dataset import BoughtMass, PublicDataset
+from app.curator.planner import make_plan
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session
 from app.privacy.errors import PrivacyError
@@ -63,7 +64,12 @@ def session_of(header: dict[str, Any]) -> Session:
         CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
     """
     dataset = PublicDataset.from_descriptor(header["dataset"])
-    return Session(dataset, SessionRequest.from_document(header["mechanism"], dataset.spec.name))
+    request = SessionRequest.from_document(header["mechanism"], dataset.spec.name)
+    plan = make_plan(dataset, request)
+    if plan.purchase is not None:
+        # What the session bought at opening is its first release: public from here on.
+        dataset = dataset.with_bought(BoughtMass.of(header["bought_mass"]))
+    return Session(dataset, request, plan)
 
 
 class _Replay:

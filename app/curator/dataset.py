@@ -38,6 +38,11 @@ class BoughtMass:
         """As JSON."""
         return {"value": self.value, "noise_scale": self.noise_scale}
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> BoughtMass:
+        """From JSON."""
+        return cls(float(document["value"]), float(document["noise_scale"]))
+
 
 @dataclass(frozen=True)
 class PublicDataset:
@@ -118,7 +123,7 @@ class PublicDataset:
         return cls(
             parse_spec(declared),
             document.get("records"),
-            BoughtMass(bought["value"], bought["noise_scale"]) if bought is not None else None,
+            None if bought is None else BoughtMass.of(bought),
         )
 
 

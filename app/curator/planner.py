@@ -154,8 +154,6 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     budget, space = dataset.budget, dataset.space
     try:
         share = budget.share(request.epsilon)
-        if request.epsilon > budget.epsilon:
-            share = floor_to(Fraction(budget.total) * Fraction(request.epsilon) / Fraction(budget.epsilon))
         purchase = None
         if request.mechanism.construction in NEEDS_MASS and dataset.facts.mass is None:
             purchase = purchase_of(budget, share)

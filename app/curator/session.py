@@ -121,16 +121,27 @@ class Session:
 
     def record(self, query: Query, answer: Answer) -> None:
         """Take a recorded answer into the state: counters, first answers, and on a measurement the update."""
-        self.sequence += 1
         if answer.unverified or answer.source == "cached":
+            self.skip()
             return
-        self.queries_asked += 1
-        self._given[query.digest] = (answer.value, answer.error_bound)
+        self.recall(query.digest, answer.value, answer.error_bound)
         if answer.source == "measurement":
-            self.updates_used += 1
-            self.construction.update(
-                self.hypothesis, Measurement(query, answer.value, self.plan.noise_bound)
-            )
+            self.learn(query, answer.value)
+
+    def recall(self, digest: bytes, value: float, error_bound: float | None) -> None:
+        """Count a first answer, known by its query's digest."""
+        self.sequence += 1
+        self.queries_asked += 1
+        self._given[digest] = (value, error_bound)
+
+    def skip(self) -> None:
+        """Count an entry that moves nothing: a cached or an unverified answer."""
+        self.sequence += 1
+
+    def learn(self, query: Query, value: float) -> None:
+        """Make the update that a measurement is due."""
+        self.updates_used += 1
+        self.construction.update(self.hypothesis, Measurement(query, value, self.plan.noise_bound))
 
     def forfeit(self) -> None:
         """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing."""

@@ -1,0 +1,636 @@
+"""Answering: one round after another, each durable before its reply.
+
+A session belongs to one lane, a thread that takes turns. A lane takes all requests that wait, answers them one by
+one in memory, writes what they did in one transaction, commits, and only then replies (a group commit: each answer
+is its own record). Small universes share one lane; sessions over large ones have lanes of their own, so that a
+heavy update keeps nobody else waiting.
+
+What holds (tests name these rules):
+
+1. Public facts, memory and queue are checked before noise is taken. A request refused there leaves no trace.
+2. Once noise is taken the round is finished and recorded, whoever has hung up. A failed commit is tried again with
+   the same outcome until the database takes it; the lane answers nothing else of these sessions meanwhile.
+3. If another process has moved the session in between, the outcome no longer stands on the recorded state. It is
+   dropped unseen and charged: a forfeit, which counts as a hit.
+4. With several processes the session's row is the lock, held from before the noise to the commit; a lane whose
+   state is behind catches up from the transcript first.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import orjson
+import structlog
+
+from app.audit import records
+from app.curator.errors import SessionClosed
+from app.curator.oqr import Hit, play
+from app.curator.session import Answer, RoundDue, Session
+from app.services.datasets import public_dataset
+from app.services.errors import NotFound, Unavailable
+from app.services.ports import (
+    Clock,
+    EntryRow,
+    LedgerRow,
+    NoisePort,
+    PrivateStore,
+    ReplyRow,
+    SessionRow,
+    Store,
+    Transaction,
+    WeightsRow,
+)
+from app.services.principals import Principal
+from app.services.sessions import IdempotencyKey, catch_up, find_reply, load_session, session_view
+from app.spaces.errors import CuratorError, InvalidQuery
+from app.spaces.queries import parse_query
+from app.spaces.query import Query
+from app.spaces.tensor import Tensor
+
+log = structlog.get_logger(__name__)
+
+#: Cells from which a session has a lane apart from the common one.
+HEAVY_CELLS = 1 << 18
+HEAVY_LANES = 2
+#: Most requests one transaction carries.
+GROUP = 64
+#: Noise values drawn at a time.
+NOISE_BLOCK = 1024
+_RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request waiting for its turn; :attr:`reply` or :attr:`error` is set when it is done."""
+
+    kind: Literal["ask", "batch", "close"]
+    session: str
+    actor: str
+    queries: Sequence[Any] = ()
+    key: IdempotencyKey | None = None
+    waiter: Any = None
+    reply: bytes | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBody:
+    """A dense query that came as an array."""
+
+    weights: Any
+    unverified: bool = False
+
+
+class Meter(Protocol):
+    """Counts what may be counted: public outcomes and durations."""
+
+    def answered(self, source: str) -> None: ...
+    def group(self, size: int, seconds: float) -> None: ...
+    def commit_failed(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Live:
+    """A session in memory, at the state of ``row``."""
+
+    row: SessionRow
+    session: Session
+    data: Tensor
+    noise: Any
+    nbytes: int
+    cost: Decimal
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """What a group of requests did, to be written in one transaction."""
+
+    base: dict[str, SessionRow] = field(default_factory=dict)
+    rows: dict[str, SessionRow] = field(default_factory=dict)
+    entries: list[EntryRow] = field(default_factory=list)
+    weights: list[WeightsRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    replies: dict[tuple[str, str, str], ReplyRow] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    done: list[Ticket] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.rows and not self.replies
+
+    def write(self, tx: Transaction) -> None:
+        """Put everything into a transaction."""
+        if self.entries:
+            tx.append(self.entries, self.weights)
+        if self.rows:
+            tx.move_sessions(list(self.rows.values()))
+        if self.ledger:
+            tx.move_ledger(self.ledger)
+        if self.replies:
+            tx.add_replies(list(self.replies.values()))
+
+
+class Answering:
+    """The lanes, and the way into them."""
+
+    def __init__(
+        self,
+        store: Store,
+        private: PrivateStore,
+        noise: NoisePort,
+        clock: Clock,
+        meter: Meter,
+        *,
+        render: Callable[[CuratorError], dict[str, Any]],
+        deliver: Callable[[list[Ticket]], None],
+        queue_limit: int,
+        memory_limit: int,
+    ) -> None:
+        self.store, self.private, self.noise, self.clock, self.meter = store, private, noise, clock, meter
+        self.render, self.deliver = render, deliver
+        self._queue_limit = queue_limit
+        self._lanes = [_Lane(self, f"lane-{i}", memory_limit // (1 + HEAVY_LANES)) for i in range(1 + HEAVY_LANES)]
+        self._places: dict[str, tuple[str, int]] = {}
+        self._waiting: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._refiller = threading.Thread(target=self._refill, name="noise", daemon=True)
+
+    def start(self) -> None:
+        """Start the lanes."""
+        self._refiller.start()
+        for lane in self._lanes:
+            lane.start()
+
+    def stop(self, seconds: float) -> None:
+        """Finish what waits, as far as the time allows; take nothing more."""
+        for lane in self._lanes:
+            lane.inbox.put(None)
+        deadline = time.monotonic() + seconds
+        for lane in self._lanes:
+            lane.join(max(0.0, deadline - time.monotonic()))
+        self.refills.put(None)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether some lane waits for a commit that keeps failing."""
+        return any(lane.stalled for lane in self._lanes)
+
+    def _refill(self) -> None:
+        while (block := self.refills.get()) is not None:
+            block.refill()
+
+    def place(self, actor: Principal, id: str) -> tuple[str, int]:
+        """(owner, lane) of a session the actor owns.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+        """
+        known = self._places.get(id)
+        if known is None:
+            with self.store.read() as tx:
+                row = tx.session(id)
+            if row is None:
+                raise NotFound("there is no such session of yours")
+            cells = orjson.loads(row.header)["dataset"]["cells"]
+            lane = 0 if cells < HEAVY_CELLS else 1 + int(id[:8], 16) % HEAVY_LANES
+            known = self._places[id] = (row.owner, lane)
+        if known[0] != actor.name:
+            raise NotFound("there is no such session of yours")
+        return known
+
+    def submit(self, actor: Principal, ticket: Ticket) -> None:
+        """Put a request of the session's owner into its lane's queue.
+
+        Raises:
+            NotFound: when the session is not the actor's.
+            Unavailable: when too many wait already.
+        """
+        if ticket.kind == "close" and actor.role == "admin":
+            with self.store.read() as tx:
+                row = tx.session(ticket.session)
+            if row is None:
+                raise NotFound("there is no such session")
+            lane = self.place(Principal(row.owner, "analyst"), ticket.session)[1]
+        else:
+            lane = self.place(actor, ticket.session)[1]
+        with self._lock:
+            waiting = self._waiting.get(ticket.session, 0)
+            if waiting >= self._queue_limit:
+                raise Unavailable("too many requests wait for this session's turn: send again a little later")
+            self._waiting[ticket.session] = waiting + 1
+        self._lanes[lane].inbox.put(ticket)
+
+    def leave(self, tickets: Sequence[Ticket]) -> None:
+        """Requests that are done no longer wait."""
+        with self._lock:
+            for ticket in tickets:
+                left = self._waiting.get(ticket.session, 1) - 1
+                if left:
+                    self._waiting[ticket.session] = left
+                else:
+                    self._waiting.pop(ticket.session, None)
+
+    def close_now(self, id: str) -> None:
+        """Close a session in its own turn and wait for it."""
+        done = threading.Event()
+        ticket = Ticket("close", id, "", waiter=done)
+        self.submit(Principal("", "admin"), ticket)
+        done.wait()
+        if ticket.error is not None and not isinstance(ticket.error, SessionClosed):
+            raise ticket.error
+
+
+class _Lane(threading.Thread):
+    """One thread that answers the sessions given to it, in groups."""
+
+    def __init__(self, service: Answering, name: str, memory_limit: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.service = service
+        self.inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self.stalled = False
+        self._memory_limit = memory_limit
+        self._live: OrderedDict[str, _Live] = OrderedDict()
+        self._held = 0
+
+    def run(self) -> None:
+        """Answer until told to stop and nothing waits."""
+        stopping = False
+        while not stopping or not self.inbox.empty():
+            first = self.inbox.get()
+            group: list[Ticket] = []
+            stopping = stopping or first is None
+            if first is not None:
+                group.append(first)
+            while len(group) < GROUP and not self.inbox.empty():
+                ticket = self.inbox.get()
+                if ticket is None:
+                    stopping = True
+                else:
+                    group.append(ticket)
+            if group:
+                self._turn(group)
+
+    # ------------------------------------------------------------------ a turn
+
+    def _turn(self, group: list[Ticket]) -> None:
+        started = time.perf_counter()
+        work = _Work()
+        try:
+            self._answer(group, work)
+        except BaseException as error:  # nothing may end a lane: what was begun is charged, the rest refused
+            log.error("answering failed", error=type(error).__name__)
+            self._salvage(work)
+            for ticket in group:
+                if ticket.reply is None and ticket.error is None:
+                    ticket.error = Unavailable("the answer could not be made: send the request again")
+        service = self.service
+        service.leave(group)
+        service.deliver(group)
+        for source in work.sources:
+            service.meter.answered(source)
+        service.meter.group(len(group), time.perf_counter() - started)
+
+    def _answer(self, group: list[Ticket], work: _Work) -> None:
+        """Play the group in one transaction and commit it."""
+        store = self.service.store
+        if store.exclusive:
+            # What this process remembers is what is stored, so nothing is held while computing.
+            with store.read() as tx:
+                self._play(tx, group, work)
+            if not work.empty:
+                self._commit(work)
+            return
+        failure: BaseException | None = None
+        with store.write() as tx:
+            self._play(tx, group, work)
+            if work.empty:
+                return
+            try:
+                work.write(tx)
+                tx.commit()
+            except Exception as error:  # noqa: BLE001 - whatever it was, the outcome must be kept
+                failure = error
+        if failure is not None:
+            self._failed(failure)
+            self._commit(work)
+
+    def _failed(self, error: BaseException) -> None:
+        self.service.meter.commit_failed()
+        log.warning("commit failed, keeping the outcome", error=type(error).__name__)
+
+    def _commit(self, work: _Work) -> None:
+        """Write the outcome until the database has it. Never draws afresh."""
+        attempt = 0
+        while True:
+            try:
+                with self.service.store.write() as tx:
+                    if attempt or not self.service.store.exclusive:
+                        stored = tx.lock_sessions(sorted(work.base))
+                        if self._is_written(work, stored):
+                            break
+                        if any(stored[id].sequence != base.sequence for id, base in work.base.items()):
+                            self._forfeit(work, tx, stored)
+                    work.write(tx)
+                    tx.commit()
+                break
+            except Exception as error:  # noqa: BLE001 - the outcome is kept until it is stored
+                self._failed(error)
+                self.stalled = True
+                time.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
+                attempt += 1
+        self.stalled = False
+
+    @staticmethod
+    def _is_written(work: _Work, stored: dict[str, SessionRow]) -> bool:
+        """Whether the failed commit had happened after all: the recorded head is one of ours."""
+        if not work.rows:
+            return False
+        id, row = next(iter(work.rows.items()))
+        return stored[id].sequence >= row.sequence > work.base[id].sequence and stored[id].head_hash == row.head_hash
+
+    def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow]) -> None:
+        """Rewrite the work of sessions that somebody else has moved: each round played is charged as a hit."""
+        moved = [id for id, base in work.base.items() if stored[id].sequence != base.sequence]
+        for id in moved:
+            work.entries = [e for e in work.entries if e.session != id]
+            work.weights = [w for w in work.weights if w.session != id]
+            work.ledger = [entry for entry in work.ledger if entry.session != id]
+            self._drop(id)
+            row = stored[id]
+            work.base[id] = row
+            work.rows.pop(id, None)
+            for _ in range(work.rounds.pop(id, 0)):
+                row = self._charge_forfeit(work, row)
+            if row is not stored[id]:
+                work.rows[id] = row
+        for ticket in work.done:
+            if ticket.session in moved:
+                ticket.reply = None
+                ticket.error = Unavailable("the session moved while its answer was being stored: send again")
+                if ticket.key is not None:
+                    work.replies.pop((ticket.key.principal, ticket.key.route, ticket.key.key), None)
+
+    def _charge_forfeit(self, work: _Work, row: SessionRow) -> SessionRow:
+        plan = orjson.loads(row.header)["plan"]
+        if row.updates_used >= plan["max_updates"] or row.status != "open":
+            return row
+        cost = Decimal(plan["cost_per_update"])
+        sequence, now = row.sequence + 1, self.service.clock()
+        sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
+        work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
+        work.ledger.append(LedgerRow(row.dataset, row.id, "charge", str(cost), sequence, now))
+        return replace(
+            row,
+            sequence=sequence,
+            updates_used=row.updates_used + 1,
+            spent=str(Decimal(row.spent) + cost),
+            reserved=str(Decimal(row.reserved) - cost),
+            head_hash=sealed.entry_hash,
+        )
+
+    def _salvage(self, work: _Work) -> None:
+        """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""
+        rounds, moved = dict(work.rounds), list(work.base)
+        for id in moved:
+            self._drop(id)
+        for ticket in work.done:
+            ticket.reply, ticket.error = None, Unavailable("the answer could not be stored: send the request again")
+        if not any(rounds.values()):
+            return
+        charge = _Work()
+        try:
+            with self.service.store.write() as tx:
+                for id, row in tx.lock_sessions(sorted(rounds)).items():
+                    charge.base[id] = charged = row
+                    for _ in range(rounds[id]):
+                        charged = self._charge_forfeit(charge, charged)
+                    if charged is not row:
+                        charge.rows[id] = charged
+                charge.write(tx)
+                tx.commit()
+        except Exception as error:  # noqa: BLE001
+            log.error("charging an abandoned round failed", error=type(error).__name__)
+
+    # ------------------------------------------------------------------ playing, in memory
+
+    def _play(self, tx: Transaction, group: list[Ticket], work: _Work) -> None:
+        ids = sorted({ticket.session for ticket in group})
+        if self.service.store.exclusive:
+            missing = [id for id in ids if id not in self._live]
+            rows = tx.lock_sessions(missing) if missing else {}
+        else:
+            rows = tx.lock_sessions(ids)
+        for ticket in group:
+            try:
+                self._one(tx, ticket, rows, work)
+            except CuratorError as error:
+                ticket.error = error
+
+    def _one(self, tx: Transaction, ticket: Ticket, rows: dict[str, SessionRow], work: _Work) -> None:
+        key = ticket.key
+        if key is not None:
+            twin = work.replies.get((key.principal, key.route, key.key))
+            known = key.reply(twin) if twin is not None else find_reply(tx, key)
+            if known is not None:
+                ticket.reply = known
+                if twin is not None:
+                    work.done.append(ticket)
+                return
+        row = work.rows.get(ticket.session) or rows.get(ticket.session)
+        live = self._live.get(ticket.session)
+        if row is None and live is not None:
+            row = live.row
+        if row is None:
+            raise NotFound("there is no such session of yours")
+        if row.status != "open":
+            raise SessionClosed("the session is closed: open another")
+        if ticket.kind == "close":
+            ticket.reply = self._close(row, work)
+        else:
+            live = self._load(tx, row)
+            if ticket.kind == "ask":
+                ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
+            else:
+                ticket.reply = b'{"answers":[%b]}' % b",".join(
+                    orjson.dumps(self._try(live, asked, work)) for asked in ticket.queries
+                )
+        if key is not None:
+            work.base.setdefault(row.id, row)
+            work.replies[key.principal, key.route, key.key] = key.row(200, ticket.reply, self.service.clock())
+        work.done.append(ticket)
+
+    def _try(self, live: _Live, asked: Any, work: _Work) -> dict[str, Any]:
+        try:
+            return self._ask(live, asked, work)
+        except CuratorError as error:
+            return self.service.render(error)
+
+    def _ask(self, live: _Live, asked: Any, work: _Work) -> dict[str, Any]:
+        """One answer: decided, played if a round is due, and recorded in memory and in the work."""
+        session = live.session
+        space = session.dataset.space
+        if isinstance(asked, DenseBody):
+            query, unverified = space.compile_dense(asked.weights), asked.unverified
+        else:
+            words = parse_query(asked)
+            query, unverified = space.compile(words), words.unverified
+        work.base.setdefault(live.row.id, live.row)
+        due = session.consider(query, unverified=unverified)
+        if isinstance(due, RoundDue):
+            private = space.to_answer_grid(query.exact(live.data), query)
+            # From here on the round counts, whatever happens to the request.
+            work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
+            outcome = play(
+                due.hypothesis, private, int(live.noise.take(1)[0]), session.plan.threshold_units
+            )
+            self.service.refills.put(live.noise)
+            hit = isinstance(outcome, Hit)
+            answer = Answer(
+                session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound
+            )
+        else:
+            answer = due
+        return self._record(live, query, answer, work)
+
+    def _record(self, live: _Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
+        session, row, now = live.session, live.row, self.service.clock()
+        sequence = row.sequence + 1
+        sealed = records.answer_entry(
+            sequence=sequence,
+            query=query.canonical_bytes,
+            value=answer.value,
+            source=answer.source,
+            error_bound=answer.error_bound,
+            unverified=answer.unverified,
+            recorded_at=now,
+            previous_hash=row.head_hash,
+        )
+        session.record(query, answer)
+        spent, reserved = row.spent, row.reserved
+        if answer.source == "measurement":
+            spent, reserved = str(Decimal(spent) + live.cost), str(Decimal(reserved) - live.cost)
+            work.ledger.append(LedgerRow(row.dataset, row.id, "charge", str(live.cost), sequence, now))
+        kind = "unverified" if answer.unverified else answer.source
+        work.entries.append(
+            EntryRow(row.id, sequence, kind, query.digest, answer.value, answer.error_bound, sealed.line)
+        )
+        if query.blob is not None and answer.source != "cached":
+            self._keep_weights(live, query, sequence, work)
+        live.row = work.rows[row.id] = replace(
+            row,
+            sequence=sequence,
+            queries_asked=session.queries_asked,
+            updates_used=session.updates_used,
+            spent=spent,
+            reserved=reserved,
+            head_hash=sealed.entry_hash,
+        )
+        work.sources.append(kind)
+        view = {
+            "sequence": sequence,
+            "value": answer.value,
+            "source": answer.source,
+            "error_bound": answer.error_bound,
+            "beta": session.plan.beta,
+            "updates_used": session.updates_used,
+            "updates_left": session.updates_left,
+            "queries_left": session.queries_left,
+            "entry_hash": sealed.entry_hash,
+        }
+        if answer.unverified:
+            view["unverified"] = True
+        return view
+
+    def _keep_weights(self, live: _Live, query: Query, sequence: int, work: _Work) -> None:
+        """Store dense weights once a session, beside the first entry that names them."""
+        name = query.canonical["sha256"]
+        if any(w.session == live.row.id and w.sha256 == name for w in work.weights):
+            return
+        with self.service.store.read() as tx:
+            if tx.blobs(live.row.id, [name]):
+                return
+        assert query.blob is not None
+        work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
+
+    def _close(self, row: SessionRow, work: _Work) -> bytes:
+        now = self.service.clock()
+        work.base.setdefault(row.id, row)
+        closed = replace(row, status="closed", reserved="0", closed_at=now)
+        work.rows[row.id] = closed
+        work.ledger.append(LedgerRow(row.dataset, row.id, "return", row.reserved, row.sequence, now))
+        self._drop(row.id)
+        return orjson.dumps(session_view(closed))
+
+    # ------------------------------------------------------------------ what is in memory
+
+    def _load(self, tx: Transaction, row: SessionRow) -> _Live:
+        """The session in memory, at the state of its row."""
+        live = self._live.get(row.id)
+        if live is None:
+            live = self._restore(tx, row)
+            self._live[row.id] = live
+            self._held += live.nbytes
+            while self._held > self._memory_limit and len(self._live) > 1:
+                oldest = next(id for id in self._live if id != row.id)
+                self._drop(oldest)
+        elif live.row.sequence < row.sequence:
+            catch_up(tx, row.id, live.session)
+            live.row = row
+        self._live.move_to_end(row.id)
+        return live
+
+    def _restore(self, tx: Transaction, row: SessionRow) -> _Live:
+        service = self.service
+        stored = tx.dataset(row.dataset)
+        if stored is None or stored.retired_at is not None:
+            raise SessionClosed("the data set is retired: its sessions answer nothing")
+        session = load_session(tx, row)
+        space = session.dataset.space
+        assert public_dataset(stored).space == space
+        return _Live(
+            row=row,
+            session=session,
+            data=service.private.tensor(space, stored.vault_entry),
+            noise=service.noise.laplace(session.plan.noise_scale_units),
+            nbytes=8 * space.cells,
+            cost=session.plan.cost_per_update,
+        )
+
+    def _drop(self, id: str) -> None:
+        live = self._live.pop(id, None)
+        if live is not None:
+            self._held -= live.nbytes
+
+
+def check_body(asked: Any) -> None:
+    """Refuse a query that is no JSON object, before it waits for a turn.
+
+    Raises:
+        InvalidQuery: naming what is wrong.
+    """
+    if not isinstance(asked, dict | DenseBody):
+        raise InvalidQuery("a query is a JSON object with a type")
+
+
+def read_array(weights: Any) -> np.ndarray[Any, Any]:
+    """A dense query's weights from an array of numbers.
+
+    Raises:
+        InvalidQuery: when they are none.
+    """
+    array = np.asarray(weights)
+    if array.dtype.kind not in "fiu":
+        raise InvalidQuery("dense: weights must be numbers")
+    return array

@@ -1,0 +1,300 @@
+"""Data sets: registration, descriptors, grants, ledger, retirement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from app.curator.dataset import BoughtMass, PublicDataset
+from app.privacy.errors import InvalidBudget
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Account, Budget
+from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
+from app.services.ports import (
+    Clock,
+    DatasetRow,
+    Holding,
+    LedgerRow,
+    PrivateStore,
+    Store,
+    StoreConflict,
+    Transaction,
+)
+from app.services.principals import Principal
+from app.spaces.errors import InvalidDataset, InvalidRequest
+from app.spaces.factory import space_of
+from app.spaces.spec import parse_spec
+
+
+def public_dataset(row: DatasetRow) -> PublicDataset:
+    """What is public of a stored data set."""
+    records = row.records
+    return PublicDataset(
+        parse_spec(row.spec),
+        None if records is None else int(records) if records == int(records) else records,
+        None if row.bought_mass is None else BoughtMass.of(row.bought_mass),
+    )
+
+
+def account_of(budget: Budget, holdings: Iterable[Holding]) -> Account:
+    """Where a data set stands: the exact sum over all its sessions."""
+    reserved = spent = Decimal(0)
+    for holding in holdings:
+        reserved += Decimal(holding.reserved)
+        spent += Decimal(holding.spent)
+    return Account(budget, reserved, spent)
+
+
+def epsilon_left(budget: Budget, left: Decimal) -> Decimal:
+    """An amount that is left, as an epsilon of the data set, rounded down."""
+    return floor_to(Fraction(budget.epsilon) * Fraction(left) / Fraction(budget.total), Decimal("1e-12"))
+
+
+def budget_view(account: Account) -> dict[str, float]:
+    """A data set's budget as epsilons; what is left is rounded down."""
+    budget = account.budget
+    spent, reserved = budget.spent_epsilon(account.spent), budget.spent_epsilon(account.reserved)
+    return {
+        "epsilon": float(budget.epsilon),
+        "delta": float(budget.delta),
+        "spent_epsilon": float(spent),
+        "reserved_epsilon": float(reserved),
+        "remaining_epsilon": float(max(Decimal(0), budget.epsilon - spent - reserved)),
+    }
+
+
+class Datasets:
+    """Registers data sets and tells what is public of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        private: PrivateStore,
+        clock: Clock,
+        *,
+        memory_limit: int,
+        close_session: Callable[[str], None],
+    ) -> None:
+        self._store, self._private, self._clock = store, private, clock
+        self._memory_limit = memory_limit
+        self._close_session = close_session
+
+    def register(self, actor: Principal, declared: Any, filename: str, path: Path) -> dict[str, Any]:
+        """Take a declared data set and its file; all of it or nothing.
+
+        Raises:
+            InvalidDataset: naming what to change in the declaration or the file.
+            Conflict: when the name was ever in use.
+        """
+        actor.require("admin")
+        spec = parse_spec(declared)
+        try:
+            Budget.of(spec.budget.epsilon, spec.budget.delta)
+        except InvalidBudget as error:
+            raise InvalidDataset(f"budget: {error}") from None
+        space = space_of(spec)
+        needed = 8 * space.cells
+        if needed > self._memory_limit:
+            raise InvalidDataset(
+                f"the universe has {space.cells:,} cells; a hypothesis over it takes {needed:,} bytes, the memory "
+                f"limit is {self._memory_limit:,}: declare fewer attributes or coarser bins",
+                cells=space.cells,
+                bytes=needed,
+                limit=self._memory_limit,
+            )
+        with self._store.read() as tx:
+            self._check_free(tx, spec.name)
+        with self._private.registration():
+            upload = self._private.read_upload(spec, filename, path)
+            entry = self._private.put(spec.name, upload)
+            row = DatasetRow(
+                name=spec.name,
+                spec=orjson.loads(upload.spec.model_dump_json(exclude_none=True)),
+                records=upload.mass if spec.records_public else None,
+                bought_mass=None,
+                vault_entry=entry,
+                created_at=self._clock(),
+            )
+            try:
+                with self._store.write() as tx:
+                    self._check_free(tx, spec.name)
+                    tx.add_dataset(row)
+                    tx.commit()
+            except (StoreConflict, Conflict):
+                self._private.destroy(entry)
+                raise self._in_use(spec.name) from None
+        return self._view(row, [])
+
+    def _check_free(self, tx: Transaction, name: str) -> None:
+        if tx.dataset(name) is not None:
+            raise self._in_use(name)
+
+    @staticmethod
+    def _in_use(name: str) -> Conflict:
+        return Conflict(f"the name {name!r} is or was in use: names are never reused")
+
+    def _row(self, tx: Transaction, name: str, *, lock: bool = False) -> DatasetRow:
+        row = tx.dataset(name, lock=lock)
+        if row is None:
+            raise NotFound(f"there is no data set {name[:64]!r}")
+        return row
+
+    @staticmethod
+    def _view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
+        dataset = public_dataset(row)
+        view = dataset.descriptor()
+        view["budget"] = budget_view(account_of(dataset.budget, holdings))
+        view["created_at"] = row.created_at
+        view["status"] = "registered" if row.retired_at is None else "retired"
+        return view
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """The public descriptor with the state of the budget.
+
+        Raises:
+            NotFound: when there is none of that name.
+        """
+        with self._store.read() as tx:
+            return self._view(self._row(tx, name), tx.holdings(name))
+
+    def list(self) -> list[dict[str, Any]]:
+        """All descriptors by name."""
+        with self._store.read() as tx:
+            return [self._view(row, tx.holdings(row.name)) for row in tx.datasets()]
+
+    def public(self, name: str) -> PublicDataset:
+        """What plans may read of a data set.
+
+        Raises:
+            NotFound: when there is none of that name, or it is retired.
+        """
+        with self._store.read() as tx:
+            row = self._row(tx, name)
+        if row.retired_at is not None:
+            raise NotFound(f"the data set {name!r} is retired")
+        return public_dataset(row)
+
+    def grant(self, actor: Principal, name: str, principal: str, epsilon: Any) -> dict[str, Any]:
+        """Set an analyst's cap: the most epsilon of this data set that his sessions may hold and spend.
+
+        Raises:
+            NotFound: for an unknown data set or principal.
+            InvalidRequest: for an epsilon that is no number from 0 to the data set's.
+        """
+        actor.require("admin")
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
+            raise InvalidRequest("epsilon must be a number")
+        cap = Decimal(repr(epsilon))
+        with self._store.write() as tx:
+            row = self._row(tx, name, lock=True)
+            who = tx.principal(principal)
+            if who is None or who.revoked_at is not None:
+                raise NotFound(f"no principal {principal[:64]!r} holds a key")
+            total = Decimal(str(row.spec["budget"]["epsilon"]))
+            if not cap.is_finite() or not 0 <= cap <= total:
+                raise InvalidRequest(f"epsilon must lie between 0 and the data set's {total}")
+            tx.set_grant(name, principal, str(cap))
+            tx.commit()
+        return {"dataset": name, "principal": principal, "epsilon": float(cap)}
+
+    def ledger(self, actor: Principal, name: str) -> dict[str, Any]:
+        """Every movement of the budget, and where it stands, in exact amounts at the ledger's order.
+
+        Raises:
+            NotFound: when there is none of that name.
+        """
+        actor.require("admin", "auditor")
+        with self._store.read() as tx:
+            row = self._row(tx, name)
+            holdings, movements = tx.holdings(name), tx.ledger(name)
+        budget = public_dataset(row).budget
+        account = account_of(budget, holdings)
+        return {
+            "dataset": name,
+            "order": str(budget.order),
+            "budget": str(budget.total),
+            "spent": str(account.spent),
+            "reserved": str(account.reserved),
+            "remaining": str(account.remaining),
+            "sum": str(account.spent + account.reserved),
+            "epsilon": budget_view(account),
+            "entries": [_movement(m) for m in movements],
+        }
+
+    def retire(self, actor: Principal, name: str) -> dict[str, Any]:
+        """Close every session of a data set and destroy its private file; public records stay.
+
+        Raises:
+            NotFound: when there is none of that name, or it is retired already.
+        """
+        actor.require("admin")
+        with self._store.write() as tx:
+            row = self._row(tx, name, lock=True)
+            if row.retired_at is not None:
+                raise NotFound(f"the data set {name!r} is retired already")
+            tx.retire_dataset(name, self._clock())
+            tx.commit()
+        # From here on no session can open. Those that are open end in their own turn, so that a round that
+        # has begun is recorded; should the process die first, the next start finishes the work.
+        self.finish_retirement(row)
+        return self.describe(name)
+
+    def finish_retirement(self, row: DatasetRow) -> None:
+        """Close the sessions that a retired data set still has and destroy its private file."""
+        with self._store.read() as tx:
+            left = [s.id for s in tx.sessions(dataset=row.name) if s.status == "open"]
+        for session in left:
+            self._close_session(session)
+        self._private.destroy(row.vault_entry)
+
+    def recover(self) -> None:
+        """What a start does after a crash: finish retirements, and remove private files nobody names."""
+        with self._store.read() as tx:
+            retired = [row for row in tx.datasets() if row.retired_at is not None]
+        for row in retired:
+            self.finish_retirement(row)
+
+        def known() -> list[str]:
+            with self._store.read() as tx:
+                return [r.vault_entry["file_name"] for r in tx.datasets() if r.retired_at is None]
+
+        self._private.sweep(known)
+
+    def allowed(self, tx: Transaction, row: DatasetRow, actor: Principal, share: Decimal, budget: Budget) -> None:
+        """Refuse a share that the actor may not hold: no access, or past his cap.
+
+        Raises:
+            Forbidden: when access is by grant and there is none.
+            BudgetExhausted: when the share passes the cap.
+        """
+        granted = tx.grant(row.name, actor.name)
+        if granted is None:
+            if row.spec.get("access", "open") == "granted" and actor.role != "admin":
+                raise Forbidden("this data set is open by grant only: ask an admin for one")
+            return
+        cap = floor_to(Fraction(budget.total) * Fraction(Decimal(granted)) / Fraction(budget.epsilon))
+        held = sum(
+            (Decimal(h.reserved) + Decimal(h.spent) for h in tx.holdings(row.name) if h.owner == actor.name),
+            Decimal(0),
+        )
+        if held + share > cap:
+            raise BudgetExhausted(
+                "your grant on this data set does not hold so much: ask for less, or an admin for more",
+                requested=epsilon_left(budget, share),
+                remaining=max(Decimal(0), epsilon_left(budget, cap - held)) if cap > held else Decimal(0),
+            )
+
+
+def _movement(row: LedgerRow) -> dict[str, Any]:
+    return {
+        "session": row.session,
+        "kind": row.kind,
+        "amount": row.amount,
+        "sequence": row.sequence,
+        "recorded_at": row.recorded_at,
+    }

@@ -1,0 +1,234 @@
+"""What the use cases need from the outside, as protocols, and the rows that pass through them.
+
+A store hands out transactions. Inside one, ``lock=True`` holds a row until the commit: of a data set while its
+ledger moves, of a session while it is answered. Nothing is visible to anybody before :meth:`Transaction.commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from app.spaces.space import Space
+from app.spaces.spec import Spec
+from app.spaces.tensor import Tensor
+
+Role = Literal["admin", "analyst", "auditor"]
+EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit"]
+LedgerKind = Literal["reserve", "charge", "return", "purchase"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalRow:
+    """Somebody with a key; the key itself is not here, only its hash."""
+
+    name: str
+    role: Role
+    key_id: str
+    key_hash: str = field(repr=False)
+    created_at: str
+    revoked_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRow:
+    """A registered data set. ``vault_entry`` names its private file."""
+
+    name: str
+    spec: dict[str, Any]
+    records: float | None
+    bought_mass: dict[str, float] | None
+    vault_entry: dict[str, str] = field(repr=False)
+    created_at: str
+    retired_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session's public state; amounts are exact decimal strings."""
+
+    id: str
+    dataset: str
+    owner: str
+    header: bytes
+    status: Literal["open", "closed"]
+    sequence: int
+    queries_asked: int
+    updates_used: int
+    spent: str
+    reserved: str
+    head_hash: str
+    opened_at: str
+    closed_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRow:
+    """A transcript entry: its canonical line, and what a session must know of it to go on."""
+
+    session: str
+    sequence: int
+    kind: EntryKind
+    digest: bytes | None
+    value: float | None
+    error_bound: float | None
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsRow:
+    """Dense weights that an entry names by their hash; ``sequence`` is that entry's."""
+
+    session: str
+    sha256: str
+    sequence: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One movement of a data set's budget at its Renyi order; the amount is an exact decimal string."""
+
+    dataset: str
+    session: str | None
+    kind: LedgerKind
+    amount: str
+    sequence: int | None
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRow:
+    """A stored 2xx reply under its idempotency key."""
+
+    principal: str
+    route: str
+    key: str
+    body_hash: str
+    status: int
+    reply: bytes
+    recorded_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one session holds and has spent of its data set."""
+
+    session: str
+    owner: str
+    reserved: str
+    spent: str
+
+
+class Transaction(Protocol):
+    """Reads and writes that become visible together."""
+
+    def commit(self) -> None:
+        """Make everything durable; an exception means it may or may not have happened."""
+
+    # principals
+    def principal(self, name: str) -> PrincipalRow | None: ...
+    def principal_by_key(self, key_id: str) -> PrincipalRow | None: ...
+    def principals(self) -> list[PrincipalRow]: ...
+    def add_principal(self, row: PrincipalRow) -> None: ...
+    def set_key(self, name: str, key_id: str, key_hash: str) -> None: ...
+    def revoke_principal(self, name: str, at: str) -> None: ...
+
+    # data sets
+    def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None: ...
+    def datasets(self) -> list[DatasetRow]: ...
+    def add_dataset(self, row: DatasetRow) -> None: ...
+    def set_bought_mass(self, name: str, bought: dict[str, float]) -> None: ...
+    def retire_dataset(self, name: str, at: str) -> None: ...
+    def grant(self, dataset: str, principal: str) -> str | None: ...
+    def set_grant(self, dataset: str, principal: str, epsilon: str) -> None: ...
+    def holdings(self, dataset: str) -> list[Holding]: ...
+
+    # sessions
+    def session(self, id: str) -> SessionRow | None: ...
+    def lock_sessions(self, ids: Sequence[str]) -> dict[str, SessionRow]: ...
+    def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]: ...
+    def add_session(self, row: SessionRow) -> None: ...
+    def move_sessions(self, rows: Sequence[SessionRow]) -> None: ...
+    def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None: ...
+    def known_answers(self, session: str, after: int) -> Iterator[EntryRow]: ...
+    def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]: ...
+    def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]: ...
+    def weights_used(self, session: str) -> dict[int, list[str]]: ...
+
+    # ledger and replies
+    def move_ledger(self, rows: Sequence[LedgerRow]) -> None: ...
+    def ledger(self, dataset: str) -> list[LedgerRow]: ...
+    def reply(self, principal: str, route: str, key: str) -> ReplyRow | None: ...
+    def add_replies(self, rows: Sequence[ReplyRow]) -> None: ...
+
+
+class Store(Protocol):
+    """Where everything public is kept."""
+
+    #: Whether this process is the only one that writes, so that what it remembers of a row is the row.
+    exclusive: bool
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """A consistent view; nothing is written."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """Reads and writes; left without :meth:`Transaction.commit`, nothing has happened."""
+
+    def ping(self) -> None:
+        """Raise when the database cannot be reached."""
+
+
+class StoreConflict(Exception):
+    """A row with this key exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here."""
+
+    spec: Spec
+    mass: float
+    data: Any = field(repr=False)
+
+
+class PrivateStore(Protocol):
+    """Where private arrays are kept."""
+
+    def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
+        """Parse an uploaded file. Raises InvalidDataset."""
+
+    def registration(self) -> AbstractContextManager[None]:
+        """Held from before :meth:`put` until the row that names the file is committed."""
+
+    def put(self, name: str, upload: Upload) -> dict[str, str]:
+        """Keep the numbers durably; the entry goes into the data set's row."""
+
+    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+        """The private numbers, verified, ready for exact contraction. Raises Unavailable."""
+
+    def forget(self, entry: dict[str, str]) -> None:
+        """Drop what is held in memory of a file."""
+
+    def destroy(self, entry: dict[str, str]) -> None:
+        """Remove the file for good."""
+
+    def sweep(self, known: Callable[[], Iterable[str]]) -> None:
+        """Remove files that no committed row names."""
+
+
+class NoisePort(Protocol):
+    """Draws integer noise for a session."""
+
+    def laplace(self, scale: Any) -> Any:
+        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``refill()``."""
+
+
+class Clock(Protocol):
+    """The time as the records keep it."""
+
+    def __call__(self) -> str:
+        """UTC, RFC 3339."""

@@ -1,0 +1,161 @@
+"""Principals and their keys. A key is 32 random bytes, shown once and kept as a SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from app.services.errors import Conflict, Forbidden, NotFound, Unauthenticated
+from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict
+from app.spaces.errors import InvalidRequest
+from app.spaces.spec import NAME
+
+ROLES: tuple[Role, ...] = ("admin", "analyst", "auditor")
+#: The principal that the operator's own key stands for.
+OPERATOR = "admin"
+#: On a database with several servers a revoked key is refused everywhere after this many seconds.
+CACHE_SECONDS = 1.0
+_MIN_KEY = 16
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking."""
+
+    name: str
+    role: Role
+
+    def require(self, *roles: Role) -> None:
+        """Refuse every other role.
+
+        Raises:
+            Forbidden: naming the roles that may.
+        """
+        if self.role not in roles:
+            raise Forbidden(f"this needs the role {' or '.join(roles)}; yours is {self.role}")
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _key_id(key_hash: str) -> str:
+    """The part of the hash that finds the row; the whole of it is then compared in constant time."""
+    return key_hash[:16]
+
+
+class Principals:
+    """Adds, revokes and recognises principals."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._known: dict[str, tuple[PrincipalRow, float]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, actor: Principal, name: Any, role: Any) -> dict[str, str]:
+        """A new principal with its key, which is shown this once.
+
+        Raises:
+            InvalidRequest: for an unusable name or an unknown role.
+            Conflict: when the name was ever in use.
+        """
+        actor.require("admin")
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise InvalidRequest("name: 1 to 64 letters, digits, dots, dashes or underscores")
+        if role not in ROLES:
+            raise InvalidRequest(f"role: one of {', '.join(ROLES)}")
+        key = "cur_" + secrets.token_urlsafe(32)
+        digest = _hash(key)
+        row = PrincipalRow(name, role, _key_id(digest), digest, self._clock())
+        with self._store.write() as tx:
+            try:
+                tx.add_principal(row)
+            except StoreConflict:
+                raise Conflict(f"the name {name!r} is or was in use: names are never reused") from None
+            tx.commit()
+        return {"name": name, "role": role, "api_key": key}
+
+    def revoke(self, actor: Principal, name: str) -> None:
+        """Make a principal's key worthless.
+
+        Raises:
+            NotFound: when there is no such principal, or its key is revoked already.
+            Conflict: for one's own key, so that nobody locks themselves out.
+        """
+        actor.require("admin")
+        if name == actor.name:
+            raise Conflict("a principal cannot revoke its own key")
+        with self._store.write() as tx:
+            row = tx.principal(name)
+            if row is None or row.revoked_at is not None:
+                raise NotFound(f"no principal {name[:64]!r} holds a key")
+            tx.revoke_principal(name, self._clock())
+            tx.commit()
+        with self._lock:
+            self._known.pop(row.key_id, None)
+
+    def list(self, actor: Principal) -> list[dict[str, Any]]:
+        """All principals, without their keys."""
+        actor.require("admin", "auditor")
+        with self._store.read() as tx:
+            rows = tx.principals()
+        return [
+            {"name": r.name, "role": r.role, "created_at": r.created_at, "revoked_at": r.revoked_at}
+            for r in rows
+        ]
+
+    def authenticate(self, key: str) -> Principal:
+        """Who holds this key.
+
+        Raises:
+            Unauthenticated: when nobody does.
+        """
+        digest = _hash(key)
+        key_id = _key_id(digest)
+        known = self._known.get(key_id)
+        if known is None or (not self._store.exclusive and known[1] < time.monotonic()):
+            with self._store.read() as tx:
+                row = tx.principal_by_key(key_id)
+            if row is None or row.revoked_at is not None:
+                raise Unauthenticated("the API key is not known: send Authorization: Bearer KEY")
+            known = (row, time.monotonic() + CACHE_SECONDS)
+            with self._lock:
+                self._known[key_id] = known
+        row = known[0]
+        if not hmac.compare_digest(row.key_hash, digest):
+            raise Unauthenticated("the API key is not known: send Authorization: Bearer KEY")
+        return Principal(row.name, row.role)
+
+    def ensure_operator(self, key: str | None) -> str | None:
+        """Give the operator's principal the configured key; without one, make a key at first start.
+
+        Returns the new key where one was made, to be printed once.
+
+        Raises:
+            ValueError: when the configured key is too short or not printable.
+        """
+        made = None
+        with self._store.write() as tx:
+            row = tx.principal(OPERATOR)
+            if key is None:
+                if row is not None:
+                    return None
+                key = made = "cur_" + secrets.token_urlsafe(32)
+            if len(key) < _MIN_KEY or not _PRINTABLE.fullmatch(key):
+                raise ValueError(f"the admin key needs at least {_MIN_KEY} printable characters without spaces")
+            digest = _hash(key)
+            if row is None:
+                tx.add_principal(PrincipalRow(OPERATOR, "admin", _key_id(digest), digest, self._clock()))
+            elif row.key_hash != digest or row.revoked_at is not None:
+                tx.set_key(OPERATOR, _key_id(digest), digest)
+            tx.commit()
+        with self._lock:
+            self._known.clear()
+        return made

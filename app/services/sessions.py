@@ -1,0 +1,320 @@
+"""Sessions: plans, opening, state, transcripts, hypotheses. Answers themselves are :mod:`app.services.answering`."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import orjson
+
+from app.audit import records
+from app.audit.replay import hypothesis_digest, session_of
+from app.curator.dataset import BoughtMass, PublicDataset
+from app.curator.planner import Plan, Purchase, make_plan
+from app.curator.request import SessionRequest, parse_request
+from app.curator.session import Session
+from app.privacy.errors import InsufficientBudget
+from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
+from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound
+from app.services.ports import (
+    Clock,
+    DatasetRow,
+    LedgerRow,
+    NoisePort,
+    PrivateStore,
+    ReplyRow,
+    SessionRow,
+    Store,
+    Transaction,
+)
+from app.services.principals import Principal
+
+#: Transcript lines read at a time.
+PAGE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """A client's name for one logical call: principal, route and key; the body it stands for by its hash."""
+
+    principal: str
+    route: str
+    key: str
+    body_hash: str
+
+    def reply(self, row: ReplyRow) -> bytes:
+        """The stored reply, if it was given to the same body.
+
+        Raises:
+            IdempotencyConflict: when it was given to another.
+        """
+        if row.body_hash != self.body_hash:
+            raise IdempotencyConflict("this Idempotency-Key was used with another body: use a new key")
+        return row.reply
+
+    def row(self, status: int, reply: bytes, at: str) -> ReplyRow:
+        """What is stored beside the work that the reply reports."""
+        return ReplyRow(self.principal, self.route, self.key, self.body_hash, status, reply, at)
+
+
+def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
+    """The stored reply to this key, or None.
+
+    Raises:
+        IdempotencyConflict: when the key was used with another body.
+    """
+    if key is None:
+        return None
+    row = tx.reply(key.principal, key.route, key.key)
+    return None if row is None else key.reply(row)
+
+
+def session_view(row: SessionRow) -> dict[str, Any]:
+    """A session's public state. Exact amounts are decimal strings at the ledger's order."""
+    header = orjson.loads(row.header)
+    plan = header["plan"]
+    epsilon, share = Fraction(Decimal(repr(plan["epsilon"]))), Fraction(Decimal(plan["reserved"]))
+    return {
+        "id": row.id,
+        "dataset": row.dataset,
+        "owner": row.owner,
+        "mechanism": header["mechanism"],
+        "plan": plan,
+        "status": row.status,
+        "sequence": row.sequence,
+        "queries_asked": row.queries_asked,
+        "queries_left": plan["max_queries"] - row.queries_asked,
+        "updates_used": row.updates_used,
+        "updates_left": plan["max_updates"] - row.updates_used,
+        "spent": row.spent,
+        "reserved": row.reserved,
+        "spent_epsilon": float(epsilon * Fraction(Decimal(row.spent)) / share),
+        "reserved_epsilon": float(epsilon * Fraction(Decimal(row.reserved)) / share),
+        "head_hash": row.head_hash,
+        "opened_at": row.opened_at,
+        "closed_at": row.closed_at,
+    }
+
+
+def load_session(tx: Transaction, row: SessionRow) -> Session:
+    """A session's state up to its row's counters, from the transcript alone."""
+    session = session_of(orjson.loads(row.header))
+    catch_up(tx, row.id, session)
+    return session
+
+
+def catch_up(tx: Transaction, id: str, session: Session) -> None:
+    """Take in the entries a session has not seen yet."""
+    space = session.dataset.space
+    for entry in tx.known_answers(id, session.sequence):
+        if entry.kind in ("cached", "unverified"):
+            session.skip()
+        elif entry.kind == "forfeit":
+            session.forfeit()
+        else:
+            assert entry.digest is not None and entry.value is not None
+            session.recall(entry.digest, entry.value, entry.error_bound)
+            if entry.kind == "measurement":
+                form = orjson.loads(entry.line)["query"]
+                blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
+                session.learn(space.from_canonical(form, blobs), entry.value)
+
+
+class Sessions:
+    """Opens sessions and shows them."""
+
+    def __init__(
+        self, store: Store, private: PrivateStore, noise: NoisePort, clock: Clock, datasets: Datasets
+    ) -> None:
+        self._store, self._private, self._noise, self._clock = store, private, noise, clock
+        self._datasets = datasets
+
+    def plan(self, asked: Any) -> dict[str, Any]:
+        """The plan a session would have. Reads public facts only and charges nothing.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible: as opening would.
+        """
+        request = parse_request(asked)
+        return make_plan(self._datasets.public(request.dataset), request).document()
+
+    def open(self, actor: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
+        """Open a session: plan it, reserve its share, buy what it needs, commit, and only then reply.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+        """
+        actor.require("analyst", "admin")
+        with self._store.read() as tx:
+            known = find_reply(tx, key)
+        if known is not None:
+            return known
+        request = parse_request(asked)
+        dataset = self._datasets.public(request.dataset)
+        plan = make_plan(dataset, request)
+        with self._store.write() as tx:
+            row = tx.dataset(request.dataset, lock=True)
+            known = find_reply(tx, key)  # a concurrent twin held the lock before us
+            if known is not None:
+                return known
+            if row is None or row.retired_at is not None:
+                raise NotFound(f"the data set {request.dataset!r} is retired")
+            if public_dataset(row) != dataset:
+                dataset = public_dataset(row)
+                plan = make_plan(dataset, request)
+            self._reserve(tx, row, actor, dataset, plan)
+            reply = self._begin(tx, row, actor, dataset, request, plan, key)
+            tx.commit()
+        return reply
+
+    def _reserve(
+        self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan
+    ) -> None:
+        budget = dataset.budget
+        self._datasets.allowed(tx, row, actor, plan.reserved, budget)
+        try:
+            account_of(budget, tx.holdings(row.name)).reserve(plan.reserved)
+        except InsufficientBudget as error:
+            raise BudgetExhausted(
+                "the data set's budget does not hold so much: ask for less",
+                requested=plan.epsilon,
+                remaining=epsilon_left(budget, error.remaining),
+            ) from None
+
+    def _begin(
+        self,
+        tx: Transaction,
+        row: DatasetRow,
+        actor: Principal,
+        dataset: PublicDataset,
+        request: SessionRequest,
+        plan: Plan,
+        key: IdempotencyKey | None,
+    ) -> bytes:
+        now, id = self._clock(), secrets.token_hex(16)
+        bought = None
+        if plan.purchase is not None:
+            bought = self._buy_mass(row, dataset, plan.purchase)
+            tx.set_bought_mass(row.name, bought.document())
+        header = records.header(
+            session=id,
+            dataset=dataset.descriptor(),
+            mechanism=request.document(),
+            plan=plan.document(),
+            opened_at=now,
+            bought_mass=None if bought is None else bought.document(),
+        )
+        spent = Decimal(0) if plan.purchase is None else plan.purchase.cost
+        opened = SessionRow(
+            id=id,
+            dataset=row.name,
+            owner=actor.name,
+            header=header,
+            status="open",
+            sequence=0,
+            queries_asked=0,
+            updates_used=0,
+            spent=str(spent),
+            reserved=str(plan.reserved - spent),
+            head_hash=records.sha256(header),
+            opened_at=now,
+        )
+        tx.add_session(opened)
+        movements = [LedgerRow(row.name, id, "reserve", str(plan.reserved), None, now)]
+        if plan.purchase is not None:
+            movements.append(LedgerRow(row.name, id, "purchase", str(spent), None, now))
+        tx.move_ledger(movements)
+        reply = orjson.dumps(session_view(opened))
+        if key is not None:
+            tx.add_replies([key.row(201, reply, now)])
+        return reply
+
+    def _buy_mass(self, row: DatasetRow, dataset: PublicDataset, purchase: Purchase) -> BoughtMass:
+        """The mass plus discrete Laplace noise, padded upward by its tail.
+
+        Noise and mass are whole data units, of which the privacy unit is a whole number: the answer is pure
+        epsilon-DP at the purchase's epsilon.
+        """
+        space = dataset.space
+        unit = space.unit * (1 << space.data_bits)
+        units = int(self._private.tensor(space, row.vault_entry).contract((None,) * len(space.shape)))
+        if space.symmetric:
+            units //= 2
+        noisy = units + int(self._noise.laplace(purchase.scale * unit).take(1)[0])
+        padded = math.ldexp(noisy + math.ceil(purchase.padding() * unit), -space.data_bits)
+        return BoughtMass(float(max(1, math.ceil(padded))), float(purchase.scale * space.unit))
+
+    def row(self, actor: Principal, id: str) -> SessionRow:
+        """A session that the actor may see: his own, or any for auditors.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+        """
+        with self._store.read() as tx:
+            row = tx.session(id)
+        if row is None or (row.owner != actor.name and actor.role != "auditor"):
+            raise NotFound("there is no such session of yours")
+        return row
+
+    def get(self, actor: Principal, id: str) -> dict[str, Any]:
+        """A session's public state."""
+        return session_view(self.row(actor, id))
+
+    def list(self, actor: Principal) -> list[dict[str, Any]]:
+        """The actor's sessions; all of them for auditors."""
+        with self._store.read() as tx:
+            rows = tx.sessions(owner=None if actor.role == "auditor" else actor.name)
+        return [session_view(row) for row in rows]
+
+    def state(self, actor: Principal, id: str) -> tuple[SessionRow, Session]:
+        """A session's row and its state at that row, rebuilt from the transcript."""
+        row = self.row(actor, id)
+        with self._store.read() as tx:
+            row = tx.session(id) or row
+            session = load_session(tx, row)
+        return row, session
+
+    def transcript(self, actor: Principal, id: str) -> Iterator[bytes]:
+        """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's; before the first line.
+        """
+        self.row(actor, id)
+        return self._lines(id)
+
+    def _lines(self, id: str) -> Iterator[bytes]:
+        with self._store.read() as tx:
+            row = tx.session(id)
+            assert row is not None
+            session = load_session(tx, row)
+            weights = tx.weights_used(id)
+        yield row.header + b"\n"
+        # The state may have been loaded a few answers after the row was read: the transcript ends where the
+        # state does. Entries are never changed, so pages may be read one by one.
+        last, head, after = session.sequence, row.head_hash, 0
+        while after < last:
+            with self._store.read() as tx:
+                page = [(n, line) for n, line in tx.entry_lines(id, after, PAGE) if n <= last]
+                names = [name for n, _ in page for name in weights.get(n, ())]
+                blobs = tx.blobs(id, names) if names else {}
+            for number, line in page:
+                for name in weights.get(number, ()):
+                    yield records.weights_record(name, blobs[name]) + b"\n"
+                yield line + b"\n"
+            after, head = page[-1][0], records.parse(page[-1][1])["entry_hash"]
+        yield (
+            records.trailer(
+                entries=last,
+                head_hash=head,
+                hypothesis_digest=hypothesis_digest(session),
+                updates=session.updates_used,
+                status=row.status,
+            )
+            + b"\n"
+        )

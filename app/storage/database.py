@@ -1,0 +1,94 @@
+"""Engines: SQLite embedded (WAL, synchronous=FULL, one process) and PostgreSQL by URL."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import QueuePool
+
+
+class AlreadyServed(Exception):
+    """Another process serves this embedded database."""
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether the URL names an embedded database."""
+    return make_url(url).get_backend_name() == "sqlite"
+
+
+def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
+    engine = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=60,
+        connect_args={"timeout": 30, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # transactions begin where we say, not at the first write
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def make_engines(url: str) -> tuple[Engine, Engine]:
+    """(reading, writing) engines for a database URL; one and the same where the database locks rows itself.
+
+    Connects to nothing. Plain ``postgresql://`` and ``postgres://`` are read as psycopg 3.
+    """
+    if is_sqlite(url):
+        return (
+            _sqlite_engine(url, begin="BEGIN", size=4),
+            _sqlite_engine(url, begin="BEGIN IMMEDIATE", size=1),
+        )
+    parsed = make_url(url)
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30, pool_pre_ping=True)
+    return engine, engine
+
+
+class DataDirLock:
+    """The right to serve an embedded database, held until the process ends or :meth:`release`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "serving.lock"
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the right.
+
+        Raises:
+            AlreadyServed: when another process holds it.
+        """
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise AlreadyServed(
+                f"another process already serves the data folder {self._path.parent}: an embedded database is one "
+                "process; set CURATOR_DATABASE_URL to a PostgreSQL database to run several"
+            ) from None
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the right back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

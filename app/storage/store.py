@@ -1,0 +1,384 @@
+"""The store of everything public, over SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Engine, bindparam, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as pg_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import IntegrityError
+
+from app.services.ports import (
+    DatasetRow,
+    EntryKind,
+    EntryRow,
+    Holding,
+    LedgerRow,
+    PrincipalRow,
+    ReplyRow,
+    SessionRow,
+    StoreConflict,
+    WeightsRow,
+)
+from app.storage import tables as t
+
+_KINDS: tuple[EntryKind, ...] = ("hypothesis", "measurement", "cached", "unverified", "forfeit")
+_KIND_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
+
+# Built once: the statements of the answering path.
+_INSERT_ENTRIES = insert(t.entries)
+_INSERT_WEIGHTS = insert(t.weights)
+_INSERT_LEDGER = insert(t.ledger)
+_INSERT_REPLIES = insert(t.idempotency)
+_MOVE_SESSION = (
+    update(t.sessions)
+    .where(t.sessions.c.id == bindparam("of"))
+    .values(
+        status=bindparam("status"),
+        sequence=bindparam("sequence"),
+        queries_asked=bindparam("queries_asked"),
+        updates_used=bindparam("updates_used"),
+        spent=bindparam("spent"),
+        reserved=bindparam("reserved"),
+        head_hash=bindparam("head_hash"),
+        closed_at=bindparam("closed_at"),
+    )
+)
+
+
+def _dataset(row: Any) -> DatasetRow:
+    return DatasetRow(
+        name=row.name,
+        spec=orjson.loads(row.spec),
+        records=row.records,
+        bought_mass=None if row.bought_mass is None else orjson.loads(row.bought_mass),
+        vault_entry=orjson.loads(row.vault_entry),
+        created_at=row.created_at,
+        retired_at=row.retired_at,
+    )
+
+
+class SqlTransaction:
+    """A transaction on one connection; see :class:`app.services.ports.Transaction`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._locks = connection.dialect.name == "postgresql"
+        self._insert = pg_insert if self._locks else sqlite_insert
+
+    def commit(self) -> None:
+        """Make everything durable."""
+        self._connection.commit()
+
+    def _one(self, statement: Any) -> Any:
+        return self._connection.execute(statement).one_or_none()
+
+    def _add(self, statement: Any, values: dict[str, Any]) -> None:
+        try:
+            self._connection.execute(statement, values)
+        except IntegrityError as error:
+            raise StoreConflict from error
+
+    # ---------------------------------------------------------------- principals
+
+    def principal(self, name: str) -> PrincipalRow | None:
+        """The principal of this name, revoked or not."""
+        row = self._one(select(t.principals).where(t.principals.c.name == name))
+        return None if row is None else PrincipalRow(**row._mapping)
+
+    def principal_by_key(self, key_id: str) -> PrincipalRow | None:
+        """The principal whose key carries this public part."""
+        row = self._one(select(t.principals).where(t.principals.c.key_id == key_id))
+        return None if row is None else PrincipalRow(**row._mapping)
+
+    def principals(self) -> list[PrincipalRow]:
+        """All principals by name."""
+        rows = self._connection.execute(select(t.principals).order_by(t.principals.c.name))
+        return [PrincipalRow(**row._mapping) for row in rows]
+
+    def add_principal(self, row: PrincipalRow) -> None:
+        """Add a principal. Raises StoreConflict when the name was ever in use."""
+        self._add(
+            insert(t.principals),
+            {
+                "name": row.name,
+                "role": row.role,
+                "key_id": row.key_id,
+                "key_hash": row.key_hash,
+                "created_at": row.created_at,
+                "revoked_at": row.revoked_at,
+            },
+        )
+
+    def set_key(self, name: str, key_id: str, key_hash: str) -> None:
+        """Replace a principal's key."""
+        self._connection.execute(
+            update(t.principals)
+            .where(t.principals.c.name == name)
+            .values(key_id=key_id, key_hash=key_hash, revoked_at=None)
+        )
+
+    def revoke_principal(self, name: str, at: str) -> None:
+        """Mark a principal's key as revoked."""
+        self._connection.execute(
+            update(t.principals).where(t.principals.c.name == name).values(revoked_at=at)
+        )
+
+    # ---------------------------------------------------------------- data sets
+
+    def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None:
+        """The data set of this name, retired or not; ``lock`` holds its row until the commit."""
+        statement = select(t.datasets).where(t.datasets.c.name == name)
+        row = self._one(statement.with_for_update() if lock and self._locks else statement)
+        return None if row is None else _dataset(row)
+
+    def datasets(self) -> list[DatasetRow]:
+        """All data sets by name, retired ones included."""
+        return [
+            _dataset(row) for row in self._connection.execute(select(t.datasets).order_by(t.datasets.c.name))
+        ]
+
+    def add_dataset(self, row: DatasetRow) -> None:
+        """Add a data set. Raises StoreConflict when the name was ever in use."""
+        self._add(
+            insert(t.datasets),
+            {
+                "name": row.name,
+                "spec": orjson.dumps(row.spec).decode(),
+                "records": row.records,
+                "bought_mass": None if row.bought_mass is None else orjson.dumps(row.bought_mass).decode(),
+                "vault_entry": orjson.dumps(row.vault_entry).decode(),
+                "created_at": row.created_at,
+                "retired_at": row.retired_at,
+            },
+        )
+
+    def set_bought_mass(self, name: str, bought: dict[str, float]) -> None:
+        """Write the mass that was bought into the data set's row."""
+        self._connection.execute(
+            update(t.datasets)
+            .where(t.datasets.c.name == name)
+            .values(bought_mass=orjson.dumps(bought).decode())
+        )
+
+    def retire_dataset(self, name: str, at: str) -> None:
+        """Mark a data set as retired; its public records stay."""
+        self._connection.execute(update(t.datasets).where(t.datasets.c.name == name).values(retired_at=at))
+
+    def grant(self, dataset: str, principal: str) -> str | None:
+        """An analyst's cap on a data set, as a decimal string."""
+        row = self._one(
+            select(t.grants.c.epsilon).where(t.grants.c.dataset == dataset, t.grants.c.principal == principal)
+        )
+        return None if row is None else str(row.epsilon)
+
+    def set_grant(self, dataset: str, principal: str, epsilon: str) -> None:
+        """Set an analyst's cap on a data set."""
+        statement = self._insert(t.grants).values(dataset=dataset, principal=principal, epsilon=epsilon)
+        self._connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["dataset", "principal"], set_={"epsilon": statement.excluded.epsilon}
+            )
+        )
+
+    def holdings(self, dataset: str) -> list[Holding]:
+        """What every session of a data set, open or closed, holds and has spent."""
+        c = t.sessions.c
+        rows = self._connection.execute(
+            select(c.id, c.owner, c.reserved, c.spent).where(c.dataset == dataset).order_by(c.id)
+        )
+        return [Holding(*row) for row in rows]
+
+    # ---------------------------------------------------------------- sessions
+
+    def session(self, id: str) -> SessionRow | None:
+        """The session of this id."""
+        row = self._one(select(t.sessions).where(t.sessions.c.id == id))
+        return None if row is None else SessionRow(**row._mapping)
+
+    def lock_sessions(self, ids: Sequence[str]) -> dict[str, SessionRow]:
+        """The sessions of these ids, their rows held until the commit; taken in one order, so that no two
+        processes can wait for each other.
+        """
+        statement = select(t.sessions).where(t.sessions.c.id.in_(ids)).order_by(t.sessions.c.id)
+        rows = self._connection.execute(statement.with_for_update() if self._locks else statement)
+        return {row.id: SessionRow(**row._mapping) for row in rows}
+
+    def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]:
+        """Sessions in the order they were opened, of an owner or a data set where named."""
+        statement = select(t.sessions).order_by(t.sessions.c.opened_at, t.sessions.c.id)
+        if owner is not None:
+            statement = statement.where(t.sessions.c.owner == owner)
+        if dataset is not None:
+            statement = statement.where(t.sessions.c.dataset == dataset)
+        return [SessionRow(**row._mapping) for row in self._connection.execute(statement)]
+
+    def add_session(self, row: SessionRow) -> None:
+        """Add a session."""
+        self._add(insert(t.sessions), {name: getattr(row, name) for name in SessionRow.__slots__})
+
+    def move_sessions(self, rows: Sequence[SessionRow]) -> None:
+        """Write the counters, head and status of sessions."""
+        self._connection.execute(
+            _MOVE_SESSION,
+            [
+                {
+                    "of": row.id,
+                    "status": row.status,
+                    "sequence": row.sequence,
+                    "queries_asked": row.queries_asked,
+                    "updates_used": row.updates_used,
+                    "spent": row.spent,
+                    "reserved": row.reserved,
+                    "head_hash": row.head_hash,
+                    "closed_at": row.closed_at,
+                }
+                for row in rows
+            ],
+        )
+
+    def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None:
+        """Append transcript entries and the dense weights they name."""
+        if weights:
+            self._connection.execute(
+                _INSERT_WEIGHTS,
+                [
+                    {"session": w.session, "sha256": w.sha256, "sequence": w.sequence, "data": w.data}
+                    for w in weights
+                ],
+            )
+        self._connection.execute(
+            _INSERT_ENTRIES,
+            [
+                {
+                    "session": e.session,
+                    "sequence": e.sequence,
+                    "kind": _KIND_NUMBER[e.kind],
+                    "digest": e.digest,
+                    "value": e.value,
+                    "error_bound": e.error_bound,
+                    "line": e.line,
+                }
+                for e in entries
+            ],
+        )
+
+    def known_answers(self, session: str, after: int) -> Iterator[EntryRow]:
+        """Entries beyond ``after`` in order; lines only of those that move the hypothesis."""
+        c = t.entries.c
+        rows = self._connection.execute(
+            select(c.sequence, c.kind, c.digest, c.value, c.error_bound)
+            .where(c.session == session, c.sequence > after)
+            .order_by(c.sequence)
+        )
+        lines = {
+            row.sequence: row.line
+            for row in self._connection.execute(
+                select(c.sequence, c.line).where(
+                    c.session == session, c.sequence > after, c.kind == t.MEASUREMENT
+                )
+            )
+        }
+        for row in rows:
+            yield EntryRow(
+                session,
+                row.sequence,
+                _KINDS[row.kind],
+                row.digest,
+                row.value,
+                row.error_bound,
+                lines.get(row.sequence, b""),
+            )
+
+    def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]:
+        """Up to ``most`` (sequence, line) beyond ``after`` in order."""
+        c = t.entries.c
+        rows = self._connection.execute(
+            select(c.sequence, c.line)
+            .where(c.session == session, c.sequence > after)
+            .order_by(c.sequence)
+            .limit(most)
+        )
+        return [(row.sequence, row.line) for row in rows]
+
+    def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]:
+        """Dense weights of a session by their SHA-256."""
+        c = t.weights.c
+        rows = self._connection.execute(
+            select(c.sha256, c.data).where(c.session == session, c.sha256.in_(list(names)))
+        )
+        return {row.sha256: row.data for row in rows}
+
+    def weights_used(self, session: str) -> dict[int, list[str]]:
+        """For each entry that first names dense weights, their SHA-256s."""
+        c = t.weights.c
+        found: dict[int, list[str]] = {}
+        for row in self._connection.execute(
+            select(c.sequence, c.sha256).where(c.session == session).order_by(c.sequence)
+        ):
+            found.setdefault(row.sequence, []).append(row.sha256)
+        return found
+
+    # ---------------------------------------------------------------- ledger and replies
+
+    def move_ledger(self, rows: Sequence[LedgerRow]) -> None:
+        """Append movements of the ledger."""
+        self._connection.execute(
+            _INSERT_LEDGER, [{name: getattr(row, name) for name in LedgerRow.__slots__} for row in rows]
+        )
+
+    def ledger(self, dataset: str) -> list[LedgerRow]:
+        """All movements of a data set's ledger in order."""
+        c = t.ledger.c
+        rows = self._connection.execute(
+            select(c.dataset, c.session, c.kind, c.amount, c.sequence, c.recorded_at)
+            .where(c.dataset == dataset)
+            .order_by(c.id)
+        )
+        return [LedgerRow(**row._mapping) for row in rows]
+
+    def reply(self, principal: str, route: str, key: str) -> ReplyRow | None:
+        """The reply stored under an idempotency key."""
+        c = t.idempotency.c
+        row = self._one(select(t.idempotency).where(c.principal == principal, c.route == route, c.key == key))
+        return None if row is None else ReplyRow(**row._mapping)
+
+    def add_replies(self, rows: Sequence[ReplyRow]) -> None:
+        """Store replies under their idempotency keys."""
+        self._connection.execute(
+            _INSERT_REPLIES, [{name: getattr(row, name) for name in ReplyRow.__slots__} for row in rows]
+        )
+
+
+class SqlStore:
+    """Transactions over a reading and a writing engine (one and the same on PostgreSQL)."""
+
+    def __init__(self, reading: Engine, writing: Engine, *, exclusive: bool) -> None:
+        self._reading, self._writing = reading, writing
+        self.exclusive = exclusive
+
+    @contextmanager
+    def read(self) -> Iterator[SqlTransaction]:
+        """A consistent view; nothing is written."""
+        with self._reading.connect() as connection:
+            yield SqlTransaction(connection)
+
+    @contextmanager
+    def write(self) -> Iterator[SqlTransaction]:
+        """Reads and writes; left without a commit, nothing has happened."""
+        with self._writing.connect() as connection:
+            yield SqlTransaction(connection)
+
+    def ping(self) -> None:
+        """Raise when the database cannot be reached."""
+        with self._reading.connect() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self._reading.dispose()
+        self._writing.dispose()

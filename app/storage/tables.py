@@ -1,0 +1,125 @@
+"""The tables. Exact amounts are decimal strings; public documents are canonical JSON."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+principals = Table(
+    "principals",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("role", String(16), nullable=False),
+    Column("key_id", String(32), nullable=False, unique=True),
+    Column("key_hash", String(64), nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("revoked_at", String(32)),
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("spec", Text, nullable=False),
+    Column("records", Double),
+    Column("bought_mass", Text),
+    Column("vault_entry", Text, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("retired_at", String(32)),
+)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("dataset", ForeignKey("datasets.name"), primary_key=True),
+    Column("principal", ForeignKey("principals.name"), primary_key=True),
+    Column("epsilon", String(40), nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("dataset", ForeignKey("datasets.name"), nullable=False, index=True),
+    Column("owner", ForeignKey("principals.name"), nullable=False, index=True),
+    Column("header", LargeBinary, nullable=False),
+    Column("status", String(8), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("queries_asked", BigInteger, nullable=False),
+    Column("updates_used", BigInteger, nullable=False),
+    Column("spent", String(48), nullable=False),
+    Column("reserved", String(48), nullable=False),
+    Column("head_hash", String(64), nullable=False),
+    Column("opened_at", String(32), nullable=False),
+    Column("closed_at", String(32)),
+)
+
+#: ``kind`` of an entry: what a session needs to know of it when it is loaded again.
+HYPOTHESIS, MEASUREMENT, CACHED, UNVERIFIED, FORFEIT = range(5)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column("session", ForeignKey("sessions.id"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("digest", LargeBinary),
+    Column("value", Double),
+    Column("error_bound", Double),
+    Column("line", LargeBinary, nullable=False),
+)
+
+weights = Table(
+    "weights",
+    metadata,
+    Column("session", ForeignKey("sessions.id"), primary_key=True),
+    Column("sha256", String(64), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("dataset", ForeignKey("datasets.name"), nullable=False),
+    Column("session", ForeignKey("sessions.id")),
+    Column("kind", String(16), nullable=False),
+    Column("amount", String(48), nullable=False),
+    Column("sequence", BigInteger),
+    Column("recorded_at", String(32), nullable=False),
+    Index("ix_ledger_dataset_id", "dataset", "id"),
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("principal", ForeignKey("principals.name"), primary_key=True),
+    Column("route", String(160), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("body_hash", String(64), nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    Column("reply", LargeBinary, nullable=False),
+    Column("recorded_at", String(32), nullable=False),
+)
