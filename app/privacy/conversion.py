@@ -123,8 +123,8 @@ def least_order(
     """The order on the published grid with the least objective, and that objective.
 
     Args:
-        objective: falls, then rises along the grid; `None` stands for "too low an order". Were it not so, the
-            result would be a worse order, never a wrong guarantee.
+        objective: falls, then rises along the grid; `None` stands for "too low an order". Were it not
+            so, the result would be a worse order, never a wrong guarantee.
         digits: resolution of the grid.
         between: first and last index searched; the whole grid by default.
 

@@ -47,8 +47,8 @@ class ConditionalRelease:
     A round is an e0-differentially private conditional release, e0 = 1/scale: a hit with its value, or a
     miss. With P, Q its distributions on neighbours, H = E_Q[(P/Q)^a; hit] and N = E_Q[(P/Q)^a; miss], let V
     be such that H + V N <= V in every possible round. Then (P/Q)^a V^(-hits) is a supermartingale under Q,
-    so after at most B hits, however many adaptively chosen queries were asked, the Renyi divergence of order
-    a is at most B ln(V)/(a-1). The least such V, over all e0-DP conditional releases:
+    so after at most B hits, however many adaptively chosen queries were asked, the Renyi divergence of
+    order a is at most B ln(V)/(a-1). The least such V, over all e0-DP conditional releases:
 
         single: ln V = (1-a) e0 - ln(1 + e^e0 - e^(a e0)), finite iff a e0 < ln(1 + e^e0).
         race:   ln V = -a e0 - ln(1 - a (1 - e^-e0)), finite iff a (1 - e^-e0) < 1.
@@ -169,9 +169,10 @@ def renyi_cost(mechanism: Mechanism, order: Decimal) -> Decimal:
 def conditional_cost(rate: Decimal, order: Decimal, release: Release, context: Context) -> Decimal:
     """ln(V)/(a-1) of `ConditionalRelease` at e0 = `rate` in (0, 64], in the precision of `context`.
 
-    In `WORKING`: a e0 < ln(1+e^e0) < 65 bounds each exponential by 2e28 with absolute error below 1e-67; the
-    argument of the logarithm is refused below 1e-15, so the logarithm errs by less than 1e-51, and dividing
-    by a-1 >= 1e-3 leaves less than 1e-47. For the race the argument errs by less than a*1e-99 <= 1e-87.
+    In `WORKING`: a e0 < ln(1+e^e0) < 65 bounds each exponential by 2e28 with absolute error below 1e-67;
+    the argument of the logarithm is refused below 1e-15, so the logarithm errs by less than 1e-51, and
+    dividing by a-1 >= 1e-3 leaves less than 1e-47. For the race the argument errs by less than a*1e-99
+    <= 1e-87.
 
     Raises:
         InfiniteCost: where a e0 >= ln(1+e^e0) (single) or a (1-e^-e0) >= 1 (race), or within 1e-15 of it.
