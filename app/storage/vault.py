@@ -334,10 +334,10 @@ class Vault:
 
     def _plain_size(self, entry: VaultEntry, file: BinaryIO) -> int:
         body = os.fstat(file.fileno()).st_size - _SEALED_HEADER
-        size = body - _TAG_BYTES * math.ceil(body / (CHUNK_BYTES + _TAG_BYTES))
-        if size <= 0:
+        whole, rest = divmod(body, CHUNK_BYTES + _TAG_BYTES)
+        if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
             raise VaultCorrupt(f"{entry.file_name} is truncated")
-        return size
+        return body - _TAG_BYTES * (whole + (rest > 0))
 
 
 def _derive(key: bytes, salt: bytes, purpose: bytes) -> bytes:

@@ -28,6 +28,19 @@ BLOCK_BYTES = 1 << 23
 BATCH_ROWS = 1 << 17
 """Rows of a Parquet file decoded at a time."""
 _HEAD_BYTES = 1 << 20
+_DAMAGE = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+)
+"""Whatever pyarrow makes of a damaged Parquet file."""
+_NO_RECORDS = "the file holds a header and no records"
+_DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
 _MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
 
@@ -79,23 +92,34 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
 
 
 def texts(column: Any, where: str) -> Any:
-    """The column as an Arrow array of strings; null where a cell is missing. Whole floats read as integers
-    (3.0 is "3").
+    """A column that is no dictionary as an Arrow array of strings; null where a cell is missing. Whole floats
+    read as integers (3.0 is "3").
 
     Raises InvalidDataset, naming `where`, for types that have no plain text (dates, lists).
     """
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        return pc.take(texts(column.dictionary, where), column.indices)
-    if _is_text(kind):
-        return pc.cast(column, pa.large_string())
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+    if _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return pc.cast(column, pa.large_string())
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = pc.cast(column, pa.float64(), safe=False)
-        whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
-        return pc.cast(pc.cast(pc.if_else(whole, values, None), pa.int64()), pa.large_string())
+        is_whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less(pc.abs(values), 2.0**53))
+        return pc.cast(pc.cast(pc.if_else(is_whole, values, None), pa.int64()), pa.large_string())
     raise InvalidDataset(f"{where}: a column of numbers or strings is needed, this one is of type {kind}")
+
+
+def positions(column: Any, words: Any, where: str, *, trim: bool = False) -> NDArray[np.int64]:
+    """Where each cell stands among the strings `words`; -1 where it does not, or is missing.
+
+    `trim`: without the white space around it. A dictionary is looked up as such: cells that repeat a long
+    string are never written out. Raises InvalidDataset as `texts` does.
+    """
+    if pa.types.is_dictionary(column.type):
+        known = positions(column.dictionary, words, where, trim=trim)
+        codes = column.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(known, -1)[codes], np.int64)
+    written = texts(column, where)
+    found = pc.index_in(pc.utf8_trim_whitespace(written) if trim else written, value_set=words)
+    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def whole(values: NDArray[np.float64], upper: int) -> NDArray[np.int64]:
@@ -205,6 +229,8 @@ def text_batches(
             message = str(error)
     if message:
         raise _text_problem(message, uneven, width, first, skip_lines)
+    if first == 1:
+        raise InvalidDataset(_NO_RECORDS)
 
 
 def _text_problem(
@@ -222,7 +248,7 @@ def _text_problem(
         where = f"row {int(found[1]) - skipped}" if found else f"a row after row {first - 1}"
         return InvalidDataset(f"{where} is not valid UTF-8: save the file as UTF-8")
     if "Could not skip" in message or "Empty CSV" in message:
-        return InvalidDataset("the file holds a header and no records")
+        return InvalidDataset(_NO_RECORDS)
     if "straddling" in message or "block" in message:
         return InvalidDataset(
             f"a record after row {first - 1} is longer than {BLOCK_BYTES >> 20} MiB: is a quote not closed?"
@@ -262,8 +288,12 @@ class _SingleSpaced(io.RawIOBase):
 
 def parquet_columns(path: Path) -> list[str]:
     """Names of the columns of a Parquet file. Raises InvalidDataset when it is none, or a truncated one."""
-    with _parquet(path) as file:
-        return [str(name) for name in file.schema_arrow.names]
+    names = None
+    with contextlib.suppress(*_DAMAGE), pa.parquet.ParquetFile(path, memory_map=False) as file:
+        names = [str(name) for name in file.schema_arrow.names]
+    if names is None:
+        raise InvalidDataset(_DAMAGED)
+    return names
 
 
 def parquet_batches(
@@ -272,44 +302,36 @@ def parquet_batches(
     """The columns at positions `wanted`. Raises InvalidDataset for a damaged file, more than `max_rows`
     rows (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
     """
-    with _parquet(path) as file:
-        names = [file.schema_arrow.names[position] for position in wanted]
-        kinds = [file.schema_arrow.field(position).type for position in wanted]
-        if any(pa.types.is_nested(kind) for kind in kinds):
-            raise InvalidDataset("a column of lists or structures cannot be read: flatten it")
-        if max_rows is not None and file.metadata.num_rows > max_rows:
-            raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
-        for group in range(file.metadata.num_row_groups):
-            row_group = file.metadata.row_group(group)
-            chunks = (row_group.column(position) for position in range(row_group.num_columns))
-            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
-            if unpacked > memory_limit:
-                raise InvalidDataset(
-                    "a row group unpacks to more than the memory limit: write smaller row groups"
-                )
-        first = 1
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-            for column in columns:
-                column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
-            if len(batch):
-                yield Batch(first, columns)
-                first += len(batch)
-
-
-@contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    damaged = False
-    try:
+    complete, first = False, 1
+    with contextlib.suppress(*_DAMAGE):
         with pa.parquet.ParquetFile(path, memory_map=False) as file:
-            # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
-            text = [f.name for f in file.schema_arrow if _is_text(f.type)]
-        with pa.parquet.ParquetFile(path, memory_map=False, read_dictionary=text) as file:
-            yield file
-    except (pa.ArrowException, OSError):
-        damaged = True
-    if damaged:
-        raise InvalidDataset("the file is not Parquet, or is truncated or damaged: write it again")
+            fields = [file.schema_arrow.field(position) for position in wanted]
+        if any(pa.types.is_nested(field.type) for field in fields):
+            raise InvalidDataset("a column of lists or structures cannot be read: flatten it")
+        names = [field.name for field in fields]
+        # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
+        strings = [field.name for field in fields if _is_text(field.type)]
+        with pa.parquet.ParquetFile(path, memory_map=False, read_dictionary=strings) as file:
+            if max_rows is not None and file.metadata.num_rows > max_rows:
+                raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
+            for group in range(file.metadata.num_row_groups):
+                # The whole group's size: asking for a column's aborts the process when the footer is damaged.
+                if file.metadata.row_group(group).total_byte_size > memory_limit:
+                    raise InvalidDataset(
+                        "a row group unpacks beyond the memory limit: write smaller row groups"
+                    )
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+                columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                for column in columns:
+                    column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
+                if len(batch):
+                    yield Batch(first, columns)
+                    first += len(batch)
+        complete = True
+    if not complete:
+        raise InvalidDataset(_DAMAGED)
+    if first == 1:
+        raise InvalidDataset(_NO_RECORDS)
 
 
 # ----------------------------------------------------------------------------------------------------- either
@@ -332,12 +354,13 @@ def named_batches(
     marks that may separate fields. Raises InvalidDataset when a name is missing or stands twice.
     """
     if suffix == ".parquet":
-        found: Sequence[str] = parquet_columns(path)
+        found: Sequence[str] = [name.strip() for name in parquet_columns(path)]
     elif suffix in separators:
         layout = text_layout(path, separators[suffix])
         found = layout.fields
     else:
         raise InvalidDataset(f"this kind of data set is not read from {suffix} files")
+    names = [name.strip() for name in names]
     present = [*names, *(name for name in optional if name in found)]
     for name in present:
         if name not in found:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
@@ -18,9 +17,9 @@ from app.storage.readers.columns import (
     numbers,
     parquet_batches,
     parquet_columns,
+    positions,
     text_batches,
     text_layout,
-    texts,
     whole,
 )
 from app.storage.readers.triples import Triples, settle
@@ -118,17 +117,13 @@ def _ends(
     else:
         header = not any(side.knows(field) for side, field in zip(sides, fields, strict=False))
         batches = text_batches(path, separator, width, range(width), skip_lines=lines if header else 0)
-    empty = True
     for batch in batches:
-        empty = False
         found = [side(column) for side, column in zip(sides, batch.columns, strict=False)]
-        for side, positions in zip(sides, found, strict=True):
-            if (positions < 0).any():
-                row = batch.first + int(np.argmax(positions < 0))
+        for side, places in zip(sides, found, strict=True):
+            if (places < 0).any():
+                row = batch.first + int(np.argmax(places < 0))
                 raise InvalidDataset(f"row {row}: {side.expected}", row=row)
         yield batch, found[0], found[1]
-    if empty:
-        raise InvalidDataset("the file holds a header and no records")
 
 
 class _Side:
@@ -155,8 +150,7 @@ class _Side:
     def __call__(self, column: Any) -> NDArray[np.int64]:
         if self._words is None:
             return whole(numbers(column, self._name), self._length)
-        found = pc.index_in(pc.utf8_trim_whitespace(texts(column, self._name)), value_set=self._words)
-        return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+        return positions(column, self._words, self._name, trim=True)
 
 
 def _weights(batch: Batch, bits: int) -> NDArray[np.int64]:

@@ -1,10 +1,12 @@
 """Multisets of strings: distinct elements with their counts, sorted for look-up."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
@@ -13,7 +15,7 @@ from app.storage.readers.columns import named_batches, numbers, texts, whole
 from app.storage.readers.types import integer_type
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
-_MERGE_ROWS = 1 << 21
+_MERGE_BYTES = 1 << 27
 
 
 def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int) -> ElementsData:
@@ -33,12 +35,11 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
         max_rows=None,
         memory_limit=memory_limit,
     )
-    mass = waiting = rows = 0
+    mass = waiting = 0
     parts: list[pa.Table] = []
     for batch in batches:
-        rows += len(batch)
-        elements = texts(batch.columns[0], "element")
-        empty = pc.fill_null(pc.equal(pc.binary_length(elements), 0), True).to_numpy(zero_copy_only=False)
+        elements, codes = _coded(batch.columns[0])
+        empty = np.append(pc.fill_null(pc.equal(pc.binary_length(elements), 0), True), True)[codes]
         if empty.any():
             row = batch.first + int(np.argmax(empty))
             raise InvalidDataset(f'row {row}: "element" is empty', row=row)
@@ -54,15 +55,15 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
         mass += int(counts.sum())
         if mass > capacity:
             raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
-        parts.append(pa.table({"element": elements, "count": counts}))
-        waiting += len(batch)
-        if waiting >= _MERGE_ROWS:
+        totals = np.zeros(len(elements), np.int64)
+        np.add.at(totals, codes, counts)
+        parts.append(pa.table({"element": elements, "count": totals}))
+        waiting += parts[-1].nbytes
+        if waiting >= _MERGE_BYTES:
             parts = [_merged(parts)]
             if parts[0].nbytes > memory_limit:
                 raise InvalidDataset(_too_large(memory_limit))
             waiting = 0
-    if not rows:
-        raise InvalidDataset("the file holds a header and no records")
     table = _merged(parts)
     table = table.filter(pc.greater(table["count"], 0))
     # Arrow orders strings by their bytes, as `ElementsData` promises.
@@ -76,6 +77,20 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
     offset = np.frombuffer(offsets, np.int64, len(elements) + 1, elements.offset * 8)
     used = np.frombuffer(blob, np.uint8)[offset[0] : offset[-1]]
     return ElementsData(used, offset - offset[0], table["count"].to_numpy().astype(dtype), mass)
+
+
+def _coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
+    """The strings of a batch and, for each row, which one it has; a missing one counts as one more than
+    there are.
+
+    A dictionary stays one: rows that repeat a long string never write it out.
+    """
+    if not pa.types.is_dictionary(column.type):
+        elements = texts(column, "element")
+        return elements, np.arange(len(elements))
+    elements = texts(column.dictionary, "element")
+    codes = column.indices.fill_null(len(elements)).to_numpy(zero_copy_only=False)
+    return elements, codes.astype(np.int64)
 
 
 def _too_large(memory_limit: int) -> str:

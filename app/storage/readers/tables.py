@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
 from app.storage.private_data import DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
-from app.storage.readers.columns import named_batches, numbers, texts, whole
+from app.storage.readers.columns import named_batches, numbers, positions, whole
 from app.storage.readers.types import integer_type
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
@@ -49,9 +48,8 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
     )
     coders = [_Coder(attribute) for attribute in spec.attributes]
     counts = np.zeros(cells, dtype)
-    mass = rows = 0
+    mass = 0
     for batch in batches:
-        rows += len(batch)
         codes = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
         inside = np.logical_and.reduce([code >= 0 for code in codes])
         if not inside.all():
@@ -65,8 +63,6 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
         for code, length in zip(codes[1:], shape[1:], strict=True):
             flat = flat * length + code
         np.add.at(counts, flat, dtype.type(1))
-    if not rows:
-        raise InvalidDataset("the file holds a header and no records")
     return DenseData(counts.reshape(shape), mass)
 
 
@@ -93,20 +89,19 @@ class _Coder:
 
     def __call__(self, column: Any) -> NDArray[np.int64]:
         if self._words is not None:
-            found = pc.index_in(texts(column, self._name), value_set=self._words)
-            return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+            return positions(column, self._words, self._name)
         values = numbers(column, self._name)
         if self._size is not None:
             return whole(values, self._size)
         if self._edges is not None:
-            position = np.searchsorted(self._edges, values, side="right") - 1
-            position = np.where(values == self._edges[-1], len(self._edges) - 2, position)
+            place = np.searchsorted(self._edges, values, side="right") - 1
+            place = np.where(values == self._edges[-1], len(self._edges) - 2, place)
             # NaN sorts behind every edge, and so is outside with all that is too large.
-            return np.where(position > len(self._edges) - 2, -1, position).astype(np.int64)
+            return np.where(place > len(self._edges) - 2, -1, place).astype(np.int64)
         assert self._integers is not None
         assert self._order is not None
-        position = np.minimum(np.searchsorted(self._integers, values), len(self._integers) - 1)
-        return np.where(self._integers[position] == values, self._order[position], -1).astype(np.int64)
+        place = np.minimum(np.searchsorted(self._integers, values), len(self._integers) - 1)
+        return np.where(self._integers[place] == values, self._order[place], -1).astype(np.int64)
 
 
 def _outside(spec: TableSpec, codes: list[NDArray[np.int64]], index: int, first: int) -> InvalidDataset:

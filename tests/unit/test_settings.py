@@ -1,0 +1,143 @@
+"""Settings: what the environment may say, and that no secret is ever repeated."""
+
+import base64
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from app.settings import Settings, parse_bytes, settings_table, unknown_variables
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("CURATOR_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults() -> None:
+    settings = Settings()
+    assert settings.data_dir == Path("var")
+    assert settings.sqlalchemy_url.startswith("sqlite:////")
+    assert settings.vault_key_bytes() is None
+    assert settings.answer_grid == 20
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < settings.memory_limit <= physical // 2
+
+
+def test_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "CURATOR_DATA_DIR": "/srv/curator",
+        "CURATOR_DATABASE_URL": "postgresql+psycopg://db/curator",
+        "CURATOR_ADMIN_KEY": "an-admin-key",
+        "CURATOR_VAULT_KEY": KEY,
+        "CURATOR_MEMORY_LIMIT": "4GiB",
+        "CURATOR_METRICS_OPEN": "1",
+        "CURATOR_LOG_LEVEL": "WARNING",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.vault_dir == Path("/srv/curator/vault")
+    assert settings.keys_dir == Path("/srv/curator/keys")
+    assert settings.sqlalchemy_url == "postgresql+psycopg://db/curator"
+    assert settings.vault_key_bytes() == bytes(range(32))
+    assert settings.memory_limit == 4 * 2**30
+    assert settings.metrics_open
+    assert settings.log_level == "warning"
+    assert settings.admin_key is not None
+    assert settings.admin_key.get_secret_value() == "an-admin-key"
+    assert not re.search(f"an-admin-key|{re.escape(KEY)}", f"{settings!r} {settings} {settings.model_dump()}")
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, _, _ in settings_table():
+        monkeypatch.setenv(name, "")
+    assert Settings().admin_key is None
+    assert Settings().vault_key is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CURATOR_VAULT_KEY", "s3cr3t-not-base64!"),
+        ("CURATOR_VAULT_KEY", base64.b64encode(b"s3cr3t too short").decode()),
+        ("CURATOR_VAULT_KEY", base64.b64encode(bytes(33)).decode()),
+        ("CURATOR_MEMORY_LIMIT", "s3cr3t"),
+        ("CURATOR_MEMORY_LIMIT", "1KiB"),
+        ("CURATOR_REQUEST_TIMEOUT_SECONDS", "1e999"),
+        ("CURATOR_QUEUE_LIMIT", "0"),
+        ("CURATOR_LOG_LEVEL", "s3cr3t"),
+    ],
+)
+def test_a_bad_value_is_refused_and_not_repeated(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert value not in str(caught.value)
+    assert name.removeprefix("CURATOR_").lower() in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1048576", 2**20),
+        ("4GiB", 2**32),
+        ("4 gib", 2**32),
+        ("4G", 2**32),
+        ("500MB", 500_000_000),
+        ("1.5KiB", 1536),
+        ("2T", 2**41),
+        ("7b", 7),
+    ],
+)
+def test_sizes(text: str, number: int) -> None:
+    assert parse_bytes(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1", "4XB", "1e9", "4 G i B", "٤"])
+def test_bad_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_bytes(text)
+
+
+def test_table_is_complete() -> None:
+    """Every setting is explained, under the name that sets it, and no default of this machine is printed."""
+    rows = settings_table()
+    assert [name for name, _, _ in rows] == [f"CURATOR_{field.upper()}" for field in Settings.model_fields]
+    assert all(meaning.endswith(".") for _, _, meaning in rows)
+    assert ("CURATOR_MEMORY_LIMIT", "half of memory") in [row[:2] for row in rows]
+
+
+def test_unknown_variables() -> None:
+    environment = {
+        "CURATOR_VALUT_KEY": "x",
+        "CURATOR_VAULT_KEY": "x",
+        "CURATOR_URL": "x",
+        "PATH": "x",
+        "CURATOR_X": "",
+    }
+    assert unknown_variables(environment) == ["CURATOR_VALUT_KEY", "CURATOR_X"]
+    assert unknown_variables(environment, also_known=["CURATOR_X"]) == ["CURATOR_VALUT_KEY"]
+
+
+def test_importing_reads_and_makes_nothing(root: Path, tmp_path: Path) -> None:
+    """In a process of its own whose environment would be refused if it were read."""
+    code = "import app.settings, app.storage.vault, app.storage.readers"
+    environment = {
+        **os.environ,
+        "CURATOR_VAULT_KEY": "bad",
+        "PYTHONPATH": str(root),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
+    assert list(tmp_path.iterdir()) == []
