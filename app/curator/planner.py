@@ -307,9 +307,7 @@ class _Planner:
     def _construction_bound(self, progress: float, mass: float) -> float:
         mechanism = self.request.mechanism
         facts = replace(self.dataset.facts, mass=mass)
-        bound = construct(
-            mechanism.construction, self.dataset.space, facts, mechanism.step, progress
-        ).bound(progress)
+        bound = construct(mechanism.construction, self.dataset.space, facts, mechanism.step, progress).bound(progress)
         assert bound is not None
         return bound
 

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import orjson
 import structlog
 
@@ -210,6 +209,10 @@ class Answering:
             raise NotFound("there is no such session of yours")
         return known
 
+    def knows(self, id: str) -> bool:
+        """Whether a request for this session can be queued without asking the database."""
+        return id in self._places
+
     def submit(self, actor: Principal, ticket: Ticket) -> None:
         """Put a request of the session's owner into its lane's queue.
 
@@ -289,7 +292,7 @@ class _Lane(threading.Thread):
         work = _Work()
         try:
             self._answer(group, work)
-        except BaseException as error:  # nothing may end a lane: what was begun is charged, the rest refused
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
             log.error("answering failed", error=type(error).__name__)
             self._salvage(work)
             for ticket in group:
@@ -492,14 +495,10 @@ class _Lane(threading.Thread):
             private = space.to_answer_grid(query.exact(live.data), query)
             # From here on the round counts, whatever happens to the request.
             work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
-            outcome = play(
-                due.hypothesis, private, int(live.noise.take(1)[0]), session.plan.threshold_units
-            )
+            outcome = play(due.hypothesis, private, int(live.noise.take(1)[0]), session.plan.threshold_units)
             self.service.refills.put(live.noise)
             hit = isinstance(outcome, Hit)
-            answer = Answer(
-                session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound
-            )
+            answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
         else:
             answer = due
         return self._record(live, query, answer, work)
@@ -622,15 +621,3 @@ def check_body(asked: Any) -> None:
     """
     if not isinstance(asked, dict | DenseBody):
         raise InvalidQuery("a query is a JSON object with a type")
-
-
-def read_array(weights: Any) -> np.ndarray[Any, Any]:
-    """A dense query's weights from an array of numbers.
-
-    Raises:
-        InvalidQuery: when they are none.
-    """
-    array = np.asarray(weights)
-    if array.dtype.kind not in "fiu":
-        raise InvalidQuery("dense: weights must be numbers")
-    return array

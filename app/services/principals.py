@@ -92,13 +92,12 @@ class Principals:
         actor.require("admin")
         if name == actor.name:
             raise Conflict("a principal cannot revoke its own key")
-        with self._store.write() as tx:
+        with self._lock, self._store.write() as tx:
             row = tx.principal(name)
             if row is None or row.revoked_at is not None:
                 raise NotFound(f"no principal {name[:64]!r} holds a key")
             tx.revoke_principal(name, self._clock())
             tx.commit()
-        with self._lock:
             self._known.pop(row.key_id, None)
 
     def list(self, actor: Principal) -> list[dict[str, Any]]:
@@ -106,10 +105,16 @@ class Principals:
         actor.require("admin", "auditor")
         with self._store.read() as tx:
             rows = tx.principals()
-        return [
-            {"name": r.name, "role": r.role, "created_at": r.created_at, "revoked_at": r.revoked_at}
-            for r in rows
-        ]
+        return [{"name": r.name, "role": r.role, "created_at": r.created_at, "revoked_at": r.revoked_at} for r in rows]
+
+    def recall(self, key: str) -> Principal | None:
+        """Who holds this key, if that is in memory and fresh; asks no database."""
+        digest = _hash(key)
+        known = self._known.get(_key_id(digest))
+        if known is None or (not self._store.exclusive and known[1] < time.monotonic()):
+            return None
+        row = known[0]
+        return Principal(row.name, row.role) if hmac.compare_digest(row.key_hash, digest) else None
 
     def authenticate(self, key: str) -> Principal:
         """Who holds this key.
@@ -118,19 +123,13 @@ class Principals:
             Unauthenticated: when nobody does.
         """
         digest = _hash(key)
-        key_id = _key_id(digest)
-        known = self._known.get(key_id)
-        if known is None or (not self._store.exclusive and known[1] < time.monotonic()):
+        # Under the lock, so that a revocation cannot fall between reading the row and remembering it.
+        with self._lock:
             with self._store.read() as tx:
-                row = tx.principal_by_key(key_id)
-            if row is None or row.revoked_at is not None:
+                row = tx.principal_by_key(_key_id(digest))
+            if row is None or row.revoked_at is not None or not hmac.compare_digest(row.key_hash, digest):
                 raise Unauthenticated("the API key is not known: send Authorization: Bearer KEY")
-            known = (row, time.monotonic() + CACHE_SECONDS)
-            with self._lock:
-                self._known[key_id] = known
-        row = known[0]
-        if not hmac.compare_digest(row.key_hash, digest):
-            raise Unauthenticated("the API key is not known: send Authorization: Bearer KEY")
+            self._known[row.key_id] = (row, time.monotonic() + CACHE_SECONDS)
         return Principal(row.name, row.role)
 
     def ensure_operator(self, key: str | None) -> str | None:

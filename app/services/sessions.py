@@ -117,7 +117,8 @@ def catch_up(tx: Transaction, id: str, session: Session) -> None:
         elif entry.kind == "forfeit":
             session.forfeit()
         else:
-            assert entry.digest is not None and entry.value is not None
+            assert entry.digest is not None
+            assert entry.value is not None
             session.recall(entry.digest, entry.value, entry.error_bound)
             if entry.kind == "measurement":
                 form = orjson.loads(entry.line)["query"]
@@ -128,9 +129,7 @@ def catch_up(tx: Transaction, id: str, session: Session) -> None:
 class Sessions:
     """Opens sessions and shows them."""
 
-    def __init__(
-        self, store: Store, private: PrivateStore, noise: NoisePort, clock: Clock, datasets: Datasets
-    ) -> None:
+    def __init__(self, store: Store, private: PrivateStore, noise: NoisePort, clock: Clock, datasets: Datasets) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         self._datasets = datasets
 
@@ -172,9 +171,7 @@ class Sessions:
             tx.commit()
         return reply
 
-    def _reserve(
-        self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan
-    ) -> None:
+    def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
         budget = dataset.budget
         self._datasets.allowed(tx, row, actor, plan.reserved, budget)
         try:

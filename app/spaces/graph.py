@@ -41,11 +41,10 @@ class GraphSpace(Space):
             except KeyError:
                 raise InvalidQuery(f"{name}: not one of the declared labels") from None
             return np.unique(np.array(numbers, dtype=np.int64))
-        if not all(isinstance(v, int) for v in asked):
+        numbers = [v for v in asked if isinstance(v, int)]
+        if len(numbers) < len(asked) or (numbers and not 0 <= min(numbers) <= max(numbers) < self.shape[side]):
             raise InvalidQuery(f"{name}: nodes are the integers 0..{self.shape[side] - 1}")
-        if asked and not (0 <= min(asked) and max(asked) < self.shape[side]):  # type: ignore[type-var,operator]
-            raise InvalidQuery(f"{name}: nodes are the integers 0..{self.shape[side] - 1}")
-        return np.unique(np.array(asked, dtype=np.int64))
+        return np.unique(np.array(numbers, dtype=np.int64))
 
     def compile(self, words: AnyQuery) -> Query:
         if isinstance(words, CutWords):

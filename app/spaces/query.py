@@ -156,7 +156,7 @@ class ProductQuery(Query):
         array[self._indexer()] *= np.exp(rate * self._block_weights())
 
     @cached_property
-    def range(self) -> tuple[float, float]:  # type: ignore[override]
+    def range(self) -> tuple[float, float]:
         low, high = 1.0, 1.0
         for axis in self.axes:
             if axis is not None:
@@ -165,7 +165,7 @@ class ProductQuery(Query):
         return low, high
 
     @cached_property
-    def norm2sq(self) -> float:  # type: ignore[override]
+    def norm2sq(self) -> float:
         total = 1.0
         for axis, length in zip(self.axes, self.shape, strict=True):
             total *= length if axis is None else axis.norm2sq
@@ -252,7 +252,7 @@ class PairQuery(Query):
         array *= factor
 
     @cached_property
-    def range(self) -> tuple[float, float]:  # type: ignore[override]
+    def range(self) -> tuple[float, float]:
         if self.grid_bits == 0:
             touched = self.norm2sq
             nodes = self.left.length
@@ -262,7 +262,7 @@ class PairQuery(Query):
         return float(off.min()), float(off.max())
 
     @cached_property
-    def norm2sq(self) -> float:  # type: ignore[override]
+    def norm2sq(self) -> float:
         left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
         full = (
             2 * (left @ left) * (right @ right)
@@ -328,12 +328,12 @@ class SparseQuery(Query):
             flat[self._mirrored] *= factor
 
     @cached_property
-    def range(self) -> tuple[float, float]:  # type: ignore[override]
+    def range(self) -> tuple[float, float]:
         low, high = float(self._real.min()), float(self._real.max())
         return (low, high) if len(self._real) == self.size else (min(low, 0.0), max(high, 0.0))
 
     @cached_property
-    def norm2sq(self) -> float:  # type: ignore[override]
+    def norm2sq(self) -> float:
         return float(self._real @ self._real)
 
     @cached_property
@@ -381,7 +381,7 @@ class DenseQuery(Query):
         array *= np.exp(rate * self._real)
 
     @cached_property
-    def range(self) -> tuple[float, float]:  # type: ignore[override]
+    def range(self) -> tuple[float, float]:
         if self.symmetric:
             off = self._real[~np.eye(len(self.weights), dtype=bool)]
             return float(off.min()), float(off.max())
@@ -389,13 +389,13 @@ class DenseQuery(Query):
         return float(self.weights.min()) * scale, float(self.weights.max()) * scale
 
     @cached_property
-    def norm2sq(self) -> float:  # type: ignore[override]
+    def norm2sq(self) -> float:
         flat = self._real.reshape(-1)
         total = float(flat @ flat)
         return total / 2 if self.symmetric else total
 
     @cached_property
-    def blob(self) -> bytes:  # type: ignore[override]
+    def blob(self) -> bytes:
         """Weights as little-endian int32, row-major."""
         return np.ascontiguousarray(self.weights, dtype="<i4").tobytes()
 

@@ -152,19 +152,20 @@ class Space(ABC):
         members: dict[int, IntArray] = {}
         weighted: dict[int, FloatArray] = {}
         for i, values in given.items():
-            if values.dtype.kind == "f":
-                _check_weights(values)
-                zeros, ones = values == 0, values == 1
-                if bool(np.all(zeros | ones)):
-                    members[i] = np.flatnonzero(ones)
-                else:
-                    weighted[i] = values
+            if values.dtype.kind != "f":
+                members[i] = values.astype(np.int64, copy=False)
+                continue
+            vector = values.astype(np.float64, copy=False)
+            _check_weights(vector)
+            zeros, ones = vector == 0, vector == 1
+            if bool(np.all(zeros | ones)):
+                members[i] = np.flatnonzero(ones)
             else:
-                members[i] = values
+                weighted[i] = vector
         bits = self.axis_bits(len(weighted)) if weighted else 0
         rounding, integers = 0.0, {}
-        for i, values in weighted.items():
-            scaled = np.ldexp(values, bits)
+        for i, vector in weighted.items():
+            scaled = np.ldexp(vector, bits)
             rounded = np.rint(scaled)
             rounding += float(np.abs(rounded - scaled).max()) * 2.0**-bits
             integers[i] = rounded.astype(np.int64)
@@ -262,9 +263,7 @@ class Space(ABC):
         if not self.symmetric:
             mask = weights != 0
             rank = len(self.shape)
-            supports = [
-                np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)
-            ]
+            supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
             if math.prod(len(s) for s in supports) == count:
                 block = self._block(supports, weights[np.ix_(*supports)], bits, rounding)
                 if block is not None:
@@ -386,12 +385,14 @@ class Space(ABC):
             both = np.intersect1d(left, right, assume_unique=True)
             if not len(left) or not len(right) or (len(left) == len(right) == len(both) == 1):
                 return ZeroQuery(self.shape)
-            return PairQuery(*(Axis(length, index_set(length, s)) for s in (left, right, both)), rounding)
+            sides = [Axis(length, index_set(length, side)) for side in (left, right, both)]
+            return PairQuery(sides[0], sides[1], sides[2], rounding)
         # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
         both = -((-left * right) >> bits)
         if not left.any() or not right.any():
             return ZeroQuery(self.shape)
-        return PairQuery(*(Axis(length, slice(0, length), s, bits) for s in (left, right, both)), rounding)
+        sides = [Axis(length, slice(0, length), side, bits) for side in (left, right, both)]
+        return PairQuery(sides[0], sides[1], sides[2], rounding)
 
 
 def check_cells(shape: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
@@ -92,7 +93,7 @@ class Attribute(Model):
         if self.edges is not None:
             if self.bins is not None:
                 raise ValueError("give bins or edges, not both")
-            if any(b <= a for a, b in zip(self.edges, self.edges[1:], strict=False)):
+            if any(b <= a for a, b in pairwise(self.edges)):
                 raise ValueError("edges must increase strictly")
             if self.lower not in (None, self.edges[0]) or self.upper not in (None, self.edges[-1]):
                 raise ValueError("lower and upper must be the first and the last edge")
@@ -123,14 +124,16 @@ class Attribute(Model):
             return len(self.edges) - 1
         if self.bins is not None:
             return self.bins
-        assert self.lower is not None and self.upper is not None
+        assert self.lower is not None
+        assert self.upper is not None
         return int(self.upper - self.lower)
 
     def bin_edges(self) -> list[Fraction]:
         """Exact edges of a numeric attribute, one more than it has bins."""
         if self.edges is not None:
             return [Fraction(e) for e in self.edges]
-        assert self.lower is not None and self.upper is not None
+        assert self.lower is not None
+        assert self.upper is not None
         low, width = Fraction(self.lower), Fraction(self.upper - self.lower) / self.length
         return [low + i * width for i in range(self.length + 1)]
 
@@ -294,9 +297,7 @@ def parse_spec(declared: Any) -> Spec:
     if not isinstance(declared, dict):
         raise InvalidDataset("the spec must be a JSON object")
     if not isinstance(declared.get("name"), str) or not NAME.fullmatch(declared["name"]):
-        raise InvalidRequest(
-            "name: 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit"
-        )
+        raise InvalidRequest("name: 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
     try:
         return _ADAPTER.validate_python(declared)
     except ValidationError as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ class _Values:
             edges = attribute.bin_edges()
             self._edges = {edge: i for i, edge in enumerate(edges)}
             # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
-            whole = all(e.denominator == 1 for e in edges) and all(
-                b - a == 1 for a, b in zip(edges, edges[1:], strict=False)
-            )
+            whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
             if whole:
                 self._codes = {int(edge): i for i, edge in enumerate(edges[:-2])}
         elif attribute.values is not None:

@@ -241,7 +241,8 @@ class SparseTensor:
     @cached_property
     def _positions(self) -> IntArray:
         rows = np.repeat(np.arange(self.shape[0], dtype=np.int64), np.diff(self.matrix.indptr))
-        return rows * self.shape[1] + self.matrix.indices
+        positions: IntArray = rows * self.shape[1] + self.matrix.indices
+        return positions
 
     def contract(self, axes: Axes) -> int | float:
         left, right = axes
@@ -320,7 +321,8 @@ class LowRankTensor:
     def gather(self, flat: IntArray) -> Array:
         rows, columns = np.divmod(flat, self.shape[1])
         k = self.terms
-        return np.einsum("k,kn,kn->n", self._c[:k], self._u[:k, rows], self._v[:k, columns])
+        entries: FloatArray = np.einsum("k,kn,kn->n", self._c[:k], self._u[:k, rows], self._v[:k, columns])
+        return entries
 
     def inner(self, weights: Array, bits: int) -> int | float:
         matrix = np.ldexp(weights.reshape(self.shape).astype(np.float64), -bits)

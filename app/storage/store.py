@@ -124,9 +124,7 @@ class SqlTransaction:
 
     def revoke_principal(self, name: str, at: str) -> None:
         """Mark a principal's key as revoked."""
-        self._connection.execute(
-            update(t.principals).where(t.principals.c.name == name).values(revoked_at=at)
-        )
+        self._connection.execute(update(t.principals).where(t.principals.c.name == name).values(revoked_at=at))
 
     # ---------------------------------------------------------------- data sets
 
@@ -138,9 +136,7 @@ class SqlTransaction:
 
     def datasets(self) -> list[DatasetRow]:
         """All data sets by name, retired ones included."""
-        return [
-            _dataset(row) for row in self._connection.execute(select(t.datasets).order_by(t.datasets.c.name))
-        ]
+        return [_dataset(row) for row in self._connection.execute(select(t.datasets).order_by(t.datasets.c.name))]
 
     def add_dataset(self, row: DatasetRow) -> None:
         """Add a data set. Raises StoreConflict when the name was ever in use."""
@@ -160,9 +156,7 @@ class SqlTransaction:
     def set_bought_mass(self, name: str, bought: dict[str, float]) -> None:
         """Write the mass that was bought into the data set's row."""
         self._connection.execute(
-            update(t.datasets)
-            .where(t.datasets.c.name == name)
-            .values(bought_mass=orjson.dumps(bought).decode())
+            update(t.datasets).where(t.datasets.c.name == name).values(bought_mass=orjson.dumps(bought).decode())
         )
 
     def retire_dataset(self, name: str, at: str) -> None:
@@ -246,10 +240,7 @@ class SqlTransaction:
         if weights:
             self._connection.execute(
                 _INSERT_WEIGHTS,
-                [
-                    {"session": w.session, "sha256": w.sha256, "sequence": w.sequence, "data": w.data}
-                    for w in weights
-                ],
+                [{"session": w.session, "sha256": w.sha256, "sequence": w.sequence, "data": w.data} for w in weights],
             )
         self._connection.execute(
             _INSERT_ENTRIES,
@@ -278,9 +269,7 @@ class SqlTransaction:
         lines = {
             row.sequence: row.line
             for row in self._connection.execute(
-                select(c.sequence, c.line).where(
-                    c.session == session, c.sequence > after, c.kind == t.MEASUREMENT
-                )
+                select(c.sequence, c.line).where(c.session == session, c.sequence > after, c.kind == t.MEASUREMENT)
             )
         }
         for row in rows:
@@ -298,19 +287,14 @@ class SqlTransaction:
         """Up to ``most`` (sequence, line) beyond ``after`` in order."""
         c = t.entries.c
         rows = self._connection.execute(
-            select(c.sequence, c.line)
-            .where(c.session == session, c.sequence > after)
-            .order_by(c.sequence)
-            .limit(most)
+            select(c.sequence, c.line).where(c.session == session, c.sequence > after).order_by(c.sequence).limit(most)
         )
         return [(row.sequence, row.line) for row in rows]
 
     def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]:
         """Dense weights of a session by their SHA-256."""
         c = t.weights.c
-        rows = self._connection.execute(
-            select(c.sha256, c.data).where(c.session == session, c.sha256.in_(list(names)))
-        )
+        rows = self._connection.execute(select(c.sha256, c.data).where(c.session == session, c.sha256.in_(list(names))))
         return {row.sha256: row.data for row in rows}
 
     def weights_used(self, session: str) -> dict[int, list[str]]:

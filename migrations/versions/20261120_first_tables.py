@@ -8,123 +8,131 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = '20261120_first_tables'
+revision = "20261120_first_tables"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
-    op.create_table('datasets',
-    sa.Column('name', sa.String(length=64), nullable=False),
-    sa.Column('spec', sa.Text(), nullable=False),
-    sa.Column('records', sa.Double(), nullable=True),
-    sa.Column('bought_mass', sa.Text(), nullable=True),
-    sa.Column('vault_entry', sa.Text(), nullable=False),
-    sa.Column('created_at', sa.String(length=32), nullable=False),
-    sa.Column('retired_at', sa.String(length=32), nullable=True),
-    sa.PrimaryKeyConstraint('name', name=op.f('pk_datasets'))
+    op.create_table(
+        "datasets",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("records", sa.Double(), nullable=True),
+        sa.Column("bought_mass", sa.Text(), nullable=True),
+        sa.Column("vault_entry", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.String(length=32), nullable=False),
+        sa.Column("retired_at", sa.String(length=32), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_datasets")),
     )
-    op.create_table('principals',
-    sa.Column('name', sa.String(length=64), nullable=False),
-    sa.Column('role', sa.String(length=16), nullable=False),
-    sa.Column('key_id', sa.String(length=32), nullable=False),
-    sa.Column('key_hash', sa.String(length=64), nullable=False),
-    sa.Column('created_at', sa.String(length=32), nullable=False),
-    sa.Column('revoked_at', sa.String(length=32), nullable=True),
-    sa.PrimaryKeyConstraint('name', name=op.f('pk_principals')),
-    sa.UniqueConstraint('key_id', name=op.f('uq_principals_key_id'))
+    op.create_table(
+        "principals",
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("key_id", sa.String(length=32), nullable=False),
+        sa.Column("key_hash", sa.String(length=64), nullable=False),
+        sa.Column("created_at", sa.String(length=32), nullable=False),
+        sa.Column("revoked_at", sa.String(length=32), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_principals")),
+        sa.UniqueConstraint("key_id", name=op.f("uq_principals_key_id")),
     )
-    op.create_table('grants',
-    sa.Column('dataset', sa.String(length=64), nullable=False),
-    sa.Column('principal', sa.String(length=64), nullable=False),
-    sa.Column('epsilon', sa.String(length=40), nullable=False),
-    sa.ForeignKeyConstraint(['dataset'], ['datasets.name'], name=op.f('fk_grants_dataset')),
-    sa.ForeignKeyConstraint(['principal'], ['principals.name'], name=op.f('fk_grants_principal')),
-    sa.PrimaryKeyConstraint('dataset', 'principal', name=op.f('pk_grants'))
+    op.create_table(
+        "grants",
+        sa.Column("dataset", sa.String(length=64), nullable=False),
+        sa.Column("principal", sa.String(length=64), nullable=False),
+        sa.Column("epsilon", sa.String(length=40), nullable=False),
+        sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_grants_dataset")),
+        sa.ForeignKeyConstraint(["principal"], ["principals.name"], name=op.f("fk_grants_principal")),
+        sa.PrimaryKeyConstraint("dataset", "principal", name=op.f("pk_grants")),
     )
-    op.create_table('idempotency',
-    sa.Column('principal', sa.String(length=64), nullable=False),
-    sa.Column('route', sa.String(length=160), nullable=False),
-    sa.Column('key', sa.String(length=255), nullable=False),
-    sa.Column('body_hash', sa.String(length=64), nullable=False),
-    sa.Column('status', sa.SmallInteger(), nullable=False),
-    sa.Column('reply', sa.LargeBinary(), nullable=False),
-    sa.Column('recorded_at', sa.String(length=32), nullable=False),
-    sa.ForeignKeyConstraint(['principal'], ['principals.name'], name=op.f('fk_idempotency_principal')),
-    sa.PrimaryKeyConstraint('principal', 'route', 'key', name=op.f('pk_idempotency'))
+    op.create_table(
+        "idempotency",
+        sa.Column("principal", sa.String(length=64), nullable=False),
+        sa.Column("route", sa.String(length=160), nullable=False),
+        sa.Column("key", sa.String(length=255), nullable=False),
+        sa.Column("body_hash", sa.String(length=64), nullable=False),
+        sa.Column("status", sa.SmallInteger(), nullable=False),
+        sa.Column("reply", sa.LargeBinary(), nullable=False),
+        sa.Column("recorded_at", sa.String(length=32), nullable=False),
+        sa.ForeignKeyConstraint(["principal"], ["principals.name"], name=op.f("fk_idempotency_principal")),
+        sa.PrimaryKeyConstraint("principal", "route", "key", name=op.f("pk_idempotency")),
     )
-    op.create_table('sessions',
-    sa.Column('id', sa.String(length=32), nullable=False),
-    sa.Column('dataset', sa.String(length=64), nullable=False),
-    sa.Column('owner', sa.String(length=64), nullable=False),
-    sa.Column('header', sa.LargeBinary(), nullable=False),
-    sa.Column('status', sa.String(length=8), nullable=False),
-    sa.Column('sequence', sa.BigInteger(), nullable=False),
-    sa.Column('queries_asked', sa.BigInteger(), nullable=False),
-    sa.Column('updates_used', sa.BigInteger(), nullable=False),
-    sa.Column('spent', sa.String(length=48), nullable=False),
-    sa.Column('reserved', sa.String(length=48), nullable=False),
-    sa.Column('head_hash', sa.String(length=64), nullable=False),
-    sa.Column('opened_at', sa.String(length=32), nullable=False),
-    sa.Column('closed_at', sa.String(length=32), nullable=True),
-    sa.ForeignKeyConstraint(['dataset'], ['datasets.name'], name=op.f('fk_sessions_dataset')),
-    sa.ForeignKeyConstraint(['owner'], ['principals.name'], name=op.f('fk_sessions_owner')),
-    sa.PrimaryKeyConstraint('id', name=op.f('pk_sessions'))
+    op.create_table(
+        "sessions",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("dataset", sa.String(length=64), nullable=False),
+        sa.Column("owner", sa.String(length=64), nullable=False),
+        sa.Column("header", sa.LargeBinary(), nullable=False),
+        sa.Column("status", sa.String(length=8), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("queries_asked", sa.BigInteger(), nullable=False),
+        sa.Column("updates_used", sa.BigInteger(), nullable=False),
+        sa.Column("spent", sa.String(length=48), nullable=False),
+        sa.Column("reserved", sa.String(length=48), nullable=False),
+        sa.Column("head_hash", sa.String(length=64), nullable=False),
+        sa.Column("opened_at", sa.String(length=32), nullable=False),
+        sa.Column("closed_at", sa.String(length=32), nullable=True),
+        sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_sessions_dataset")),
+        sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_sessions_owner")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
     )
-    with op.batch_alter_table('sessions', schema=None) as batch_op:
-        batch_op.create_index(batch_op.f('ix_sessions_dataset'), ['dataset'], unique=False)
-        batch_op.create_index(batch_op.f('ix_sessions_owner'), ['owner'], unique=False)
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_sessions_dataset"), ["dataset"], unique=False)
+        batch_op.create_index(batch_op.f("ix_sessions_owner"), ["owner"], unique=False)
 
-    op.create_table('entries',
-    sa.Column('session', sa.String(length=32), nullable=False),
-    sa.Column('sequence', sa.BigInteger(), autoincrement=False, nullable=False),
-    sa.Column('kind', sa.SmallInteger(), nullable=False),
-    sa.Column('digest', sa.LargeBinary(), nullable=True),
-    sa.Column('value', sa.Double(), nullable=True),
-    sa.Column('error_bound', sa.Double(), nullable=True),
-    sa.Column('line', sa.LargeBinary(), nullable=False),
-    sa.ForeignKeyConstraint(['session'], ['sessions.id'], name=op.f('fk_entries_session')),
-    sa.PrimaryKeyConstraint('session', 'sequence', name=op.f('pk_entries'))
+    op.create_table(
+        "entries",
+        sa.Column("session", sa.String(length=32), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("kind", sa.SmallInteger(), nullable=False),
+        sa.Column("digest", sa.LargeBinary(), nullable=True),
+        sa.Column("value", sa.Double(), nullable=True),
+        sa.Column("error_bound", sa.Double(), nullable=True),
+        sa.Column("line", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_entries_session")),
+        sa.PrimaryKeyConstraint("session", "sequence", name=op.f("pk_entries")),
     )
-    op.create_table('ledger',
-    sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), autoincrement=True, nullable=False),
-    sa.Column('dataset', sa.String(length=64), nullable=False),
-    sa.Column('session', sa.String(length=32), nullable=True),
-    sa.Column('kind', sa.String(length=16), nullable=False),
-    sa.Column('amount', sa.String(length=48), nullable=False),
-    sa.Column('sequence', sa.BigInteger(), nullable=True),
-    sa.Column('recorded_at', sa.String(length=32), nullable=False),
-    sa.ForeignKeyConstraint(['dataset'], ['datasets.name'], name=op.f('fk_ledger_dataset')),
-    sa.ForeignKeyConstraint(['session'], ['sessions.id'], name=op.f('fk_ledger_session')),
-    sa.PrimaryKeyConstraint('id', name=op.f('pk_ledger'))
+    op.create_table(
+        "ledger",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("dataset", sa.String(length=64), nullable=False),
+        sa.Column("session", sa.String(length=32), nullable=True),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("amount", sa.String(length=48), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=True),
+        sa.Column("recorded_at", sa.String(length=32), nullable=False),
+        sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_ledger_dataset")),
+        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_ledger_session")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
     )
-    with op.batch_alter_table('ledger', schema=None) as batch_op:
-        batch_op.create_index('ix_ledger_dataset_id', ['dataset', 'id'], unique=False)
+    with op.batch_alter_table("ledger", schema=None) as batch_op:
+        batch_op.create_index("ix_ledger_dataset_id", ["dataset", "id"], unique=False)
 
-    op.create_table('weights',
-    sa.Column('session', sa.String(length=32), nullable=False),
-    sa.Column('sha256', sa.String(length=64), nullable=False),
-    sa.Column('sequence', sa.BigInteger(), nullable=False),
-    sa.Column('data', sa.LargeBinary(), nullable=False),
-    sa.ForeignKeyConstraint(['session'], ['sessions.id'], name=op.f('fk_weights_session')),
-    sa.PrimaryKeyConstraint('session', 'sha256', name=op.f('pk_weights'))
+    op.create_table(
+        "weights",
+        sa.Column("session", sa.String(length=32), nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_weights_session")),
+        sa.PrimaryKeyConstraint("session", "sha256", name=op.f("pk_weights")),
     )
 
 
 def downgrade() -> None:
-    op.drop_table('weights')
-    with op.batch_alter_table('ledger', schema=None) as batch_op:
-        batch_op.drop_index('ix_ledger_dataset_id')
+    op.drop_table("weights")
+    with op.batch_alter_table("ledger", schema=None) as batch_op:
+        batch_op.drop_index("ix_ledger_dataset_id")
 
-    op.drop_table('ledger')
-    op.drop_table('entries')
-    with op.batch_alter_table('sessions', schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f('ix_sessions_owner'))
-        batch_op.drop_index(batch_op.f('ix_sessions_dataset'))
+    op.drop_table("ledger")
+    op.drop_table("entries")
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_sessions_owner"))
+        batch_op.drop_index(batch_op.f("ix_sessions_dataset"))
 
-    op.drop_table('sessions')
-    op.drop_table('idempotency')
-    op.drop_table('grants')
-    op.drop_table('principals')
-    op.drop_table('datasets')
+    op.drop_table("sessions")
+    op.drop_table("idempotency")
+    op.drop_table("grants")
+    op.drop_table("principals")
+    op.drop_table("datasets")

@@ -1,0 +1,236 @@
+"""Wiring: the only place where parts are put together. Importing it opens and reads nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.http import problems
+from app.http.app import Delivery, Services, create_app
+from app.http.metrics import Metrics
+from app.privacy.noise import DiscreteLaplace, NoiseBlock
+from app.services.answering import NOISE_BLOCK, Answering
+from app.services.datasets import Datasets
+from app.services.principals import Principals
+from app.services.sessions import Sessions
+from app.settings import Settings, unknown_variables
+from app.storage.database import AlreadyServed, DataDirLock, is_sqlite, make_engines
+from app.storage.migrate import migrate as apply_migrations
+from app.storage.migrate import pending
+from app.storage.private_store import VaultStore
+from app.storage.store import SqlStore
+from app.storage.vault import Vault
+
+DRAIN_SECONDS = 30
+_PR_SET_DUMPABLE = 4
+
+
+class StartRefused(Exception):
+    """The server does not start; the message says what to change."""
+
+
+def utc_now() -> str:
+    """The time as the records keep it: UTC, RFC 3339, microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class SystemNoise:
+    """Noise from OpenDP, drawn ahead in blocks."""
+
+    def laplace(self, scale: Any) -> NoiseBlock:
+        """Discrete Laplace noise of this exact scale in grid units."""
+        return NoiseBlock(DiscreteLaplace(scale), NOISE_BLOCK)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A wired service."""
+
+    app: FastAPI
+    services: Services
+    store: SqlStore
+
+
+def configure_logs(level: str) -> None:
+    """JSON lines on standard error."""
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def forbid_core_dumps() -> None:
+    """No core file and no attaching debugger of another user: memory holds private numbers and noise."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def build(settings: Settings, noise: Any = None) -> Built:
+    """Wire a service. ``noise`` replaces the system's, for tests."""
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
+    vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    private = VaultStore(vault, settings.memory_limit)
+    source, metrics, delivery = noise or SystemNoise(), Metrics(), Delivery()
+    answering = Answering(
+        store,
+        private,
+        source,
+        utc_now,
+        metrics,
+        render=problems.document,
+        deliver=delivery,
+        queue_limit=settings.queue_limit,
+        memory_limit=settings.memory_limit,
+    )
+    datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
+    sessions = Sessions(store, private, source, utc_now, datasets)
+
+    def start() -> None:
+        answering.start()
+        datasets.recover()
+
+    def stop() -> None:
+        answering.stop(DRAIN_SECONDS)
+        store.close()
+
+    def ready() -> str | None:
+        try:
+            store.ping()
+        except SQLAlchemyError:
+            return "the database cannot be reached"
+        return "answers wait for a commit that keeps failing" if answering.stalled else None
+
+    services = Services(
+        principals=Principals(store, utc_now),
+        datasets=datasets,
+        sessions=sessions,
+        answering=answering,
+        metrics=metrics,
+        limits=settings,
+        start=start,
+        stop=stop,
+        ready=ready,
+    )
+    return Built(create_app(services, delivery), services, store)
+
+
+def prepare(settings: Settings) -> None:
+    """Make the data folder, bring the database up to date, and give the operator a key.
+
+    Raises:
+        StartRefused: when another database than the embedded one is behind its migrations, or the admin key
+            cannot be used.
+    """
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    built = build(settings)
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    try:
+        if is_sqlite(settings.sqlalchemy_url):
+            apply_migrations(writing)
+        elif pending(reading):
+            raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        try:
+            key = settings.admin_key.get_secret_value() if settings.admin_key else None
+            made = built.services.principals.ensure_operator(key)
+        except ValueError as error:
+            raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
+        if made is not None:
+            print(f"admin key (shown this once): {made}", flush=True)  # noqa: T201
+    finally:
+        built.store.close()
+        reading.dispose()
+        writing.dispose()
+
+
+def application() -> FastAPI:
+    """The application of one worker process, from the environment."""
+    settings = Settings()
+    forbid_core_dumps()
+    configure_logs(settings.log_level)
+    return build(settings).app
+
+
+def serve(host: str, port: int, workers: int) -> None:
+    """Serve until SIGTERM.
+
+    Raises:
+        StartRefused: when the settings do not allow it; the message says what to change.
+    """
+    unknown = unknown_variables(os.environ)
+    if unknown:
+        raise StartRefused(f"unknown settings: {', '.join(unknown)}")
+    settings = Settings()
+    forbid_core_dumps()
+    configure_logs(settings.log_level)
+    embedded = is_sqlite(settings.sqlalchemy_url)
+    if embedded and workers > 1:
+        raise StartRefused(
+            "the embedded database is served by one process: leave --workers at 1, or set CURATOR_DATABASE_URL to a "
+            "PostgreSQL database"
+        )
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The server hands SIGTERM on when it has drained; then, or before it has begun, the process ends well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    lock = DataDirLock(settings.data_dir)
+    if embedded:
+        try:
+            lock.acquire()
+        except AlreadyServed as error:
+            raise StartRefused(str(error)) from None
+    try:
+        prepare(settings)
+        uvicorn.run(
+            "app.bootstrap:application",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            access_log=False,
+            log_level=settings.log_level,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            server_header=False,
+        )
+    finally:
+        lock.release()
+
+
+def migrate() -> None:
+    """Apply pending migrations to the configured database.
+
+    Raises:
+        StartRefused: when an embedded database is being served.
+    """
+    settings = Settings()
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = DataDirLock(settings.data_dir)
+    if is_sqlite(settings.sqlalchemy_url):
+        try:
+            lock.acquire()
+        except AlreadyServed as error:
+            raise StartRefused(str(error)) from None
+    try:
+        _, writing = make_engines(settings.sqlalchemy_url)
+        apply_migrations(writing)
+        writing.dispose()
+    finally:
+        lock.release()

@@ -1,0 +1,1 @@
+"""The HTTP face: routes, schemas, problem details, authentication. Knows no formulas."""

@@ -1,0 +1,658 @@
+"""The application: routes of the contract over the services."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response, StreamingResponse
+
+from app.http import bodies, problems, schemas
+from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
+from app.http.middleware import Observe
+from app.http.openapi import describe, multipart, problem_responses, query_body
+from app.services.answering import Answering, Ticket, check_body
+from app.services.datasets import Datasets
+from app.services.errors import NotFound, Unauthenticated, Unavailable
+from app.services.principals import Principal, Principals
+from app.services.sessions import IdempotencyKey, Sessions
+from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
+
+log = structlog.get_logger("app.http")
+
+#: A wrong key costs its sender this long.
+FAILED_LOGIN_SECONDS = 0.25
+MAX_BATCH = 10_000
+_LINES = 500
+
+
+class MethodNotAllowed(CuratorError):
+    """The path has no such method."""
+
+    code = "method-not-allowed"
+
+
+class Limits(Protocol):
+    """What the operator allows."""
+
+    @property
+    def max_body_bytes(self) -> int: ...
+    @property
+    def max_query_body_bytes(self) -> int: ...
+    @property
+    def max_json_depth(self) -> int: ...
+    @property
+    def request_timeout_seconds(self) -> float: ...
+    @property
+    def metrics_open(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything a request can reach."""
+
+    principals: Principals
+    datasets: Datasets
+    sessions: Sessions
+    answering: Answering
+    metrics: Metrics
+    limits: Limits
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    ready: Callable[[], str | None]
+
+
+class Delivery:
+    """Carries finished tickets from the lanes to the event loop, one wake-up a group."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, tickets: list[Ticket]) -> None:
+        """Hand over finished tickets; waiters outside the loop are events."""
+        awaited = []
+        for ticket in tickets:
+            if isinstance(ticket.waiter, asyncio.Future):
+                awaited.append(ticket)
+            elif ticket.waiter is not None:
+                ticket.waiter.set()
+        if awaited and self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._resolve, awaited)
+
+    @staticmethod
+    def _resolve(tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if not ticket.waiter.done():
+                ticket.waiter.set_result(None)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
+
+
+def _raw(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type="application/json")
+
+
+def create_app(services: Services, delivery: Delivery) -> FastAPI:
+    """The application over its services."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        delivery.loop = asyncio.get_running_loop()
+        services.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(services.stop)
+
+    app = FastAPI(
+        title="Curator",
+        summary="A trusted curator: private data behind differentially private linear and cut queries.",
+        version="1",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    _install_errors(app)
+    _open_routes(app, services)
+    _admin_routes(app, services)
+    _session_routes(app, services)
+    _answer_routes(app, services)
+    app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
+    app.add_middleware(Observe, metrics=services.metrics)
+    return app
+
+
+# ---------------------------------------------------------------------- errors and authentication
+
+
+def _install_errors(app: FastAPI) -> None:
+    @app.exception_handler(CuratorError)
+    async def _refused(_: Request, error: CuratorError) -> Response:
+        return problems.response(error)
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            refusal: CuratorError = MethodNotAllowed(f"this path does not take {request.method[:16]}")
+            response = problems.response(refusal)
+            response.headers.update(error.headers or {})
+            return response
+        if error.status_code == 404:
+            return problems.response(NotFound("there is nothing at this path; /docs lists what there is"))
+        return problems.response(InvalidRequest(str(error.detail)))
+
+    @app.exception_handler(ClientDisconnect)
+    async def _gone(_: Request, __: ClientDisconnect) -> Response:
+        return problems.response(InvalidRequest("the body ended before its length"))
+
+
+async def _principal(request: Request, services: Services) -> Principal:
+    header = request.headers.get("authorization", "")
+    scheme, _, key = header.partition(" ")
+    try:
+        if scheme.lower() != "bearer" or not key:
+            raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
+        known = services.principals.recall(key)
+        if known is not None:
+            return known
+        return await run_in_threadpool(services.principals.authenticate, key)
+    except Unauthenticated:
+        client = request.client.host if request.client else "unknown"
+        log.warning("log-in failed", client=client)
+        await asyncio.sleep(FAILED_LOGIN_SECONDS)
+        raise
+
+
+async def _json_body(request: Request, services: Services) -> Any:
+    limits = services.limits
+    body = await bodies.read(request, limits.max_query_body_bytes)
+    return bodies.parse_json(body, limits.max_json_depth)
+
+
+async def _object(request: Request, services: Services) -> dict[str, Any]:
+    document = await _json_body(request, services)
+    if not isinstance(document, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    return document
+
+
+def _idempotency(request: Request, principal: Principal, document: Any) -> IdempotencyKey | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise InvalidRequest("Idempotency-Key: 1 to 255 printable ASCII characters")
+    return IdempotencyKey(principal.name, request.url.path, key, bodies.fingerprint(document))
+
+
+# ---------------------------------------------------------------------- routes without a data set
+
+
+def _open_routes(app: FastAPI, services: Services) -> None:
+    @app.get("/healthz", tags=["operation"], summary="Is the process alive?", response_model=schemas.Health)
+    async def healthz() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get(
+        "/readyz",
+        tags=["operation"],
+        summary="Can it work?",
+        response_model=schemas.Health,
+        responses=problem_responses(503),
+    )
+    async def readyz() -> Response:
+        problem = await run_in_threadpool(services.ready)
+        if problem is not None:
+            raise Unavailable(problem)
+        return _json({"status": "ready"})
+
+    @app.get(
+        "/metrics",
+        tags=["operation"],
+        summary="Prometheus metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}, **problem_responses(401, 403)},
+    )
+    async def metrics(request: Request) -> Response:
+        if not services.limits.metrics_open:
+            (await _principal(request, services)).require("admin", "auditor")
+        return Response(services.metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+# ---------------------------------------------------------------------- principals and data sets
+
+
+def _admin_routes(app: FastAPI, services: Services) -> None:
+    @app.get(
+        "/v1/principals",
+        tags=["principals"],
+        summary="All principals",
+        response_model=schemas.Principals,
+        responses=problem_responses(401, 403),
+    )
+    async def list_principals(request: Request) -> Response:
+        actor = await _principal(request, services)
+        return _json({"items": await run_in_threadpool(services.principals.list, actor)})
+
+    @app.post(
+        "/v1/principals",
+        status_code=201,
+        tags=["principals"],
+        summary="Add a principal; its key is shown this once",
+        response_model=schemas.NewPrincipal,
+        responses=problem_responses(401, 403, 409, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PrincipalRequest"}}},
+            }
+        },
+    )
+    async def add_principal(request: Request) -> Response:
+        actor = await _principal(request, services)
+        asked = await _object(request, services)
+        if set(asked) != {"name", "role"}:
+            raise InvalidRequest("give name and role, and nothing else")
+        return _json(await run_in_threadpool(services.principals.add, actor, asked["name"], asked["role"]), 201)
+
+    @app.delete(
+        "/v1/principals/{name}",
+        status_code=204,
+        tags=["principals"],
+        summary="Revoke a principal's key",
+        responses=problem_responses(401, 403, 404, 409),
+    )
+    async def revoke_principal(request: Request, name: str) -> Response:
+        actor = await _principal(request, services)
+        await run_in_threadpool(services.principals.revoke, actor, name)
+        return Response(status_code=204)
+
+    @app.post(
+        "/v1/datasets",
+        status_code=201,
+        tags=["data sets"],
+        summary="Register a data set",
+        response_model=schemas.DatasetView,
+        responses=problem_responses(401, 403, 409, 413, 422, 503),
+        openapi_extra={"requestBody": multipart()},
+    )
+    async def register(request: Request) -> Response:
+        actor = await _principal(request, services)
+        actor.require("admin")
+        limit = services.limits.max_body_bytes
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit:
+            raise bodies.too_large(limit)
+        spec, upload = await _upload(request, services)
+        descriptor = await run_in_threadpool(_into_memory, upload)
+        try:
+            path = Path(f"/proc/self/fd/{descriptor}")
+            filename = upload.filename or ""
+            view = await run_in_threadpool(services.datasets.register, actor, spec, filename, path)
+        finally:
+            os.close(descriptor)
+            await upload.close()
+        return _json(view, 201)
+
+    @app.get(
+        "/v1/datasets",
+        tags=["data sets"],
+        summary="Public descriptors of all data sets",
+        response_model=schemas.Datasets,
+        responses=problem_responses(401),
+    )
+    async def list_datasets(request: Request) -> Response:
+        await _principal(request, services)
+        return _json({"items": await run_in_threadpool(services.datasets.list)})
+
+    @app.get(
+        "/v1/datasets/{name}",
+        tags=["data sets"],
+        summary="The public descriptor of a data set",
+        response_model=schemas.DatasetView,
+        responses=problem_responses(401, 404),
+    )
+    async def describe_dataset(request: Request, name: str) -> Response:
+        await _principal(request, services)
+        return _json(await run_in_threadpool(services.datasets.describe, name))
+
+    @app.put(
+        "/v1/datasets/{name}/grants/{principal}",
+        tags=["data sets"],
+        summary="Cap what an analyst may hold and spend",
+        response_model=schemas.GrantView,
+        responses=problem_responses(401, 403, 404, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GrantRequest"}}},
+            }
+        },
+    )
+    async def grant(request: Request, name: str, principal: str) -> Response:
+        actor = await _principal(request, services)
+        asked = await _object(request, services)
+        if set(asked) != {"epsilon"}:
+            raise InvalidRequest("give epsilon, and nothing else")
+        return _json(await run_in_threadpool(services.datasets.grant, actor, name, principal, asked["epsilon"]))
+
+    @app.get(
+        "/v1/datasets/{name}/ledger",
+        tags=["data sets"],
+        summary="Every movement of the budget, exact",
+        response_model=schemas.LedgerView,
+        responses=problem_responses(401, 403, 404),
+    )
+    async def ledger(request: Request, name: str) -> Response:
+        actor = await _principal(request, services)
+        return _json(await run_in_threadpool(services.datasets.ledger, actor, name))
+
+    @app.delete(
+        "/v1/datasets/{name}",
+        tags=["data sets"],
+        summary="Retire a data set: its private file is destroyed",
+        response_model=schemas.DatasetView,
+        responses=problem_responses(401, 403, 404, 503),
+    )
+    async def retire(request: Request, name: str) -> Response:
+        actor = await _principal(request, services)
+        return _json(await run_in_threadpool(services.datasets.retire, actor, name))
+
+
+async def _upload(request: Request, services: Services) -> tuple[Any, UploadFile]:
+    """The declared spec and the file of a multipart body, never written to a disk outside the vault."""
+    limit, size = services.limits.max_body_bytes, 0
+    content_type = request.headers.get("content-type", "")
+    if not content_type.lower().startswith("multipart/form-data"):
+        raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
+
+    async def counted() -> AsyncGenerator[bytes, None]:
+        nonlocal size
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise bodies.too_large(limit)
+            yield part
+
+    parser = MultiPartParser(
+        request.headers, counted(), max_files=1, max_fields=2, max_part_size=services.limits.max_query_body_bytes
+    )
+    parser.spool_max_size = limit + 1
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError):
+        raise InvalidRequest("the multipart body cannot be read: is it complete?") from None
+    spec, upload = form.get("spec"), form.get("data")
+    if isinstance(spec, UploadFile):
+        raise InvalidRequest("spec is a form field with JSON, not a file")
+    if set(form) - {"spec", "data"} or spec is None or not isinstance(upload, UploadFile):
+        raise InvalidRequest("the fields spec (JSON) and data (a file with a name) are needed; is the body complete?")
+    try:
+        return bodies.parse_json(spec.encode(), services.limits.max_json_depth), upload
+    except InvalidRequest as error:
+        raise InvalidDataset(f"spec: {error.detail}") from None
+
+
+def _into_memory(upload: UploadFile) -> int:
+    """A descriptor of an anonymous memory file with the upload's bytes."""
+    descriptor = os.memfd_create("upload", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            upload.file.seek(0)
+            while block := upload.file.read(1 << 20):
+                file.write(block)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+# ---------------------------------------------------------------------- sessions
+
+
+def _session_routes(app: FastAPI, services: Services) -> None:
+    session_request = {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SessionRequest"}}},
+        }
+    }
+
+    @app.post(
+        "/v1/plans",
+        tags=["sessions"],
+        summary="The plan a session would have; charges nothing",
+        response_model=schemas.PlanView,
+        responses=problem_responses(401, 404, 413, 422),
+        openapi_extra=session_request,
+    )
+    async def plan(request: Request) -> Response:
+        await _principal(request, services)
+        asked = await _object(request, services)
+        return _json(await run_in_threadpool(services.sessions.plan, asked))
+
+    @app.post(
+        "/v1/sessions",
+        status_code=201,
+        tags=["sessions"],
+        summary="Open a session",
+        response_model=schemas.SessionView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        openapi_extra=session_request,
+    )
+    async def open_session(request: Request) -> Response:
+        actor = await _principal(request, services)
+        actor.require("analyst", "admin")
+        asked = await _object(request, services)
+        key = _idempotency(request, actor, asked)
+        return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
+
+    @app.get(
+        "/v1/sessions",
+        tags=["sessions"],
+        summary="Your sessions; all of them for auditors",
+        response_model=schemas.Sessions,
+        responses=problem_responses(401),
+    )
+    async def list_sessions(request: Request) -> Response:
+        actor = await _principal(request, services)
+        return _json({"items": await run_in_threadpool(services.sessions.list, actor)})
+
+    @app.get(
+        "/v1/sessions/{id}",
+        tags=["sessions"],
+        summary="A session's state",
+        response_model=schemas.SessionView,
+        responses=problem_responses(401, 404),
+    )
+    async def get_session(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        return _json(await run_in_threadpool(services.sessions.get, actor, id))
+
+    @app.get(
+        "/v1/sessions/{id}/transcript",
+        tags=["audit"],
+        summary="The transcript: header, entries, trailer",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(401, 404)},
+    )
+    async def transcript(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        lines = await run_in_threadpool(services.sessions.transcript, actor, id)
+
+        def blocks() -> Any:
+            block: list[bytes] = []
+            for line in lines:
+                block.append(line)
+                if len(block) == _LINES:
+                    yield b"".join(block)
+                    block = []
+            yield b"".join(block)
+
+        return StreamingResponse(blocks(), media_type="application/x-ndjson")
+
+    @app.get(
+        "/v1/sessions/{id}/hypothesis",
+        tags=["sessions"],
+        summary="The public hypothesis: synthetic data",
+        response_class=Response,
+        responses={
+            200: {"content": {bodies.NPY: {}, bodies.ARROW: {}, bodies.PARQUET: {}}},
+            **problem_responses(401, 404, 422),
+        },
+    )
+    async def hypothesis(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        accept = request.headers.get("accept", "*/*")
+        media_type = _negotiate(accept)
+        return await run_in_threadpool(_hypothesis, services, actor, id, media_type)
+
+
+def _negotiate(accept: str) -> str:
+    """The media type a hypothesis is sent as: the first acceptable one, .npy where anything will do."""
+    for part in accept.split(","):
+        wanted = part.partition(";")[0].strip().lower()
+        if wanted in (bodies.NPY, bodies.ARROW, bodies.PARQUET):
+            return wanted
+        if wanted in ("*/*", "application/*", "application/octet-stream", ""):
+            return bodies.NPY
+    raise InvalidRequest(f"Accept must be one of {bodies.NPY}, {bodies.ARROW}, {bodies.PARQUET}")
+
+
+def _hypothesis(services: Services, actor: Principal, id: str, media_type: str) -> Response:
+    row, session = services.sessions.state(actor, id)
+    array = session.construction.dense(session.hypothesis)
+    headers = {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}
+    sink = io.BytesIO()
+    if media_type == bodies.NPY:
+        np.save(sink, np.ascontiguousarray(array, dtype="<f8"), allow_pickle=False)
+    else:
+        table = _long_table(session.dataset.space.names, array, row.id, session.updates_used)
+        if media_type == bodies.PARQUET:
+            pq.write_table(table, sink)
+        else:
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+    return Response(sink.getvalue(), 200, headers, media_type)
+
+
+def _long_table(names: tuple[str, ...], array: Any, session: str, updates: int) -> pa.Table:
+    """One row a cell: its code along every axis, and its count."""
+    columns: dict[str, Any] = {}
+    for axis, (name, length) in enumerate(zip(names, array.shape, strict=True)):
+        inner = int(np.prod(array.shape[axis + 1 :], dtype=np.int64))
+        outer = int(np.prod(array.shape[:axis], dtype=np.int64))
+        columns[name] = np.tile(np.repeat(np.arange(length, dtype=np.int32), inner), outer)
+    count = "count" if "count" not in columns else "count_"
+    columns[count] = array.reshape(-1)
+    table = pa.table(columns)
+    return table.replace_schema_metadata({"session": session, "updates": str(updates)})
+
+
+# ---------------------------------------------------------------------- answers
+
+
+async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Response:
+    """Queue a ticket and wait for it. A client that goes away changes nothing: the turn is taken all the same."""
+    actor.require("analyst", "admin")
+    ticket.waiter = asyncio.get_running_loop().create_future()
+    answering = services.answering
+    if ticket.kind != "close" and answering.knows(ticket.session):
+        answering.submit(actor, ticket)
+    else:
+        await run_in_threadpool(answering.submit, actor, ticket)
+    try:
+        await asyncio.wait_for(asyncio.shield(ticket.waiter), services.limits.request_timeout_seconds)
+    except TimeoutError:
+        raise Unavailable(
+            "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
+        ) from None
+    if ticket.error is not None:
+        raise ticket.error
+    assert ticket.reply is not None
+    return _raw(ticket.reply)
+
+
+def _answer_routes(app: FastAPI, services: Services) -> None:
+    @app.post(
+        "/v1/sessions/{id}/queries",
+        tags=["answers"],
+        summary="Ask one query",
+        response_model=schemas.AnswerView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        openapi_extra={"requestBody": query_body(single=True)},
+    )
+    async def ask(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        asked: Any
+        if media_type in (bodies.NPY, bodies.ARROW):
+            body = await bodies.read(request, services.limits.max_body_bytes)
+            unverified = request.query_params.get("unverified", "").lower() in ("1", "true")
+            asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
+            key = None
+            if "idempotency-key" in request.headers:
+                digest = await run_in_threadpool(_sha256, body)
+                key = _idempotency(request, actor, [media_type, digest, unverified])
+        else:
+            asked = await _json_body(request, services)
+            key = _idempotency(request, actor, asked)
+        check_body(asked)
+        return await _take_turn(services, actor, Ticket("ask", id, actor.name, (asked,), key))
+
+    @app.post(
+        "/v1/sessions/{id}/queries/batch",
+        tags=["answers"],
+        summary="Ask many queries in one commit",
+        response_model=schemas.BatchView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        openapi_extra={"requestBody": query_body(single=False)},
+    )
+    async def batch(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        asked = await _object(request, services)
+        queries = asked.get("queries")
+        if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
+            raise InvalidRequest("give queries, a list of at least one query, and nothing else")
+        if len(queries) > MAX_BATCH:
+            raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
+        key = _idempotency(request, actor, asked)
+        return await _take_turn(services, actor, Ticket("batch", id, actor.name, queries, key))
+
+    @app.post(
+        "/v1/sessions/{id}/close",
+        tags=["sessions"],
+        summary="Close a session; what it did not use returns to the data set",
+        response_model=schemas.SessionView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+    )
+    async def close(request: Request, id: str) -> Response:
+        actor = await _principal(request, services)
+        body = await bodies.read(request, services.limits.max_query_body_bytes)
+        document = bodies.parse_json(body, services.limits.max_json_depth) if body.strip() else {}
+        key = _idempotency(request, actor, document)
+        return await _take_turn(services, actor, Ticket("close", id, actor.name, (), key))
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,67 @@
+"""Around every request: a log line, a count, security headers, and problem JSON for what no route catches."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Any
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.http import problems
+from app.http.metrics import Metrics
+from app.services.errors import Unavailable
+
+log = structlog.get_logger("app.http")
+
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+
+
+def _place(error: BaseException) -> str:
+    """File and line that raised, without any value."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "unknown"
+
+
+class Observe:
+    """Logs and counts requests by route template: paths hold session ids, bodies hold queries, neither is logged."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), 0
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        except Exception as error:  # noqa: BLE001 - nobody above answers it
+            # The type alone: a message, or a traceback's values, could hold anything.
+            log.error("unforeseen error", error=type(error).__name__, place=_place(error))
+            if not status:
+                refusal = Unavailable("the request could not be finished; nothing was changed by it")
+                await problems.response(refusal)(scope, receive, observed)
+        finally:
+            route: Any = scope.get("route")
+            template = getattr(route, "path", "unmatched")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.request(template, method, status)
+            log.debug(
+                "request",
+                method=method,
+                route=template,
+                status=status,
+                milliseconds=round(1000 * (time.perf_counter() - started), 3),
+            )

@@ -1,0 +1,129 @@
+"""The parts of the OpenAPI document that bodies read by hand leave to be said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import TypeAdapter
+
+from app.curator.request import SessionRequest
+from app.http.problems import MEDIA_TYPE, PROBLEMS
+from app.spaces.queries import AnyQuery
+
+_REF = "#/components/schemas/{model}"
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Documented refusals of a route."""
+    return {
+        status: {
+            "description": "; ".join(title for code, (at, title) in PROBLEMS.items() if at == status),
+            "content": {MEDIA_TYPE: {"schema": {"$ref": _REF.format(model="ProblemDocument")}}},
+        }
+        for status in statuses
+    }
+
+
+def multipart() -> dict[str, Any]:
+    """The body of a registration."""
+    return {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["spec", "data"],
+                    "properties": {
+                        "spec": {"type": "string", "description": "the declaration, as JSON"},
+                        "data": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "CSV, TSV, text, Parquet, .npy or .npz; the file's name tells which",
+                        },
+                    },
+                }
+            }
+        },
+    }
+
+
+def query_body(*, single: bool) -> dict[str, Any]:
+    """The body of a query, or of a batch of them."""
+    query = {"$ref": _REF.format(model="Query")}
+    if single:
+        binary = {"schema": {"type": "string", "format": "binary"}}
+        content: dict[str, Any] = {
+            "application/json": {"schema": query},
+            "application/x-npy": binary,
+            "application/vnd.apache.arrow.stream": binary,
+        }
+    else:
+        schema = {
+            "type": "object",
+            "required": ["queries"],
+            "additionalProperties": False,
+            "properties": {"queries": {"type": "array", "minItems": 1, "items": query}},
+        }
+        content = {"application/json": {"schema": schema}}
+    return {"required": True, "content": content}
+
+
+def _extra_schemas() -> dict[str, Any]:
+    query = TypeAdapter(AnyQuery).json_schema(ref_template=_REF)
+    session = SessionRequest.model_json_schema(ref_template=_REF)
+    found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
+    found["Query"], found["SessionRequest"] = query, session
+    name = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
+    found["PrincipalRequest"] = {
+        "type": "object",
+        "required": ["name", "role"],
+        "additionalProperties": False,
+        "properties": {"name": name, "role": {"enum": ["admin", "analyst", "auditor"]}},
+    }
+    found["GrantRequest"] = {
+        "type": "object",
+        "required": ["epsilon"],
+        "additionalProperties": False,
+        "properties": {"epsilon": {"type": "number", "minimum": 0}},
+    }
+    found["ProblemDocument"] = {
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+        },
+    }
+    return found
+
+
+def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The OpenAPI document, made once."""
+    if app.openapi_schema is None:
+        document = generate(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        components = document.setdefault("components", {})
+        components.setdefault("schemas", {}).update(_extra_schemas())
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        idempotency = {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "names this call: a repeat with the same key and body gets the same reply",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        }
+        for path, item in document["paths"].items():
+            for method, operation in item.items():
+                if path.startswith("/v1") or path == "/metrics":
+                    operation["security"] = [{"key": []}]
+                if method == "post" and path.startswith("/v1/sessions"):
+                    operation.setdefault("parameters", []).append(idempotency)
+                # Parameters are plain strings: the framework's own validation error cannot occur.
+                responses = operation.get("responses", {})
+                if "HTTPValidationError" in str(responses.get("422", "")):
+                    del responses["422"]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,57 @@
+"""RFC 9457 problem details: the only place that knows status codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from app.spaces.errors import CuratorError
+
+MEDIA_TYPE = "application/problem+json"
+
+#: Problem code: status and title.
+PROBLEMS: dict[str, tuple[int, str]] = {
+    "unauthenticated": (401, "No valid API key"),
+    "forbidden": (403, "Not allowed for this key"),
+    "not-found": (404, "Not found"),
+    "method-not-allowed": (405, "Method not allowed"),
+    "conflict": (409, "In conflict with what is there"),
+    "budget-exhausted": (409, "The budget does not hold so much"),
+    "updates-exhausted": (409, "All updates are used"),
+    "queries-exhausted": (409, "All queries are asked"),
+    "session-closed": (409, "The session is closed"),
+    "idempotency-conflict": (409, "The idempotency key was used with another body"),
+    "payload-too-large": (413, "The body is too large"),
+    "invalid-request": (422, "The request cannot be read"),
+    "invalid-query": (422, "The query does not fit"),
+    "invalid-dataset": (422, "The data set cannot be taken"),
+    "plan-infeasible": (422, "No plan keeps this promise"),
+    "too-many-requests": (429, "Too many requests"),
+    "unavailable": (503, "Not available now"),
+}
+
+
+def document(error: CuratorError) -> dict[str, Any]:
+    """A refusal as a problem document."""
+    status, title = PROBLEMS[error.code]
+    return {
+        **error.extra,
+        "type": f"/problems/{error.code}",
+        "title": title,
+        "status": status,
+        "detail": error.detail,
+    }
+
+
+def response(error: CuratorError) -> Response:
+    """A refusal as a response."""
+    body = document(error)
+    headers = {}
+    retry_after = error.extra.get("retry_after")
+    if retry_after is not None:
+        headers["Retry-After"] = str(retry_after)
+    if body["status"] == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(orjson.dumps(body), body["status"], headers, MEDIA_TYPE)

@@ -1,0 +1,89 @@
+"""The private store: readers of uploads, the vault, and the tensors that sessions share."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from app.services.errors import Unavailable
+from app.services.ports import Upload
+from app.spaces.space import Space
+from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
+from app.spaces.tensor import Tensor
+from app.storage.private_data import CsrData, DenseData
+from app.storage.readers import has_weights, read_private
+from app.storage.vault import Vault, VaultEntry, VaultError
+
+
+class VaultStore:
+    """Private arrays in a vault; one tensor a data set, shared by all its sessions."""
+
+    def __init__(self, vault: Vault, memory_limit: int) -> None:
+        self._vault, self._memory_limit = vault, memory_limit
+        self._tensors: dict[str, Tensor] = {}
+        self._lock = threading.Lock()
+
+    def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
+        """Parse an uploaded file; an edge list's layout decides whether the graph is weighted.
+
+        Raises:
+            InvalidDataset: naming what is wrong with the file, never a value.
+        """
+        if isinstance(spec, BipartiteSpec | GraphSpec) and spec.weighted is None:
+            spec = spec.model_copy(update={"weighted": has_weights(filename, path)})
+        data = read_private(spec, filename, path, memory_limit=self._memory_limit)
+        bits = spec.data_bits if isinstance(spec, BipartiteSpec | GraphSpec | MatrixSpec) else 0
+        return Upload(spec, math.ldexp(data.mass, -bits), data)
+
+    def registration(self) -> AbstractContextManager[None]:
+        """Holds off sweeps until the row that names the file is committed."""
+        return self._vault.registration()
+
+    def put(self, name: str, upload: Upload) -> dict[str, str]:
+        """Write the numbers durably; the entry goes into the data set's row."""
+        entry = self._vault.put(name, upload.data)
+        return {"file_name": entry.file_name, "digest": entry.digest}
+
+    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+        """The private numbers, their digest verified when first opened.
+
+        Raises:
+            Unavailable: when the file is missing, altered, or sealed with another key.
+        """
+        name = entry["file_name"]
+        with self._lock:
+            known = self._tensors.get(name)
+            if known is not None:
+                return known
+            try:
+                data = self._vault.open(VaultEntry(name, entry["digest"]))
+            except VaultError as error:
+                raise Unavailable(
+                    f"the data set's private file cannot be used ({type(error).__name__}): an operator must look",
+                    retry_after=60,
+                ) from None
+            if isinstance(data, CsrData):
+                tensor: Tensor = space.tensor(data.matrix())
+            elif isinstance(data, DenseData):
+                tensor = space.tensor(data.array)
+            else:
+                raise Unavailable("the data set's private file is of another kind", retry_after=60)
+            self._tensors[name] = tensor
+            return tensor
+
+    def forget(self, entry: dict[str, str]) -> None:
+        """Drop what is held in memory of a file."""
+        with self._lock:
+            self._tensors.pop(entry["file_name"], None)
+
+    def destroy(self, entry: dict[str, str]) -> None:
+        """Remove the file for good."""
+        self.forget(entry)
+        self._vault.destroy(VaultEntry(entry["file_name"], entry["digest"]))
+
+    def sweep(self, known: Callable[[], Iterable[str]]) -> None:
+        """Remove files that no committed row names."""
+        self._vault.sweep(lambda: set(known()))
