@@ -245,6 +245,8 @@ class Vault:
             descriptor = os.open(self._path(entry), os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             raise VaultMissing(f"{entry.file_name} is not in the vault") from None
+        except OSError as error:  # no permission, or a symbolic link in its place
+            raise VaultError(f"{entry.file_name} cannot be opened: {error.strerror}") from None
         with open(descriptor, "rb") as file:
             magic = file.read(len(_PLAIN))
             if magic not in (_PLAIN, _SEALED):

@@ -221,6 +221,14 @@ class TestDamage:
             with pytest.raises(VaultMissing):
                 use(entry)
 
+    def test_a_symbolic_link_is_not_followed(self, vault: Vault, tmp_path: Path) -> None:
+        entry = put(vault, dense())
+        path = tmp_path / "vault" / entry.file_name
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(VaultError, match="cannot be opened"):
+            vault.open(entry)
+
     def test_a_record_that_points_elsewhere(self, vault: Vault, tmp_path: Path) -> None:
         (tmp_path / "other").write_bytes(b"x")
         put(vault, dense())
