@@ -56,25 +56,19 @@ cli.add_typer(audits, name="audit")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's reply as JSON.")]
 SessionId = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)]
-DatasetName = Annotated[
-    str, typer.Argument(metavar="DATASET", help="The data set's name.", show_default=False)
-]
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The data set's name.", show_default=False)]
 ExistingFile = typer.Argument(exists=True, dir_okay=False, readable=True, show_default=False)
 
 Construction = Annotated[
     str, typer.Option("--construction", "-c", help="How the hypothesis is kept: mw, fk, md, smw or median.")
 ]
-Epsilon = Annotated[
-    str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)
-]
+Epsilon = Annotated[str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)]
 MaxQueries = Annotated[int | None, typer.Option(help="Most queries the session answers.", show_default=False)]
 MaxUpdates = Annotated[
     int | None,
     typer.Option(help="Most updates; left out, the guaranteed plan is made.", show_default=False),
 ]
-Beta = Annotated[
-    float | None, typer.Option(help="Probability with which bounds may fail.", show_default=False)
-]
+Beta = Annotated[float | None, typer.Option(help="Probability with which bounds may fail.", show_default=False)]
 Calibration = Annotated[
     str | None, typer.Option(help="Noise calibration: rdp, exact, gru2011 or jt2012.", show_default="rdp")
 ]
@@ -82,16 +76,10 @@ Release = Annotated[
     str | None,
     typer.Option(help="One draw a query (single) or a secret number of them (race).", show_default="single"),
 ]
-Potential = Annotated[
-    str | None, typer.Option(help="Of md: entropy, lp, group or schatten.", show_default=False)
-]
-P = Annotated[
-    str | None, typer.Option("--p", help="Of md: the norm's p, a number or auto.", show_default=False)
-]
+Potential = Annotated[str | None, typer.Option(help="Of md: entropy, lp, group or schatten.", show_default=False)]
+P = Annotated[str | None, typer.Option("--p", help="Of md: the norm's p, a number or auto.", show_default=False)]
 Axis = Annotated[str | None, typer.Option(help="Of the group norm: rows or columns.", show_default=False)]
-Sparsity = Annotated[
-    int | None, typer.Option(help="Of smw: most non-zero weights of a query.", show_default=False)
-]
+Sparsity = Annotated[int | None, typer.Option(help="Of smw: most non-zero weights of a query.", show_default=False)]
 
 
 class Refusal(Exception):
@@ -110,7 +98,8 @@ def serve(
     """Serve until SIGTERM. The embedded database is migrated first; its data lie in CURATOR_DATA_DIR."""
     from app import bootstrap
 
-    bootstrap.serve(host, port, workers)
+    with _operating():
+        bootstrap.serve(host, port, workers)
 
 
 @cli.command()
@@ -118,9 +107,32 @@ def migrate() -> None:
     """Bring the database of CURATOR_DATABASE_URL to the present schema."""
     from app import bootstrap
 
-    with err.status("Migrating the database"):
+    with _operating(), err.status("Migrating the database"):
         bootstrap.migrate()
     out.print("The database is up to date.")
+
+
+@contextmanager
+def _operating() -> Iterator[None]:
+    """What keeps the service from starting, told in a sentence; no value of a setting is repeated."""
+    from pydantic import ValidationError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.bootstrap import StartRefused
+
+    try:
+        yield
+    except StartRefused as refused:
+        raise Refusal(str(refused)) from None
+    except ValidationError as invalid:
+        wrong = [
+            f"CURATOR_{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}"
+            for item in invalid.errors(include_input=False, include_url=False, include_context=False)
+        ]
+        raise Refusal("; ".join(wrong)) from None
+    except SQLAlchemyError as failed:
+        # The driver's own message names server and database, never the password; the statement is left out.
+        raise Refusal(f"the database: {getattr(failed, 'orig', None) or failed}") from None
 
 
 # The client
@@ -342,9 +354,7 @@ def ask(
     session: SessionId,
     query: Annotated[
         str,
-        typer.Argument(
-            metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False
-        ),
+        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
     ],
     as_json: AsJson = False,
 ) -> None:
