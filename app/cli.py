@@ -63,7 +63,12 @@ Construction = Annotated[
     str, typer.Option("--construction", "-c", help="How the hypothesis is kept: mw, fk, md, smw or median.")
 ]
 Epsilon = Annotated[str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)]
-MaxQueries = Annotated[int | None, typer.Option(help="Most queries the session answers.", show_default=False)]
+MaxQueries = Annotated[
+    int,
+    typer.Option(
+        "--max-queries", "-k", min=1, help="Most queries; the bound holds for all of them.", show_default=False
+    ),
+]
 MaxUpdates = Annotated[
     int | None,
     typer.Option(help="Most updates; left out, the guaranteed plan is made.", show_default=False),
@@ -237,8 +242,8 @@ def dataset_retire(
 def plan(
     dataset: DatasetName,
     epsilon: Epsilon,
+    max_queries: MaxQueries,
     construction: Construction = "mw",
-    max_queries: MaxQueries = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
@@ -250,12 +255,13 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
-    options = _session_options(max_queries, max_updates, beta, calibration, release)
+    options = _session_options(max_updates, beta, calibration, release)
     with _client("Planning") as curator:
         made = curator.plan(
             dataset,
             _mechanism(construction, potential, p, axis, sparsity),
             epsilon=_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
             **options,
         )
     if as_json:
@@ -268,8 +274,8 @@ def plan(
 def session_open(
     dataset: DatasetName,
     epsilon: Epsilon,
+    max_queries: MaxQueries,
     construction: Construction = "mw",
-    max_queries: MaxQueries = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
@@ -281,12 +287,13 @@ def session_open(
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
-    options = _session_options(max_queries, max_updates, beta, calibration, release)
+    options = _session_options(max_updates, beta, calibration, release)
     with _client("Opening the session") as curator:
         session = curator.open_session(
             dataset,
             _mechanism(construction, potential, p, axis, sparsity),
             epsilon=_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
             **options,
         )
     if as_json:
@@ -474,14 +481,12 @@ def _mechanism(
 
 
 def _session_options(
-    max_queries: int | None,
     max_updates: int | None,
     beta: float | None,
     calibration: str | None,
     release: str | None,
 ) -> dict[str, Any]:
     return {
-        "max_queries": max_queries,
         "max_updates": max_updates,
         "beta": beta,
         "calibration": calibration,
@@ -568,8 +573,8 @@ def _show_state(state: SessionState, *, as_json: bool) -> None:
                 "queries": _of(state.queries_asked, state.queries_left),
                 "updates": _of(state.updates_used, state.updates_left),
                 "error bound (counts)": state.plan.error_bound,
-                "spent": state.spent,
-                "reserved": state.reserved,
+                "spent (Rényi, at the ledger's order)": state.spent,
+                "reserved (Rényi)": state.reserved,
                 "head hash": state.head_hash,
             },
         )

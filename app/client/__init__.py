@@ -5,7 +5,9 @@ It knows the contract and nothing of the service's inside::
     from app.client import Curator, predicate
 
     with Curator("http://127.0.0.1:8000", api_key) as curator:
-        with curator.open_session("adult", {"construction": "mw"}, epsilon=0.5, max_updates=100) as session:
+        with curator.open_session(
+            "adult", {"construction": "mw"}, epsilon=0.5, max_queries=1000, max_updates=100
+        ) as session:
             answer = session.ask(predicate(age={"between": [30, 40]}))
             print(answer.value, "within", answer.error_bound)
 """

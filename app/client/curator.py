@@ -98,9 +98,7 @@ class Curator:
 
     def add_principal(self, name: str, role: str) -> Principal:
         """Name somebody who may call, as admin, analyst or auditor. The reply's key is told this once."""
-        return Principal.parse(
-            self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role}))
-        )
+        return Principal.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
 
     def revoke_principal(self, name: str) -> None:
         """Revoke a principal's key for good; the name is never used again."""
@@ -161,14 +159,21 @@ class Curator:
 
     # Plans and sessions
 
-    def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, **options: Any) -> Plan:
+    def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, max_queries: int, **options: Any) -> Plan:
         """What a session would promise and cost; charges nothing. ``options`` as for :meth:`open_session`."""
         # A plan changes nothing, so its call may be repeated: the key only says so to the transport.
-        body = _opening(dataset, mechanism, epsilon, options)
+        body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def open_session(
-        self, dataset: str, mechanism: JSON, *, epsilon: Number, key: str | None = None, **options: Any
+        self,
+        dataset: str,
+        mechanism: JSON,
+        *,
+        epsilon: Number,
+        max_queries: int,
+        key: str | None = None,
+        **options: Any,
     ) -> Session:
         """Open a session, reserving ``epsilon`` of the data set's epsilon for it.
 
@@ -177,21 +182,20 @@ class Curator:
             mechanism: ``{"construction": "mw"}``, ``{"construction": "md", "potential": "lp", "p": 1.5}``,
             ...
             epsilon: the share of the data set's epsilon that the session may spend.
+            max_queries: the most queries the session will answer; its bound holds for all of them together.
             key: Idempotency-Key, where a caller wants to repeat the call from another process; made here
             otherwise.
-            **options: ``max_queries``, ``beta``, ``max_updates``, ``calibration``, ``release``, as in the
+            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, as in the
             contract.
         """
         call = _json_call(
-            "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, options), key=key or _new_key()
+            "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
         )
         return Session(self._transport, SessionState.parse(self._transport.json(call)))
 
     def session(self, id: str) -> Session:
         """An existing session."""
-        return Session(
-            self._transport, SessionState.parse(self._transport.json(Call("GET", _session_path(id))))
-        )
+        return Session(self._transport, SessionState.parse(self._transport.json(Call("GET", _session_path(id)))))
 
     def sessions(self) -> list[SessionState]:
         """The sessions the caller may see."""
@@ -225,10 +229,18 @@ class Curator:
         return True
 
 
-def _opening(dataset: str, mechanism: JSON, epsilon: Number, options: Mapping[str, Any]) -> dict[str, Any]:
+def _opening(
+    dataset: str, mechanism: JSON, epsilon: Number, max_queries: int, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """The body of a session or plan, without the options that are None: those the service chooses."""
     given = {name: value for name, value in options.items() if value is not None}
-    return {"dataset": dataset, "mechanism": dict(mechanism), "epsilon": epsilon, **given}
+    return {
+        "dataset": dataset,
+        "mechanism": dict(mechanism),
+        "epsilon": epsilon,
+        "max_queries": max_queries,
+        **given,
+    }
 
 
 def _session_path(id: str) -> str:
@@ -368,9 +380,7 @@ class Session:
         """Write the public hypothesis to ``path`` as Parquet (``.npy`` or ``.arrow`` by the ending)."""
         target = Path(path)
         accept = {".npy": NPY, ".arrow": ARROW}.get(target.suffix, PARQUET)
-        target.write_bytes(
-            self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept})).content
-        )
+        target.write_bytes(self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept})).content)
         return target
 
 

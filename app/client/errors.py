@@ -14,9 +14,7 @@ class Problem(Exception):
     ``requested`` and ``remaining``.
     """
 
-    def __init__(
-        self, type: str, title: str, status: int, detail: str, extra: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, type: str, title: str, status: int, detail: str, extra: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"{title}: {detail}" if detail else title)
         self.type = type
         self.title = title

@@ -99,9 +99,7 @@ def rank_one(left: ArrayLike, right: ArrayLike) -> Query:
     return {"type": "rank_one", "left": _weights(left), "right": _weights(right)}
 
 
-def sparse(
-    indices: Sequence[int] | Sequence[Sequence[int]] | NDArray[np.integer[Any]], weights: ArrayLike
-) -> Query:
+def sparse(indices: Sequence[int] | Sequence[Sequence[int]] | NDArray[np.integer[Any]], weights: ArrayLike) -> Query:
     """Weights of the listed cells, by flat row-major index or one list of coordinates a cell."""
     return {"type": "sparse", "indices": _plain(indices), "weights": _weights(weights)}
 

@@ -73,9 +73,7 @@ class Transport:
         retry_for: seconds over which a call may be tried again; 0 for a single try.
     """
 
-    def __init__(
-        self, base_url: str, api_key: str | None, *, timeout: float = 60.0, retry_for: float = 60.0
-    ) -> None:
+    def __init__(self, base_url: str, api_key: str | None, *, timeout: float = 60.0, retry_for: float = 60.0) -> None:
         headers = {"User-Agent": "curator-client"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"

@@ -120,7 +120,7 @@ class TestRefusals:
     """A person reads a sentence, a script reads the exit code; nobody reads a stack trace."""
 
     def test_no_key(self) -> None:
-        done = curator(None, "plan", "people", "--epsilon", "1")
+        done = curator(None, "plan", "people", "--epsilon", "1", "-k", "10")
         assert done.returncode == 1
         assert "CURATOR_API_KEY" in done.stderr
 
@@ -132,7 +132,7 @@ class TestRefusals:
         assert "Traceback" not in done.stderr
 
     def test_a_problem_of_the_service(self, server: Server) -> None:
-        done = curator(server, "plan", "nothing-of-that-name", "--epsilon", "1")
+        done = curator(server, "plan", "nothing-of-that-name", "--epsilon", "1", "-k", "10")
         assert done.returncode == 1
         assert "not-found" in done.stderr
         assert "Traceback" not in done.stderr
@@ -170,7 +170,7 @@ class TestAnalysis:
     """From registration to the audit, by commands alone."""
 
     def test_plan(self, server: Server, people: None) -> None:
-        done = curator(server, "plan", "people", "--epsilon", "0.5", "--max-updates", "10")
+        done = curator(server, "plan", "people", "--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
         assert done.returncode == 0, done.stderr
         assert "error bound" in done.stdout
 
@@ -197,9 +197,7 @@ class TestAnalysis:
 
     def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
         with Curator(server.url, server.admin_key) as client:
-            session = client.open_session(
-                "people", {"construction": "mw"}, epsilon=0.1, max_updates=5, max_queries=50
-            )
+            session = client.open_session("people", {"construction": "mw"}, epsilon=0.1, max_updates=5, max_queries=50)
             session.ask_many(
                 [{"type": "predicate", "where": {"age": {"between": [i, i + 10]}}} for i in range(0, 100, 10)]
             )

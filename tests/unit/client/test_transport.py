@@ -153,15 +153,13 @@ def curator(script: Script) -> Iterator[Curator]:
 @pytest.fixture
 def session(script: Script, curator: Curator) -> Session:
     script.replies = [say(201, SESSION)]
-    opened = curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_updates=5)
+    opened = curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_queries=9, max_updates=5)
     script.seen.clear()
     return opened
 
 
 class TestIdempotency:
-    def test_a_lost_reply_is_asked_for_again_with_the_same_key(
-        self, script: Script, session: Session
-    ) -> None:
+    def test_a_lost_reply_is_asked_for_again_with_the_same_key(self, script: Script, session: Session) -> None:
         """Another key would be another query: charged twice, with two noises."""
         script.replies = [hang_up, hang_up, say(200, ANSWER)]
         assert session.ask(predicate(sex=1)).value == 12.5
@@ -170,9 +168,7 @@ class TestIdempotency:
         assert rest == [first, first]
         assert len({request.body for request in script.seen}) == 1
 
-    def test_a_body_broken_off_is_asked_for_again_with_the_same_key(
-        self, script: Script, session: Session
-    ) -> None:
+    def test_a_body_broken_off_is_asked_for_again_with_the_same_key(self, script: Script, session: Session) -> None:
         """A connection may break after the status line: the reply is then as lost as if none had come."""
         script.replies = [break_off(json.dumps(ANSWER).encode()), say(200, ANSWER)]
         assert session.ask(predicate(sex=1)).value == 12.5
@@ -193,9 +189,7 @@ class TestIdempotency:
         session.ask(predicate(sex=1), key="mine")
         assert script.idempotency_keys() == ["mine"]
 
-    def test_a_call_without_a_key_is_not_repeated_once_it_was_sent(
-        self, script: Script, curator: Curator
-    ) -> None:
+    def test_a_call_without_a_key_is_not_repeated_once_it_was_sent(self, script: Script, curator: Curator) -> None:
         """A principal added twice would be a conflict, its only key lost: the caller has to look."""
         script.replies = [hang_up, say(201, {"name": "ann", "role": "analyst", "api_key": "k"})]
         with pytest.raises(Unreachable):
@@ -238,9 +232,7 @@ class TestRetries:
 
     def test_a_wait_longer_than_the_time_left_is_told_at_once(self, script: Script) -> None:
         """Sleeping through a wait that cannot help would only hide the refusal."""
-        script.replies = [
-            say(503, {"type": "/problems/unavailable", "detail": "draining"}, Retry_After="3600")
-        ]
+        script.replies = [say(503, {"type": "/problems/unavailable", "detail": "draining"}, Retry_After="3600")]
         start = time.monotonic()
         with Curator(script.url, "k", retry_for=2) as curator, pytest.raises(Problem, match="draining"):
             curator.datasets()
@@ -298,16 +290,14 @@ class TestProblems:
             )
         ]
         with pytest.raises(Problem) as raised:
-            curator.open_session("d", {"construction": "mw"}, epsilon=0.5)
+            curator.open_session("d", {"construction": "mw"}, epsilon=0.5, max_queries=9)
         problem = raised.value
         assert (problem.type, problem.title, problem.status) == ("budget-exhausted", "Budget exhausted", 409)
         assert problem.extra == {"requested": "0.5", "remaining": "0.2"}
         assert "0.2 is left" in str(problem)
 
     @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b"[1]", b"\xff\xfe"])
-    def test_a_refusal_in_another_form_still_is_a_problem(
-        self, script: Script, curator: Curator, body: bytes
-    ) -> None:
+    def test_a_refusal_in_another_form_still_is_a_problem(self, script: Script, curator: Curator, body: bytes) -> None:
         """A proxy in between answers in its own form."""
         script.replies = [say(502, body)]
         with pytest.raises(Problem) as raised:
@@ -320,9 +310,7 @@ class TestProblems:
         with pytest.raises(ProtocolError):
             curator.datasets()
 
-    def test_a_refused_query_of_a_batch_is_a_problem_in_its_place(
-        self, script: Script, session: Session
-    ) -> None:
+    def test_a_refused_query_of_a_batch_is_a_problem_in_its_place(self, script: Script, session: Session) -> None:
         refusal = {"type": "/problems/invalid-query", "title": "Invalid query", "status": 422, "detail": "no"}
         script.replies = [say(200, {"answers": [ANSWER, refusal, {**ANSWER, "sequence": 2}]})]
         first, second, third = session.ask_many([predicate(a=1), predicate(b=1), predicate(c=1)])
@@ -348,11 +336,12 @@ class TestWhatIsSent:
     def test_options_left_out_are_not_sent(self, script: Script, curator: Curator) -> None:
         """`null` is not "your default": the contract's defaults hold only for what is absent."""
         script.replies = [say(201, SESSION)]
-        curator.open_session("d", {"construction": "fk"}, epsilon=0.5, max_updates=None, beta=0.05)
+        curator.open_session("d", {"construction": "fk"}, epsilon=0.5, max_queries=9, max_updates=None, beta=0.05)
         assert json.loads(script.seen[0].body) == {
             "dataset": "d",
             "mechanism": {"construction": "fk"},
             "epsilon": 0.5,
+            "max_queries": 9,
             "beta": 0.05,
         }
 

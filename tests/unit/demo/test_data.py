@@ -29,9 +29,7 @@ def matching(table: Table, where: dict[str, tuple[int, int]]) -> int:
         return next(i for i in range(len(edges) - 1) if edges[i] <= float(text) < edges[i + 1])
 
     rows = csv.DictReader(io.StringIO(table.file.decode()))
-    return sum(
-        all(low <= cell(name, row[name]) < high for name, (low, high) in where.items()) for row in rows
-    )
+    return sum(all(low <= cell(name, row[name]) < high for name, (low, high) in where.items()) for row in rows)
 
 
 def test_census_is_what_it_says() -> None:
