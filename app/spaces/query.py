@@ -37,6 +37,8 @@ class Query(ABC):
     #: error that rounding can make.
     rounding: float
     symmetric: bool = False
+    #: Whether every weight is known to be zero, so that the answer is 0 whatever the data.
+    is_zero: bool = False
 
     @abstractmethod
     def exact(self, data: Tensor) -> int:
@@ -88,10 +90,6 @@ class Query(ABC):
         """Weights too many for the canonical form, which then names their SHA-256; else None."""
         return None
 
-    @property
-    def is_zero(self) -> bool:
-        """Whether every weight is zero, so that the answer is 0 whatever the data."""
-        return self.range == (0.0, 0.0)
 
 
 def _axis_canonical(axis: Axis) -> dict[str, Any]:
@@ -411,6 +409,7 @@ class ZeroQuery(Query):
     shape: tuple[int, ...]
     grid_bits = 0
     rounding = 0.0
+    is_zero = True
 
     def exact(self, data: Tensor) -> int:
         return 0

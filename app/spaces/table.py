@@ -66,7 +66,7 @@ class _Values:
         if condition.equals is not None:
             return np.array([self.code(condition.equals)], dtype=np.int64)
         if condition.in_ is not None:
-            return np.unique(np.array([self.code(v) for v in condition.in_], dtype=np.int64))
+            return np.array(sorted({self.code(v) for v in condition.in_}), dtype=np.int64)
         assert condition.between is not None
         low, high = condition.between
         name = self.attribute.name

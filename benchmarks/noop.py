@@ -1,0 +1,33 @@
+"""A POST that does nothing, on the same framework, middleware and server settings: the rate to compare with."""
+
+from __future__ import annotations
+
+import sys
+
+import orjson
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from app.bootstrap import configure_logs
+from app.http.metrics import Metrics
+from app.http.middleware import Observe
+
+app = FastAPI()
+app.add_middleware(Observe, metrics=Metrics())
+
+
+@app.get("/healthz")
+async def healthz() -> Response:
+    return Response(b"{}", media_type="application/json")
+
+
+@app.post("/v1/sessions/{id}/queries")
+async def noop(request: Request, id: str) -> Response:
+    orjson.loads(await request.body())
+    return Response(b'{"value":0}', media_type="application/json")
+
+
+if __name__ == "__main__":
+    configure_logs("warning")
+    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), access_log=False, log_level="warning")
