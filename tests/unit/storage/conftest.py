@@ -26,9 +26,7 @@ def read() -> Callable[..., PrivateData]:
     `filename`.
     """
 
-    def call(
-        spec: Mapping[str, Any], filename: str, content: bytes, memory_limit: int = ROOMY
-    ) -> PrivateData:
+    def call(spec: Mapping[str, Any], filename: str, content: bytes, memory_limit: int = ROOMY) -> PrivateData:
         with tempfile.NamedTemporaryFile(prefix="upload-") as file:
             file.write(content)
             file.flush()

@@ -43,12 +43,8 @@ separators = st.sampled_from([",", " ", "\t", ", ", "   ", " \t "])
 
 
 class TestLists:
-    @pytest.mark.parametrize(
-        "spec", [DIRECTED, UNDIRECTED, BIPARTITE], ids=["directed", "undirected", "bipartite"]
-    )
-    @given(
-        pairs=edges, separator=separators, header=st.booleans(), end=st.sampled_from(["\n", "\r\n", " \n"])
-    )
+    @pytest.mark.parametrize("spec", [DIRECTED, UNDIRECTED, BIPARTITE], ids=["directed", "undirected", "bipartite"])
+    @given(pairs=edges, separator=separators, header=st.booleans(), end=st.sampled_from(["\n", "\r\n", " \n"]))
     def test_against_a_set(
         self,
         read: Any,
@@ -152,9 +148,7 @@ class TestLists:
 
     @pytest.mark.parametrize("weight", ["s3cr3t", "1.01", "-0.1", "nan", ""])
     def test_bad_weights(self, refuse: Any, weight: str) -> None:
-        refuse(
-            {**DIRECTED, "weighted": True}, "a.csv", f"0,1,1\n1,2,{weight}\n".encode(), "row 2", "from 0 to 1"
-        )
+        refuse({**DIRECTED, "weighted": True}, "a.csv", f"0,1,1\n1,2,{weight}\n".encode(), "row 2", "from 0 to 1")
 
     @pytest.mark.parametrize(
         ("content", "needle"),
@@ -207,9 +201,7 @@ class TestParquet:
 
 class TestAdjacency:
     @given(st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30), st.booleans())
-    def test_same_as_the_list(
-        self, read: Any, matrix: Any, present: set[tuple[int, int]], directed: bool
-    ) -> None:
+    def test_same_as_the_list(self, read: Any, matrix: Any, present: set[tuple[int, int]], directed: bool) -> None:
         spec = {**DIRECTED, "directed": directed, "loops": "drop"}
         array = np.zeros((6, 6), np.int64)
         for left, right in present:
@@ -239,9 +231,7 @@ class TestAdjacency:
 class TestLayout:
     """CSR where that takes fewer bytes, and number types from the declaration alone."""
 
-    @pytest.mark.parametrize(
-        ("bits", "dtype"), [(None, np.uint8), (7, np.uint8), (8, np.uint16), (20, np.int32)]
-    )
+    @pytest.mark.parametrize(("bits", "dtype"), [(None, np.uint8), (7, np.uint8), (8, np.uint16), (20, np.int32)])
     def test_type(self, read: Any, bits: int | None, dtype: Any) -> None:
         spec = {
             **BIPARTITE,
@@ -277,9 +267,7 @@ class TestRealFiles:
             ("wikipedia-chameleon/chameleon_edges.csv", {"nodes": 2277}, ","),
         ],
     )
-    def test_against_a_set(
-        self, read: Any, shared: Any, path: str, spec: dict[str, Any], separator: str
-    ) -> None:
+    def test_against_a_set(self, read: Any, shared: Any, path: str, spec: dict[str, Any], separator: str) -> None:
         content = (shared / "data" / path).read_bytes()
         present = set()
         for line in content.decode().splitlines():

@@ -26,9 +26,7 @@ entries = st.dictionaries(
 
 
 @given(entries, st.integers(0, 12), st.sampled_from([0, 1, -0.5]))
-def test_triples(
-    read: Any, matrix: Any, given_cells: dict[tuple[int, int], int], bits: int, absent: float
-) -> None:
+def test_triples(read: Any, matrix: Any, given_cells: dict[tuple[int, int], int], bits: int, absent: float) -> None:
     """Every cell rounded to nearest (ties to even), `absent` elsewhere; a repeated equal row changes
     nothing.
     """

@@ -97,9 +97,7 @@ def attributes_and_text(draw: st.DrawFn) -> tuple[list[dict[str, Any]], str]:
                 attributes.append(
                     {"name": title, "lower": low / 10, "upper": high / 10, "bins": draw(st.integers(1, 7))}
                 )
-                strategies[title] = st.one_of(
-                    tenths, st.sampled_from([str(low / 10), str(high / 10), "", "x"])
-                )
+                strategies[title] = st.one_of(tenths, st.sampled_from([str(low / 10), str(high / 10), "", "x"]))
             case "edges":
                 edges = sorted(draw(st.sets(st.integers(-300, 300), min_size=2, max_size=6)))
                 attributes.append({"name": title, "edges": [edge / 10 for edge in edges]})
@@ -115,9 +113,7 @@ def attributes_and_text(draw: st.DrawFn) -> tuple[list[dict[str, Any]], str]:
 
 class TestText:
     @given(attributes_and_text(), st.booleans())
-    def test_against_the_csv_module(
-        self, read: Any, case: tuple[list[dict[str, Any]], str], bom: bool
-    ) -> None:
+    def test_against_the_csv_module(self, read: Any, case: tuple[list[dict[str, Any]], str], bom: bool) -> None:
         attributes, text = case
         spec = {"kind": "table", "attributes": attributes, "outside": "drop"}
         data = read(spec, "upload.CSV", (b"\xef\xbb\xbf" if bom else b"") + text.encode())
@@ -155,22 +151,16 @@ class TestText:
         refuse(TABLE, "a.csv", text, 'row 1234, attribute "age"')
         ragged = text.replace(b"s3cr3t", b"20,s3cr3t")
         refuse(TABLE, "a.csv", ragged, "row 1234 has 4 fields, the first line has 3")
-        refuse(
-            TABLE, "a.csv", text.replace(b"male,1,s3cr3t", b"ma\xffle,1,20"), "row 1234 is not valid UTF-8"
-        )
+        refuse(TABLE, "a.csv", text.replace(b"male,1,s3cr3t", b"ma\xffle,1,20"), "row 1234 is not valid UTF-8")
 
-    @pytest.mark.parametrize(
-        ("suffix", "mark"), [(".tsv", "\t"), (".txt", "\t"), (".txt", ","), (".txt", "  ")]
-    )
+    @pytest.mark.parametrize(("suffix", "mark"), [(".tsv", "\t"), (".txt", "\t"), (".txt", ","), (".txt", "  ")])
     def test_other_separators(self, read: Any, suffix: str, mark: str) -> None:
         text = f"sex{mark}workclass{mark}age\nmale{mark}3{mark}30\n"
         assert cells(read(TABLE, "a" + suffix, text.encode()).array) == {(1, 3, 3): 1}
 
     @pytest.mark.parametrize("number", ["30", "30.0", "3e1", " 30 ", "+30", "30."])
     def test_spellings_of_a_number(self, read: Any, number: str) -> None:
-        assert cells(read(TABLE, "a.csv", f"sex,workclass,age\nmale,3.0,{number}".encode()).array) == {
-            (1, 3, 3): 1
-        }
+        assert cells(read(TABLE, "a.csv", f"sex,workclass,age\nmale,3.0,{number}".encode()).array) == {(1, 3, 3): 1}
 
     def test_bin_ends(self, read: Any) -> None:
         """Half-open, the last closed; 0.3 in tenths of [0, 1] opens the fourth bin though 3 * 0.1 > 0.3 in
@@ -248,9 +238,7 @@ class TestRefusals:
             'row 2, attribute "sex"',
         )
 
-    def test_unclosed_quote_over_more_than_a_block(
-        self, refuse: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unclosed_quote_over_more_than_a_block(self, refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(columns_module, "BLOCK_BYTES", 1000)
         refuse(TABLE, "a.csv", self.HEADER + b'male,1,20\n"s3cr3t,1,20\n' + b"male,1,20\n" * 1000, "quote")
 
@@ -347,9 +335,7 @@ class TestParquet:
         refuse(TABLE, "a.parquet", parquet({**columns, "age": pa.nulls(3)}), 'row 1, attribute "age"')
 
     def test_truncated_and_damaged(self, refuse: Any) -> None:
-        content = parquet(
-            {"sex": ["s3cr3t"] * 50, "workclass": [1] * 50, "age": [20] * 50}, compression="none"
-        )
+        content = parquet({"sex": ["s3cr3t"] * 50, "workclass": [1] * 50, "age": [20] * 50}, compression="none")
         for broken in (content[:-10], content[: len(content) // 2], content[4:], b"PAR1", b"sex\ns3cr3t\n"):
             refuse(TABLE, "a.parquet", broken, "truncated or damaged")
 
@@ -506,9 +492,7 @@ class TestRealFiles:
 
         sizes = json.loads((shared / "data/adult-pgm/adult-domain.json").read_text())
         content = (shared / "data/adult-pgm/adult.csv").read_bytes()
-        attributes = [
-            {"name": n, "size": sizes[n]} for n in ("age", "workclass", "race", "sex", "income>50K")
-        ]
+        attributes = [{"name": n, "size": sizes[n]} for n in ("age", "workclass", "race", "sex", "income>50K")]
         data = read({"kind": "table", "attributes": attributes}, "adult.csv", content)
         assert cells(data.array) == oracle(attributes, content.decode())
         assert data.mass == 48842
@@ -516,9 +500,7 @@ class TestRealFiles:
     @pytest.mark.parametrize("name", ["HEPTH", "INCOME", "SEARCHLOGS", "ADULTFRANK"])
     def test_histograms(self, read: Any, shared: Any, name: str) -> None:
         path = shared / f"data/dpbench/{name}.n4096.npy"
-        data = read(
-            {"kind": "table", "attributes": [{"name": "v", "size": 4096}]}, path.name, path.read_bytes()
-        )
+        data = read({"kind": "table", "attributes": [{"name": "v", "size": 4096}]}, path.name, path.read_bytes())
         assert data.array.tolist() == np.load(path).tolist()
 
     def test_floats_in_column_order(self, read: Any, shared: Any) -> None:

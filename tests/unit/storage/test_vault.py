@@ -193,6 +193,17 @@ class TestDamage:
             with pytest.raises(VaultCorrupt):
                 use(entry)
 
+    def test_the_last_chunk_is_known_to_be_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Even where it held nothing but padding, so that neither the arrays nor a digest would miss it."""
+        monkeypatch.setattr(vault_module, "CHUNK_BYTES", 16)
+        vault = Vault(tmp_path / "vault", KEY)
+        entry = put(vault, DenseData(np.ones(4, np.uint8), 4))
+        path = tmp_path / "vault" / entry.file_name
+        good = path.read_bytes()
+        path.write_bytes(good[: -(16 + 16)])
+        with pytest.raises(VaultCorrupt):
+            vault.open(entry, verify=False)
+
     def test_reordered_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(vault_module, "CHUNK_BYTES", 128)
         vault = Vault(tmp_path / "vault", KEY)
@@ -213,6 +224,14 @@ class TestDamage:
             for use in (vault.verify, vault.open):
                 with pytest.raises(VaultCorrupt):
                     use(entry)
+
+    def test_an_encrypted_file_is_bound_to_its_name(self, tmp_path: Path) -> None:
+        """By the cipher itself, digest or no digest."""
+        vault = Vault(tmp_path / "vault", KEY)
+        first, second = put(vault, dense(10)), put(vault, dense(20))
+        (tmp_path / "vault" / first.file_name).replace(tmp_path / "vault" / second.file_name)
+        with pytest.raises(VaultCorrupt):
+            vault.open(second, verify=False)
 
     def test_missing(self, vault: Vault) -> None:
         entry = put(vault, dense())
@@ -253,7 +272,7 @@ class TestKeys:
     def test_a_plain_file_is_not_taken_for_an_encrypted_one(self, tmp_path: Path) -> None:
         entry = put(Vault(tmp_path / "vault", None), dense())
         for use in (Vault(tmp_path / "vault", KEY).open, Vault(tmp_path / "vault", KEY).verify):
-            with pytest.raises(VaultWrongKey):
+            with pytest.raises(VaultWrongKey, match="written without a vault key"):
                 use(entry)
 
     def test_short_key(self, tmp_path: Path) -> None:
