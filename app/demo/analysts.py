@@ -97,8 +97,10 @@ def grow_cuts(left: int, right: int, rng: np.random.Generator) -> CutAnalyst:
     side; then an interval of one side joins or leaves the cut, and the change is kept when it moves the
     answer further from ``density * |S||T|``, upward or downward as the hunt goes. Intervals shrink while
     nothing is found; after the smallest a new hunt starts. Numbers of nodes often mean something (age, place
-    in a crawl), so intervals of them are worth a question.
+    in a crawl), so intervals of them are worth a question. No cut is asked twice, so the graph must have more
+    of them than will be asked.
     """
+    known: dict[tuple[bytes, bytes], float] = {}
     total = yield np.ones(left, dtype=bool), np.ones(right, dtype=bool)
     density = total / (left * right)
     for hunt in itertools.count():
@@ -120,7 +122,10 @@ def grow_cuts(left: int, right: int, rng: np.random.Generator) -> CutAnalyst:
                 changed[moved] = sides[moved] | block if inside else sides[moved] & ~block
                 if (changed[moved] == sides[moved]).all():
                     continue
-                answer = yield changed[0], changed[1]
+                cut = changed[0].tobytes(), changed[1].tobytes()
+                if cut not in known:
+                    known[cut] = yield changed[0], changed[1]
+                answer = known[cut]
                 surprise = sign * (answer - density * float(changed[0].sum()) * float(changed[1].sum()))
                 if surprise > best:
                     sides, best, found = changed, surprise, True

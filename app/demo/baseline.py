@@ -36,6 +36,15 @@ def gaussian_sigma(epsilon: float, delta: float, queries: int) -> float:
     return math.sqrt(queries) / m
 
 
+def gaussian_sigma_charged(order: float, spent: float, queries: int) -> float:
+    """The standard deviation at which ``queries`` answers of sensitivity 1 cost what a session spent.
+
+    ``order`` is the ledger's Renyi order and ``spent`` the session's divergence at it; a Gaussian answer costs
+    ``order / (2 sigma^2)`` (Mironov 2017, proposition 7), additively.
+    """
+    return math.sqrt(order * queries / (2 * spent))
+
+
 def expected_largest(sigma: float, queries: int) -> float:
     """Mean of the largest of ``queries`` absolute independent Gaussians of standard deviation ``sigma``.
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -22,13 +22,15 @@ from rich.table import Table as Printed
 from app.audit.replay import Verdict, replay_file
 from app.client import Answer, Curator, Plan, Problem, Session, cut, predicate, unverified
 from app.demo.analysts import Where, drill_down, grow_cuts
-from app.demo.baseline import expected_largest, gaussian_sigma, queries_to_overtake
+from app.demo.baseline import expected_largest, gaussian_sigma, gaussian_sigma_charged, queries_to_overtake
 from app.demo.data import BUDGET, Flags, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
 
 #: Answers and bounds are decimal fractions of a fine grid; a difference this small is the float's, not
 #: theirs.
 SLACK = 1e-9
+#: What a replay's summary has to tell here.
+TOLD = ("entries", "hypothesis_answers", "measurement_answers", "updates", "head_hash")
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _cases(data: Path | None, seed: int) -> list[Case]:
     if data is None:
         return [
             _table_case(census(seed), 80, seed),
-            _graph_case(imbalanced_bipartite(seed), 40, seed),
+            _graph_case(imbalanced_bipartite(seed), 80, seed),
         ]
     return [
         _table_case(adult(data / "adult-pgm"), 120, seed),
@@ -122,6 +124,8 @@ class Outcome:
     seconds: float
     spent: Decimal
     remaining: Decimal
+    ledger_order: float
+    ledger_spent: float
     transcript: Path
 
     @property
@@ -153,14 +157,16 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
         folder = Path(scratch)
         try:
             cases = _cases(data, seed)
-            with console.status("Starting a server"), running_server(folder) as server:
-                outcomes = []
-                with Curator(server.url, server.admin_key) as admin:
-                    analyst_key = admin.add_principal("demo-analyst", "analyst").api_key
-                    with Curator(server.url, analyst_key) as analyst:
-                        for case in cases:
-                            outcomes.append(_ask_all(console, admin, analyst, case, queries, folder))
-                            _print_outcome(console, outcomes[-1])
+            outcomes = []
+            with ExitStack() as running:
+                with console.status("Starting a server"):
+                    server = running.enter_context(running_server(folder))
+                admin = running.enter_context(Curator(server.url, server.admin_key))
+                analyst_key = admin.add_principal("demo-analyst", "analyst").api_key
+                analyst = running.enter_context(Curator(server.url, analyst_key))
+                for case in cases:
+                    outcomes.append(_ask_all(console, admin, analyst, case, queries, folder))
+                    _print_outcome(console, outcomes[-1])
         except FileNotFoundError as missing:
             console.print(f"[red]No file[/red] {missing.filename}")
             return 1
@@ -168,7 +174,7 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
             console.print("[red]The demonstration failed:[/red]", end=" ")
             console.print(str(failure), markup=False)
             return 1
-        console.print("The server has stopped. What follows reads nothing but the two transcripts.\n")
+        console.print("\nThe server has stopped. What follows reads nothing but the two transcripts.")
         verdicts = [_replay(console, outcome) for outcome in outcomes]
         return _print_verdict(console, outcomes, verdicts)
 
@@ -187,9 +193,7 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _ask_all(
-    console: Console, admin: Curator, analyst: Curator, case: Case, queries: int, folder: Path
-) -> Outcome:
+def _ask_all(console: Console, admin: Curator, analyst: Curator, case: Case, queries: int, folder: Path) -> Outcome:
     file = folder / case.filename
     file.write_bytes(case.file)
     admin.register(case.spec, file)
@@ -207,6 +211,7 @@ def _ask_all(
     seconds = time.monotonic() - start
     session.close()
     budget = admin.dataset(case.name).budget
+    ledger = admin.ledger(case.name)
     return Outcome(
         case=case,
         plan=session.plan,
@@ -215,6 +220,8 @@ def _ask_all(
         seconds=seconds,
         spent=budget.spent_epsilon,
         remaining=budget.remaining_epsilon,
+        ledger_order=float(ledger.raw["order"]),
+        ledger_spent=float(ledger.raw["spent"]),
         transcript=session.transcript(folder / f"{case.name}.ndjson"),
     )
 
@@ -255,7 +262,6 @@ def _print_outcome(console: Console, outcome: Outcome) -> None:
     plan, errors, queries = outcome.plan, outcome.errors, len(outcome.answers)
     sources = Counter(answer.source for answer in outcome.answers)
     epsilon, delta = float(plan.epsilon), float(plan.delta)
-    sigma = gaussian_sigma(epsilon, delta, queries)
     rms = float(np.sqrt(np.mean(errors**2)))
     largest = float(np.abs(errors).max())
     without = queries - len(errors)
@@ -276,26 +282,32 @@ def _print_outcome(console: Console, outcome: Outcome) -> None:
     table.add_row(f"promised bound (all answers, probability {1 - plan.beta:g})", f"{plan.error_bound:,.0f}")
     table.add_row("largest error", f"{largest:,.0f}")
     table.add_row("root-mean-square error", f"{rms:,.0f}")
-    table.add_row(
-        f"epsilon spent and left (delta {delta:g})", f"{outcome.spent:.3f} and {outcome.remaining:.3f}"
-    )
+    table.add_row(f"epsilon spent and left (delta {delta:g})", f"{outcome.spent:.3f} and {outcome.remaining:.3f}")
     table.add_section()
-    table.add_row(f"independent Gaussian noise at epsilon {epsilon:g}: RMS error", f"{sigma:,.0f}")
-    table.add_row("... largest error to expect", f"{expected_largest(sigma, queries):,.0f}")
+    sigmas = [gaussian_sigma(epsilon, delta, queries)]
+    table.add_row(f"Gaussian noise instead, at epsilon {epsilon:g}", _gaussian(sigmas[0], queries))
+    if outcome.ledger_spent > 0:
+        sigmas.append(gaussian_sigma_charged(outcome.ledger_order, outcome.ledger_spent, queries))
+        table.add_row(f"... at the epsilon spent, {outcome.spent:.3f}", _gaussian(sigmas[1], queries))
     console.print(table)
-    console.print(_comparison(plan, queries, rms, sigma), markup=False)
+    console.print(_comparison(plan, queries, rms, sigmas), markup=False)
 
 
-def _comparison(plan: Plan, queries: int, rms: float, sigma: float) -> str:
+def _gaussian(sigma: float, queries: int) -> str:
+    return f"RMS {sigma:,.0f}, largest about {expected_largest(sigma, queries):,.0f}"
+
+
+def _comparison(plan: Plan, queries: int, rms: float, sigmas: list[float]) -> str:
     """Which was better at this number of queries, and from which number on the promise is the smaller one."""
-    if rms < sigma:
-        better = "The curator has the smaller typical error"
-    else:
-        better = "Independent Gaussian noise has the smaller typical error"
-    said = f"{better} at {queries:,} queries (Gaussian: analytic calibration, Balle and Wang 2018)."
-    overtaken = queries_to_overtake(
-        plan.error_bound, queries, plan.beta, float(plan.epsilon), float(plan.delta)
+    whole, *charged = ("smaller" if rms < sigma else "larger" for sigma in sigmas)
+    said = (
+        f"At {queries:,} queries the curator's RMS error is {whole} than that of independent Gaussian answers"
+        " which spend the whole share (analytic calibration, Balle and Wang 2018)"
     )
+    if charged:
+        said += f", and {charged[0]} than if they spend just what the session did"
+    said += "."
+    overtaken = queries_to_overtake(plan.error_bound, queries, plan.beta, float(plan.epsilon), float(plan.delta))
     if overtaken is not None:
         said += (
             " The curator pays for updates, not for queries: while its updates last, its bound on all answers"
@@ -319,7 +331,8 @@ def _replay(console: Console, outcome: Outcome) -> Verdict:
 
         verdict = replay_file(outcome.transcript, progress=show)
     if verdict.ok:
-        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in verdict.summary.items())
+        told = {name: verdict.summary[name] for name in TOLD if name in verdict.summary}
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
         console.print(f"[green]The transcript of {outcome.case.name} follows.[/green]")
         console.print(f"  {facts}", markup=False)
     else:

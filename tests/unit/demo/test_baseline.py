@@ -7,9 +7,15 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting import dp_event, rdp
 from dp_accounting.pld import privacy_loss_distribution
 
-from app.demo.baseline import expected_largest, gaussian_sigma, queries_to_overtake
+from app.demo.baseline import (
+    expected_largest,
+    gaussian_sigma,
+    gaussian_sigma_charged,
+    queries_to_overtake,
+)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
@@ -42,6 +48,16 @@ def test_expected_largest_against_mpmath(queries: int) -> None:
 
     oracle = mpmath.quad(density, [0, 1, 2, 3, 4, 5, 6, 8, 12])
     assert expected_largest(7.0, queries) == pytest.approx(7.0 * float(oracle), rel=1e-8)
+
+
+@pytest.mark.parametrize("order", [2, 8, 30])
+def test_a_charged_sigma_costs_what_was_spent(order: int) -> None:
+    """Against dp-accounting's Renyi accountant: a factor of two lost would halve or double the comparison."""
+    spent, queries = 0.218, 2000
+    sigma = gaussian_sigma_charged(order, spent, queries)
+    accountant = rdp.RdpAccountant([order])
+    accountant.compose(dp_event.SelfComposedDpEvent(dp_event.GaussianDpEvent(sigma), queries))
+    assert accountant._rdp[0] == pytest.approx(spent, rel=1e-9)
 
 
 def test_overtaking_is_where_the_two_curves_cross() -> None:
