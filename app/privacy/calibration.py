@@ -33,7 +33,7 @@ from app.privacy.costs import (
     search_cost,
 )
 from app.privacy.errors import InfiniteCost, InvalidBudget
-from app.privacy.exactness import QUANTUM, SEARCH, WORKING, Exact, ceil_to, to_decimal
+from app.privacy.exactness import EXACT, QUANTUM, SEARCH, WORKING, Exact, ceil_to, to_decimal
 
 DIGITS = 15
 """Significant digits of a calibrated scale: the least decimal of so many digits that meets the budget is
@@ -58,7 +58,7 @@ def per_hit(total: Decimal, updates: int) -> Decimal:
     """What each of `updates` hits may cost so that all of them together stay within `total`: rounded
     down to 1e-24."""
     quanta = int(total.scaleb(-QUANTUM.adjusted(), context=WORKING)) // checked_count(updates, "updates")
-    return Decimal(quanta).scaleb(QUANTUM.adjusted())
+    return EXACT.multiply(Decimal(quanta), QUANTUM)
 
 
 def best_order(epsilon: Exact, delta: Exact, updates: int, release: Release, *, digits: int) -> Decimal:
@@ -98,9 +98,7 @@ def scale_for_cost(cost_per_hit: Decimal, order: Decimal, release: Release) -> D
     """
     checked_order(order)
     if not isinstance(cost_per_hit, Decimal) or not cost_per_hit.is_finite() or cost_per_hit < QUANTUM:
-        raise InvalidBudget(
-            "a hit must be allowed to cost at least 1e-24: raise epsilon, or allow fewer updates"
-        )
+        raise InvalidBudget("a hit must be allowed to cost at least 1e-24: raise epsilon, or allow fewer updates")
     estimate = SEARCH.divide(Decimal(1), _rate_for(cost_per_hit, order, release))
     unit = Decimal(1).scaleb(estimate.adjusted() - DIGITS + 1)
     least = math.ceil(LEAST_SCALE / Fraction(unit))

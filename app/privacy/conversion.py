@@ -33,9 +33,7 @@ def checked_delta(delta: Exact) -> Fraction:
     """Delta as a fraction; `InvalidBudget` unless it is exact and 1e-1000 <= delta < 1."""
     number = _checked(delta, "delta", Fraction(1))
     if number == 1 or number < Fraction(1, 10**1000):
-        raise InvalidBudget(
-            "delta must lie between 1e-1000 and 1, both far from being useful; 1e-6 to 1e-12 is usual"
-        )
+        raise InvalidBudget("delta must lie between 1e-1000 and 1, both far from being useful; 1e-6 to 1e-12 is usual")
     return number
 
 

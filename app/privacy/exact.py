@@ -194,7 +194,5 @@ def _solve(choice: Choices, hit_below: Floats, hit_above: Floats, p: float, q: f
     bands[2, :-1] = np.where(choice[1:], 0.0, -q)
     hits = np.where(choice, hit_below, hit_above)
     hits[-1] += p if choice[-1] else 0.0
-    solution: Floats = solve_banded(
-        (1, 1), bands, hits, overwrite_ab=True, overwrite_b=True, check_finite=False
-    )
+    solution: Floats = solve_banded((1, 1), bands, hits, overwrite_ab=True, overwrite_b=True, check_finite=False)
     return solution

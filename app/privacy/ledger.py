@@ -24,6 +24,8 @@ ORDER_DIGITS = 2
 SET_ASIDE = Fraction(1, 1000)
 """Part of delta kept for cutting the Poisson draws of races (`app.privacy.poisson`); the ledger uses the
 rest."""
+GREATEST_EPSILON = 1000
+"""Beyond it a budget protects nobody; up to it every amount has at most 28 digits, the default decimal precision."""
 SHOWN = Decimal("1e-12")
 """Grid of epsilons derived for display; they are rounded up to it."""
 
@@ -62,9 +64,7 @@ class Budget:
         checked_order(self.order)
         allowed = _total(self.epsilon, self.delta, self.order)
         if amount(self.total) > allowed:
-            raise InvalidBudget(
-                f"a total of {self.total} passes the {allowed} that the guarantee allows at this order"
-            )
+            raise InvalidBudget(f"a total of {self.total} passes the {allowed} that the guarantee allows at this order")
         if self.total == 0:
             raise InvalidBudget("nothing can be spent at this order: raise epsilon or delta")
 
@@ -77,7 +77,7 @@ class Budget:
         delta) alone.
 
         Raises:
-            InvalidBudget: unless 0 < epsilon <= 1e6 and 1e-1000 <= delta < 1, both finite Decimals, and
+            InvalidBudget: unless 0 < epsilon <= 1000 and 1e-1000 <= delta < 1, both finite Decimals, and
                 some order leaves something to spend. The message says what to change.
         """
         _checked_decimal(epsilon, "epsilon")
@@ -123,6 +123,8 @@ def _checked_decimal(value: Exact, name: str) -> None:
     if not isinstance(value, Decimal):
         raise InvalidBudget(f"{name} must be a Decimal")
     (checked_delta if name == "delta" else checked_epsilon)(value)
+    if name == "epsilon" and value > GREATEST_EPSILON:
+        raise InvalidBudget(f"epsilon must be at most {GREATEST_EPSILON}: beyond it nothing is protected")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,7 @@ class _OpenDP:
 
     __slots__ = ("_measure", "_zeros", "scale")
 
-    def __init__(
-        self, scale: float, make: Callable[..., Callable[[list[int]], list[int]]], metric: object
-    ) -> None:
+    def __init__(self, scale: float, make: Callable[..., Callable[[list[int]], list[int]]], metric: object) -> None:
         dp.enable_features("contrib")
         self.scale = scale
         self._measure = make(dp.vector_domain(dp.atom_domain(T="i64")), metric, scale=scale)
@@ -87,9 +85,7 @@ class DiscreteLaplace(_OpenDP):
     __slots__ = ()
 
     def __init__(self, scale: Exact) -> None:
-        super().__init__(
-            _float_scale(scale, GREATEST_LAPLACE_SCALE), dp.m.make_laplace, dp.l1_distance(T="i64")
-        )
+        super().__init__(_float_scale(scale, GREATEST_LAPLACE_SCALE), dp.m.make_laplace, dp.l1_distance(T="i64"))
 
 
 class DiscreteGaussian(_OpenDP):
@@ -105,9 +101,7 @@ class DiscreteGaussian(_OpenDP):
     __slots__ = ()
 
     def __init__(self, scale: Exact) -> None:
-        super().__init__(
-            _float_scale(scale, GREATEST_GAUSSIAN_SCALE), dp.m.make_gaussian, dp.l2_distance(T="i64")
-        )
+        super().__init__(_float_scale(scale, GREATEST_GAUSSIAN_SCALE), dp.m.make_gaussian, dp.l2_distance(T="i64"))
 
 
 class NoiseBlock:

@@ -20,8 +20,8 @@ from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, to_decimal
 
 LEAST_MEAN = 4
-MEAN_GRID = Decimal(1) / 1024
-"""Means are multiples of this, exact as floats too."""
+MEAN_GRID = Decimal("0.0009765625")
+"""Means are multiples of this, 1/1024: exact as floats too."""
 _GREATEST_MEAN = 10_000
 _RELATIVE = Decimal("1e-60")
 

@@ -40,9 +40,7 @@ def test_reference_vectors(shared: Path) -> None:
     for row in rows:
         epsilon, delta = Decimal(str(row["epsilon"])), Decimal(str(row["delta"]))
         assert float(rdp_scale(epsilon, delta, row["updates"])) == pytest.approx(row["single_rdp"], rel=1e-3)
-        assert float(rdp_scale(epsilon, delta, row["updates"], "race")) == pytest.approx(
-            row["race_rdp"], rel=1e-3
-        )
+        assert float(rdp_scale(epsilon, delta, row["updates"], "race")) == pytest.approx(row["race_rdp"], rel=1e-3)
 
 
 def test_published_examples() -> None:
@@ -80,16 +78,12 @@ def test_scale_for_cost_is_the_least_safe_scale(cost: Decimal, order: Decimal, r
 
 @settings(max_examples=25)
 @given(st.decimals("0.05", 8, places=2), st.integers(3, 15), st.integers(1, 5000), RELEASES)
-def test_rdp_scale_is_safe_and_no_order_does_better(
-    epsilon: Decimal, digits: int, updates: int, release: str
-) -> None:
+def test_rdp_scale_is_safe_and_no_order_does_better(epsilon: Decimal, digits: int, updates: int, release: str) -> None:
     """At the scale returned the guarantee holds at its order; with 0.1% less noise it holds at none."""
     delta = Decimal(1).scaleb(-digits)
     scale = rdp_scale(epsilon, delta, updates, release)
     order = best_order(epsilon, delta, updates, release, digits=4)
-    assert updates * renyi_cost(ConditionalRelease(scale, release), order) <= rdp_budget(
-        epsilon, delta, order
-    )
+    assert updates * renyi_cost(ConditionalRelease(scale, release), order) <= rdp_budget(epsilon, delta, order)
     less = scale * Decimal("0.999")
     assert epsilon_alone([(ConditionalRelease(less, release), updates)], delta)[0] > epsilon
 

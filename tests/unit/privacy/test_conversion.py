@@ -57,9 +57,7 @@ def test_composition_of_gaussians_is_that_of_dp_accounting() -> None:
     grid = [float(order_at(index, 3)) for index in range(900 * 2, 900 * 6)]
     rho = sum(1 / (2 * sigma**2) for sigma in (20, 30, 50))
     theirs, _ = oracle.compute_epsilon(grid, np.array(grid) * rho, 1e-6)
-    ours, _ = epsilon_alone(
-        [(DiscreteGaussianAnswer(sigma, 1), 1) for sigma in (20, 30, 50)], Decimal("1e-6")
-    )
+    ours, _ = epsilon_alone([(DiscreteGaussianAnswer(sigma, 1), 1) for sigma in (20, 30, 50)], Decimal("1e-6"))
     assert float(ours) == pytest.approx(theirs, rel=1e-5)
 
 
@@ -82,9 +80,7 @@ def test_composition_of_laplace_answers_is_that_of_dp_accounting() -> None:
     st.integers(1, 50),
     ORDERS,
 )
-def test_epsilon_alone_is_no_worse_than_any_order(
-    steps: list[ConditionalRelease], count: int, order: Decimal
-) -> None:
+def test_epsilon_alone_is_no_worse_than_any_order(steps: list[ConditionalRelease], count: int, order: Decimal) -> None:
     """The search finds the minimum over all orders, up to the step of its grid (three digits of a-1: 1%)."""
     delta = Decimal("1e-8")
     best, at = epsilon_alone([(step, count) for step in steps], delta)

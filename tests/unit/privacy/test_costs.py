@@ -82,9 +82,7 @@ def test_less_noise_costs_more(scale: Fraction, order: Decimal, release: str) ->
 
 
 @given(st.fractions(min_value=2, max_value=10**6, max_denominator=1000), ORDERS)
-def test_a_race_costs_less_than_single_and_no_less_than_one_plain_answer(
-    scale: Fraction, order: Decimal
-) -> None:
+def test_a_race_costs_less_than_single_and_no_less_than_one_plain_answer(scale: Fraction, order: Decimal) -> None:
     """The race pays about a e0^2/2, a plain Laplace answer's; single about twice that."""
     try:
         race = renyi_cost(ConditionalRelease(scale, "race"), order)
@@ -159,9 +157,7 @@ def test_single_pays_for_true_laplace_rounds(order: int, threshold: int) -> None
     st.floats(0.01, 0.2),
     st.lists(st.tuples(st.floats(0.001, 1), st.floats(-1, 1), st.booleans()), min_size=2, max_size=6),
 )
-def test_single_pays_for_any_conditional_release(
-    order: int, e0: float, cells: list[tuple[float, float, bool]]
-) -> None:
+def test_single_pays_for_any_conditional_release(order: int, e0: float, cells: list[tuple[float, float, bool]]) -> None:
     """Random e0-DP pairs on a few outcomes, some of them hits, the others together the miss.
 
     Would catch a supremum taken over too few rounds: losses reach +-e0 in any pattern.
@@ -179,8 +175,7 @@ def test_single_pays_for_any_conditional_release(
         total = sum(mass * mpmath.exp(loss) for mass, loss in zip(q, losses(middle), strict=True))
         low, high = (low, middle) if total > 1 else (middle, high)
     pairs = [
-        (mass * mpmath.exp(loss), mass, hit)
-        for mass, loss, (_, _, hit) in zip(q, losses(low), cells, strict=True)
+        (mass * mpmath.exp(loss), mass, hit) for mass, loss, (_, _, hit) in zip(q, losses(low), cells, strict=True)
     ]
     hits = sum(p**order * q ** (1 - order) for p, q, hit in pairs if hit)
     # A miss is one outcome: which cell it came from stays inside.
@@ -230,9 +225,7 @@ def test_race_pays_for_true_poisson_races(order: int, mean: int) -> None:
     st.integers(1, 40),
     st.decimals(min_value="1.01", max_value="30", places=2),
 )
-def test_discrete_laplace_is_the_sum_over_the_integers(
-    scale: Fraction, sensitivity: int, order: Decimal
-) -> None:
+def test_discrete_laplace_is_the_sum_over_the_integers(scale: Fraction, sensitivity: int, order: Decimal) -> None:
     """Brute force: sum p(k)^a p(k-D)^(1-a) until nothing is left. Would catch the continuous formula (1%
     too low here)."""
     with mpmath.workdps(50):
@@ -253,9 +246,7 @@ def test_discrete_laplace_on_a_fine_grid_is_the_continuous_formula() -> None:
     """Mironov 2017, table II, at D = 2^20 grid units: the large sum in closed form."""
     with mpmath.workdps(60):
         e0, a = 1 / mpmath.mpf(50), mpmath.mpf(20)
-        truth = mpmath.log(
-            a / (2 * a - 1) * mpmath.exp((a - 1) * e0) + (a - 1) / (2 * a - 1) * mpmath.exp(-a * e0)
-        )
+        truth = mpmath.log(a / (2 * a - 1) * mpmath.exp((a - 1) * e0) + (a - 1) / (2 * a - 1) * mpmath.exp(-a * e0))
         cost = renyi_cost(DiscreteLaplaceAnswer(50 * 2**20, 2**20), Decimal(20))
         assert abs(precise(cost) * (a - 1) / truth - 1) < 1e-9
 
@@ -282,8 +273,7 @@ def test_discrete_gaussian_covers_the_sum_over_the_integers(sigma: Fraction, shi
         reach = range(-600, 601)
         normal = mpmath.fsum(mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s**2)) for k in reach)
         total = mpmath.fsum(
-            mpmath.exp(-(a * mpmath.mpf(k) ** 2 + (1 - a) * mpmath.mpf(k - shift) ** 2) / (2 * s**2))
-            for k in reach
+            mpmath.exp(-(a * mpmath.mpf(k) ** 2 + (1 - a) * mpmath.mpf(k - shift) ** 2) / (2 * s**2)) for k in reach
         )
         truth = mpmath.log(total / normal) / (a - 1)
         cost = precise(renyi_cost(DiscreteGaussianAnswer(sigma, shift**2), Decimal(order)))
@@ -299,11 +289,7 @@ def test_a_pure_step_covers_randomised_response(epsilon: Decimal, order: Decimal
         e, a = precise(epsilon), precise(order)
         keep = mpmath.exp(e) / (1 + mpmath.exp(e))
         moment = keep**a * (1 - keep) ** (1 - a) + (1 - keep) ** a * keep ** (1 - a)
-        assert (
-            mpmath.log(moment) / (a - 1)
-            <= precise(renyi_cost(PureStep(epsilon), order))
-            <= e + mpmath.mpf("1e-24")
-        )
+        assert mpmath.log(moment) / (a - 1) <= precise(renyi_cost(PureStep(epsilon), order)) <= e + mpmath.mpf("1e-24")
 
 
 @pytest.mark.parametrize(

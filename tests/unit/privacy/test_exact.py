@@ -22,9 +22,7 @@ def test_reference_vectors(shared: Path) -> None:
     assert rows
     for row in rows:
         epsilon, delta = Decimal(str(row["epsilon"])), Decimal(str(row["delta"]))
-        assert float(exact_scale(epsilon, delta, row["updates"])) == pytest.approx(
-            row["single_exact"], rel=2e-3
-        )
+        assert float(exact_scale(epsilon, delta, row["updates"])) == pytest.approx(row["single_exact"], rel=2e-3)
 
 
 def test_published_example() -> None:
@@ -44,9 +42,7 @@ def plain(e0: float, updates: int, epsilon: float, reach: int) -> mpmath.mpf:
             for _ in range(110):
                 change = mpmath.mpf(0)
                 for n in cells:
-                    value = max(
-                        (1 - s) * after[n + 1] + s * before[n - 1], s * after[n - 1] + (1 - s) * before[n + 1]
-                    )
+                    value = max((1 - s) * after[n + 1] + s * before[n - 1], s * after[n - 1] + (1 - s) * before[n + 1])
                     change = max(change, value - after[n])
                     after[n] = value
                 if change < mpmath.mpf("1e-25"):
@@ -60,7 +56,7 @@ def plain(e0: float, updates: int, epsilon: float, reach: int) -> mpmath.mpf:
     [(0.25, 1, 0.6), (0.25, 3, 1.0), (0.5, 4, 2.0), (1.5, 2, 3.25), (0.125, 2, 0.5)],
 )
 def test_the_program_is_the_recursion_from_above(e0: float, updates: int, epsilon: float) -> None:
-    """Never below the plain recursion, above it by less than 1e-6: a wrong recursion shows, and a low bound."""
+    """Never below the plain recursion, above it by less than 1e-6: catches a wrong recursion."""
     truth = plain(e0, updates, epsilon, 90)
     value = delta_of(Fraction(e0), updates, Fraction(epsilon))
     assert truth <= value <= truth * (1 + mpmath.mpf("1e-6")) + mpmath.mpf("1e-18")

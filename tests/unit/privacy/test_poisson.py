@@ -28,9 +28,7 @@ def test_the_mean_is_the_formula_rounded_up(queries: int, beta: Decimal) -> None
 
 
 @given(st.decimals(4, 200, places=3), st.integers(0, 400), QUERIES, EPSILONS)
-def test_the_cost_of_a_cut_is_the_poisson_tail(
-    mean: Decimal, cut: int, queries: int, epsilon: Decimal
-) -> None:
+def test_the_cost_of_a_cut_is_the_poisson_tail(mean: Decimal, cut: int, queries: int, epsilon: Decimal) -> None:
     """P[Poisson(M) > n] is the lower incomplete gamma function at n+1: catches a cut off by one."""
     with mpmath.workdps(60):
         tail = mpmath.gammainc(cut + 1, 0, mpmath.mpf(str(mean)), regularized=True)
