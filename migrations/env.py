@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from alembic import context
+
 from app.storage.tables import metadata
 
 # Migrations run only through app.storage.migrate, which hands in an open connection.

@@ -91,11 +91,11 @@ def header(
     mechanism: dict[str, Any],
     plan: dict[str, Any],
     opened_at: str,
-    bought_mass: dict[str, float] | None,
+    bought: dict[str, float] | None,
 ) -> bytes:
     """The first record: everything that the session's answers follow from, beside the queries.
 
-    ``bought_mass`` is what the session itself bought at opening, if anything.
+    ``bought`` is what the session itself bought at opening, if anything.
     """
     document: dict[str, Any] = {
         "record": "header",
@@ -106,8 +106,8 @@ def header(
         "plan": plan,
         "opened_at": opened_at,
     }
-    if bought_mass is not None:
-        document["bought_mass"] = bought_mass
+    if bought is not None:
+        document["bought"] = bought
     return canonical(document)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.curator.dataset import BoughtMass, PublicDataset
+from app.curator.dataset import Bought, PublicDataset
 from app.curator.planner import make_plan
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session
@@ -68,7 +68,7 @@ def session_of(header: dict[str, Any]) -> Session:
     plan = make_plan(dataset, request)
     if plan.purchase is not None:
         # What the session bought at opening is its first release: public from here on.
-        dataset = dataset.with_bought(BoughtMass.of(header["bought_mass"]))
+        dataset = dataset.with_bought(plan.purchase.fact, Bought.of(header["bought"]))
     return Session(dataset, request, plan)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from app.spaces.query import Query
@@ -18,11 +19,17 @@ class PublicFacts:
     """What is known of the data without looking at it, or was bought with noise.
 
     ``mass`` is the sum of counts the hypothesis may take (exact where public, else padded upward);
-    ``padded`` tells that it is an upper bound only, so that a slack cell must hold the difference.
+    ``padded`` tells that it is an upper bound only, so that a slack cell must hold the difference. ``norms``
+    are upper bounds on norms of the data, by name.
     """
 
     mass: float | None = None
     padded: bool = False
+    norms: Mapping[str, float] = field(default_factory=dict)
+
+    def known(self, fact: str) -> bool:
+        """Whether the named fact is there."""
+        return self.mass is not None if fact == "mass" else fact in self.norms
 
 
 @dataclass(frozen=True)

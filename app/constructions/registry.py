@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from app.constructions.base import Construction, PublicFacts, Step
+from app.constructions.base import Construction, PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
+from app.constructions.mechanism import Mechanism
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
-#: Constructions whose hypothesis needs the data's mass before it can start.
-NEEDS_MASS = frozenset({"mw"})
 
-
-def construct(name: str, space: Space, facts: PublicFacts, step: Step, progress: float) -> Construction:
-    """The named construction over a space.
+def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float) -> Construction:
+    """The mechanism's construction over a space, making progress by at least ``progress`` counts an update.
 
     Raises:
         InvalidRequest: when there is none of that name for the space.
     """
-    match name:
+    match mechanism.construction:
         case "mw":
-            return MultiplicativeWeights(space, facts, step, progress)
+            return MultiplicativeWeights(space, facts, mechanism.step, progress)
         case "fk":
-            return FriezeKannan(space, facts, step, progress)
-    raise InvalidRequest(f"mechanism.construction: {name[:32]!r} is not served")
+            return FriezeKannan(space, facts, mechanism.step, progress)
+    raise InvalidRequest(f"mechanism.construction: {mechanism.construction!r} is not served")

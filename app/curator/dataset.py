@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -23,13 +23,13 @@ _UNITS = {
 }
 _DECLARED = ("name", "kind", "budget", "records_public", "access", "description")
 
-#: A bought mass lies above the true one but for this probability.
-MASS_FAILURE = 2.0**-20
+#: A bought fact lies above the true one but for this probability.
+FACT_FAILURE = 2.0**-20
 
 
 @dataclass(frozen=True)
-class BoughtMass:
-    """A mass bought from the budget: the noisy sum of counts, padded upward by its tail."""
+class Bought:
+    """A fact bought from the budget: a noisy mass or norm, padded upward by its tail; both in counts."""
 
     value: float
     noise_scale: float
@@ -39,7 +39,7 @@ class BoughtMass:
         return {"value": self.value, "noise_scale": self.noise_scale}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> BoughtMass:
+    def of(cls, document: Mapping[str, Any]) -> Bought:
         """From JSON."""
         return cls(float(document["value"]), float(document["noise_scale"]))
 
@@ -54,7 +54,7 @@ class PublicDataset:
 
     spec: Spec
     records: float | None = None
-    bought: BoughtMass | None = None
+    bought: Mapping[str, Bought] = field(default_factory=dict)
 
     @cached_property
     def budget(self) -> Budget:
@@ -72,18 +72,20 @@ class PublicDataset:
     @property
     def facts(self) -> PublicFacts:
         """What a construction may start from."""
+        norms = {name: bought.value for name, bought in self.bought.items() if name != "mass"}
         if self.records is not None:
-            return PublicFacts(self.records)
-        return PublicFacts(self.bought.value, padded=True) if self.bought is not None else PublicFacts()
+            return PublicFacts(self.records, norms=norms)
+        mass = self.bought.get("mass")
+        return PublicFacts(None if mass is None else mass.value, padded=mass is not None, norms=norms)
 
     @property
     def mass_bound(self) -> float:
         """Largest mass the data can have, as far as is public: bounds what rounding of weights can move."""
         return float(self.space.capacity) if self.facts.mass is None else self.facts.mass
 
-    def with_bought(self, bought: BoughtMass) -> PublicDataset:
-        """The same data set after its mass was bought."""
-        return replace(self, bought=bought)
+    def with_bought(self, fact: str, bought: Bought) -> PublicDataset:
+        """The same data set after a fact was bought."""
+        return replace(self, bought={**self.bought, fact: bought})
 
     def descriptor(self) -> dict[str, Any]:
         """The public descriptor, without what was spent."""
@@ -105,8 +107,8 @@ class PublicDataset:
         }
         if self.records is not None:
             document["records"] = self.records
-        if self.bought is not None:
-            document["bought_mass"] = self.bought.document()
+        if self.bought:
+            document["bought"] = {name: bought.document() for name, bought in self.bought.items()}
         return document
 
     @classmethod
@@ -119,11 +121,10 @@ class PublicDataset:
         declared = {key: document[key] for key in _DECLARED if key in document} | dict(document["domain"])
         budget = document["budget"]
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
-        bought = document.get("bought_mass")
         return cls(
             parse_spec(declared),
             document.get("records"),
-            None if bought is None else BoughtMass.of(bought),
+            {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
         )
 
 

@@ -17,38 +17,21 @@ from fractions import Fraction
 from typing import Any
 
 from app.constructions.base import PublicFacts
-from app.constructions.registry import NEEDS_MASS, construct
-from app.curator.dataset import MASS_FAILURE, PublicDataset
+from app.constructions.registry import construct
+from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.facts import Purchase, grid_of
 from app.curator.request import SessionRequest
 from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import ConditionalRelease, Mechanism, PureStep, renyi_cost
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Budget
 
-#: A session that needs a private mass buys it with one part in this many of its share.
+#: A session that needs a private fact buys it with one part in this many of its share.
 PURCHASE_PART = 20
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
-
-
-@dataclass(frozen=True)
-class Purchase:
-    """A noisy mass to be bought at opening: a pure-epsilon discrete Laplace answer."""
-
-    epsilon: Decimal
-    cost: Decimal
-
-    @property
-    def scale(self) -> Fraction:
-        """Laplace scale in privacy units."""
-        return 1 / Fraction(self.epsilon)
-
-    def padding(self) -> float:
-        """What is added so that the noisy mass lies above the true one but for MASS_FAILURE, in privacy units."""
-        return math.ceil(float(self.scale) * math.log(1 / MASS_FAILURE))
 
 
 @dataclass(frozen=True)
@@ -121,27 +104,28 @@ class Plan:
             "purchase": None
             if self.purchase is None
             else {
-                "mass": {
+                self.purchase.fact: {
                     "epsilon": str(self.purchase.epsilon),
                     "cost": str(self.purchase.cost),
-                    "noise_scale": float(self.purchase.scale),
+                    "noise_scale": self.purchase.noise_scale,
                 }
             },
         }
 
 
-def purchase_of(budget: Budget, share: Decimal) -> Purchase:
-    """What buying a mass with a twentieth of a share gets: the largest pure epsilon whose cost fits.
+def purchase_of(dataset: PublicDataset, fact: str, share: Decimal) -> Purchase:
+    """What buying a fact with a twentieth of a share gets: about the largest pure epsilon whose cost fits.
 
     A pure e-DP step costs at most ``min(e, a e^2/2)`` at order a.
     """
+    budget = dataset.budget
     allowed = Fraction(share) / PURCHASE_PART
     order = Fraction(budget.order)
     root = Fraction(Decimal(float(2 * allowed / order)).sqrt()) * Fraction(999_999_999, 1_000_000_000)
     epsilon = floor_to(max(allowed, root), Decimal("1e-15"))
     if epsilon <= 0:
-        raise PlanInfeasible("this share of epsilon is too small to buy the mass that the construction needs")
-    return Purchase(epsilon, renyi_cost(PureStep(epsilon), budget.order))
+        raise PlanInfeasible(f"this share of epsilon is too small to buy the {fact} that the construction needs")
+    return Purchase(fact, epsilon, renyi_cost(PureStep(epsilon), budget.order), *grid_of(dataset.space, fact))
 
 
 def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
@@ -155,8 +139,9 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     try:
         share = budget.share(request.epsilon)
         purchase = None
-        if request.mechanism.construction in NEEDS_MASS and dataset.facts.mass is None:
-            purchase = purchase_of(budget, share)
+        fact = request.mechanism.fact
+        if fact is not None and not dataset.facts.known(fact):
+            purchase = purchase_of(dataset, fact, share)
         planner = _Planner(dataset, request, share - (purchase.cost if purchase else 0))
         if request.max_updates is not None:
             plan = planner.at(request.max_updates, guaranteed=False)
@@ -198,9 +183,9 @@ class _Planner:
         request, budget, space = self.request, self.dataset.budget, self.dataset.space
         scale = self._scale(updates, request.epsilon)
         units = scale * (1 << self.bits)
-        failure = request.beta - (MASS_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
+        failure = request.beta - (FACT_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
         if failure <= 0:
-            raise PlanInfeasible(f"beta must exceed {MASS_FAILURE:.3g}, the failure of the bought mass")
+            raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of the bought mass")
         bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(request.max_queries / failure))
         if request.calibration != "rdp":
             threshold = math.ceil(4 * float(units) * math.log(2 * request.max_queries / failure))
@@ -235,10 +220,7 @@ class _Planner:
         return replace(plan, update_bound=self._bound(plan), step_size=self._step(plan))
 
     def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Any:
-        mechanism = self.request.mechanism
-        return construct(
-            mechanism.construction, self.dataset.space, facts or self.dataset.facts, mechanism.step, plan.progress
-        )
+        return construct(self.request.mechanism, self.dataset.space, facts or self.dataset.facts, plan.progress)
 
     def _bound(self, plan: Plan) -> int | None:
         if plan.threshold_units <= plan.noise_bound_units:
@@ -247,8 +229,8 @@ class _Planner:
         return None if bound is None or bound > MOST_UPDATES else math.floor(bound)
 
     def _step(self, plan: Plan) -> float | None:
-        mechanism = self.request.mechanism.construction
-        if mechanism in NEEDS_MASS and self.dataset.facts.mass is None:
+        fact = self.request.mechanism.fact
+        if fact is not None and not self.dataset.facts.known(fact):
             return None
         return float(self._construction(plan).step_size(plan.progress))
 
@@ -305,9 +287,8 @@ class _Planner:
         }
 
     def _construction_bound(self, progress: float, mass: float) -> float:
-        mechanism = self.request.mechanism
         facts = replace(self.dataset.facts, mass=mass)
-        bound = construct(mechanism.construction, self.dataset.space, facts, mechanism.step, progress).bound(progress)
+        bound = construct(self.request.mechanism, self.dataset.space, facts, progress).bound(progress)
         assert bound is not None
         return bound
 

@@ -8,18 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from app.constructions.base import Step
+from app.constructions.mechanism import Mechanism
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import Model, explain
 
 Calibration = Literal["rdp", "jt2012", "gru2011"]
-
-
-class Mechanism(Model):
-    """The construction of a session and how it steps."""
-
-    construction: Literal["mw", "fk"]
-    step: Step = "projection"
 
 
 class SessionRequest(Model):

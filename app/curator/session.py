@@ -46,13 +46,7 @@ class Session:
     def __init__(self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None) -> None:
         self.dataset, self.request = dataset, request
         self.plan = make_plan(dataset, request) if plan is None else plan
-        self.construction = construct(
-            request.mechanism.construction,
-            dataset.space,
-            dataset.facts,
-            request.mechanism.step,
-            self.plan.progress,
-        )
+        self.construction = construct(request.mechanism, dataset.space, dataset.facts, self.plan.progress)
         self.hypothesis = self.construction.start()
         self.sequence = 0
         self.queries_asked = 0

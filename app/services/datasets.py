@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from app.curator.dataset import BoughtMass, PublicDataset
+from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Budget
@@ -37,7 +37,7 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
     return PublicDataset(
         parse_spec(row.spec),
         None if records is None else int(records) if records == int(records) else records,
-        None if row.bought_mass is None else BoughtMass.of(row.bought_mass),
+        {fact: Bought.of(bought) for fact, bought in row.bought.items()},
     )
 
 
@@ -116,7 +116,7 @@ class Datasets:
                 name=spec.name,
                 spec=orjson.loads(upload.spec.model_dump_json(exclude_none=True)),
                 records=upload.mass if spec.records_public else None,
-                bought_mass=None,
+                bought={},
                 vault_entry=entry,
                 created_at=self._clock(),
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import orjson
 
 from app.audit import records
 from app.audit.replay import hypothesis_digest, session_of
-from app.curator.dataset import BoughtMass, PublicDataset
-from app.curator.planner import Plan, Purchase, make_plan
+from app.curator.dataset import Bought, PublicDataset
+from app.curator.facts import Purchase, measure
+from app.curator.planner import Plan, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
@@ -196,15 +196,15 @@ class Sessions:
         now, id = self._clock(), secrets.token_hex(16)
         bought = None
         if plan.purchase is not None:
-            bought = self._buy_mass(row, dataset, plan.purchase)
-            tx.set_bought_mass(row.name, bought.document())
+            bought = self._buy(row, dataset, plan.purchase)
+            tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
         header = records.header(
             session=id,
             dataset=dataset.descriptor(),
             mechanism=request.document(),
             plan=plan.document(),
             opened_at=now,
-            bought_mass=None if bought is None else bought.document(),
+            bought=None if bought is None else bought.document(),
         )
         spent = Decimal(0) if plan.purchase is None else plan.purchase.cost
         opened = SessionRow(
@@ -231,20 +231,12 @@ class Sessions:
             tx.add_replies([key.row(201, reply, now)])
         return reply
 
-    def _buy_mass(self, row: DatasetRow, dataset: PublicDataset, purchase: Purchase) -> BoughtMass:
-        """The mass plus discrete Laplace noise, padded upward by its tail.
-
-        Noise and mass are whole data units, of which the privacy unit is a whole number: the answer is pure
-        epsilon-DP at the purchase's epsilon.
-        """
-        space = dataset.space
-        unit = space.unit * (1 << space.data_bits)
-        units = int(self._private.tensor(space, row.vault_entry).contract((None,) * len(space.shape)))
-        if space.symmetric:
-            units //= 2
-        noisy = units + int(self._noise.laplace(purchase.scale * unit).take(1)[0])
-        padded = math.ldexp(noisy + math.ceil(purchase.padding() * unit), -space.data_bits)
-        return BoughtMass(float(max(1, math.ceil(padded))), float(purchase.scale * space.unit))
+    def _buy(self, row: DatasetRow, dataset: PublicDataset, purchase: Purchase) -> Bought:
+        """The fact plus discrete Laplace noise, padded upward: pure epsilon-DP at the purchase's epsilon."""
+        data = self._private.tensor(dataset.space, row.vault_entry)
+        exact = measure(dataset.space, data, purchase.fact)
+        noisy = exact + int(self._noise.laplace(purchase.scale_units).take(1)[0])
+        return Bought(purchase.padded(noisy), purchase.noise_scale)
 
     def row(self, actor: Principal, id: str) -> SessionRow:
         """A session that the actor may see: his own, or any for auditors.

@@ -55,7 +55,7 @@ def _dataset(row: Any) -> DatasetRow:
         name=row.name,
         spec=orjson.loads(row.spec),
         records=row.records,
-        bought_mass=None if row.bought_mass is None else orjson.loads(row.bought_mass),
+        bought=orjson.loads(row.bought),
         vault_entry=orjson.loads(row.vault_entry),
         created_at=row.created_at,
         retired_at=row.retired_at,
@@ -146,17 +146,17 @@ class SqlTransaction:
                 "name": row.name,
                 "spec": orjson.dumps(row.spec).decode(),
                 "records": row.records,
-                "bought_mass": None if row.bought_mass is None else orjson.dumps(row.bought_mass).decode(),
+                "bought": orjson.dumps(row.bought).decode(),
                 "vault_entry": orjson.dumps(row.vault_entry).decode(),
                 "created_at": row.created_at,
                 "retired_at": row.retired_at,
             },
         )
 
-    def set_bought_mass(self, name: str, bought: dict[str, float]) -> None:
-        """Write the mass that was bought into the data set's row."""
+    def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None:
+        """Write the facts that were bought so far into the data set's row."""
         self._connection.execute(
-            update(t.datasets).where(t.datasets.c.name == name).values(bought_mass=orjson.dumps(bought).decode())
+            update(t.datasets).where(t.datasets.c.name == name).values(bought=orjson.dumps(bought).decode())
         )
 
     def retire_dataset(self, name: str, at: str) -> None:

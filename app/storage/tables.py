@@ -43,7 +43,7 @@ datasets = Table(
     Column("name", String(64), primary_key=True),
     Column("spec", Text, nullable=False),
     Column("records", Double),
-    Column("bought_mass", Text),
+    Column("bought", Text, nullable=False),
     Column("vault_entry", Text, nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("retired_at", String(32)),
