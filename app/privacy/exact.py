@@ -97,7 +97,7 @@ def delta_of(rate: Exact, updates: int, epsilon: Exact) -> float:
 def exact_scale(epsilon: Exact, delta: Exact, updates: int) -> Decimal:
     """Scale b (gamma = 1) at which `updates` hits are (epsilon, delta)-private by `delta_of`, 7 digits.
 
-    The scale returned meets delta; one smaller by 1e-5 relatively does not.
+    The scale returned meets delta; one smaller by 1e-5 relatively does not. Never below gamma/16.
 
     Raises:
         InvalidBudget: as `delta_of`, and when (epsilon, delta) allows nothing.
@@ -107,21 +107,39 @@ def exact_scale(epsilon: Exact, delta: Exact, updates: int) -> Decimal:
     if target == 0:
         raise InvalidBudget("delta is too small for exact calibration: use rdp")
 
-    def meets(scale: Decimal) -> bool:
-        return delta_of(1 / Fraction(scale), updates, epsilon) <= target
+    def excess(scale: Fraction) -> float:
+        """ln(delta/target), positive exactly where delta is above the target."""
+        reached = delta_of(1 / scale, updates, epsilon)
+        distance = abs(math.log(reached / target))
+        return max(distance, 1e-300) if reached > target else -distance
 
+    least = 1 / Fraction(_GREATEST_RATE)
     # The Renyi bound is safe and the optimum seldom below four fifths of it.
-    high = _digits(Fraction(rdp_scale(epsilon, delta, updates)))
-    low = _digits(Fraction(high) * 4 / 5)
-    while meets(low):
-        high, low = low, _digits(Fraction(low) * 4 / 5)
-    while Fraction(high) / Fraction(low) > 1 + _PRECISION:
-        middle = _digits((Fraction(low) + Fraction(high)) / 2)
-        if meets(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    high = max(least, Fraction(_digits(Fraction(rdp_scale(epsilon, delta, updates)))))
+    above = excess(high)
+    while above > 0:
+        high *= 2
+        above = excess(high)
+    low = max(least, high * 4 / 5)
+    below = excess(low)
+    while below <= 0:
+        if low == least:
+            return _digits(least)
+        high, above, low = low, below, max(least, low * 4 / 5)
+        below = excess(low)
+    while high / low > 1 + _PRECISION:
+        # ln delta is nearly linear in the scale: try on either side of the secant's root, then halve.
+        root = low + (high - low) * Fraction(below / (below - above))
+        for guess in (root * (1 + _PRECISION / 4), root * (1 - _PRECISION / 4), (low + high) / 2):
+            if not low < guess < high or high / low <= 1 + _PRECISION:
+                continue
+            rounded = Fraction(_digits(guess))
+            value = excess(rounded)
+            if value <= 0:
+                high, above = rounded, value
+            else:
+                low, below = rounded, value
+    return _digits(high)
 
 
 def _digits(value: Fraction) -> Decimal:

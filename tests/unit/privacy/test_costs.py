@@ -1,6 +1,7 @@
 """Renyi costs against oracles that share no code with them: mpmath formulas, sums and integrals of the
 noise itself."""
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -172,7 +173,7 @@ def test_single_pays_for_any_conditional_release(order: int, e0: float, cells: l
 
     for _ in range(80):
         middle = (low + high) / 2
-        total = sum(mass * mpmath.exp(loss) for mass, loss in zip(q, losses(middle), strict=True))
+        total = sum(mass * math.exp(loss) for mass, loss in zip(q, losses(middle), strict=True))
         low, high = (low, middle) if total > 1 else (middle, high)
     pairs = [
         (mass * mpmath.exp(loss), mass, hit) for mass, loss, (_, _, hit) in zip(q, losses(low), cells, strict=True)

@@ -128,6 +128,11 @@ def test_the_scale_is_on_the_safe_side_and_tight(epsilon: Decimal, digits: int, 
     assert scale <= Fraction(rdp_scale(epsilon, delta, updates)) * (1 + Fraction(1, 10**6))
 
 
+def test_the_scale_has_a_floor() -> None:
+    """However weak the guarantee, no noise below gamma/16 is given."""
+    assert exact_scale(Decimal(1000), Decimal("0.999999999"), 1) == Decimal("0.0625")
+
+
 def test_a_thousand_updates_take_seconds() -> None:
     """No loop over losses: one evaluation is about a tenth of a second here."""
     assert 0 < delta_of(Fraction(1, 198), 1000, 1) < 1e-5
