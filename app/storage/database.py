@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.pool import QueuePool
+
+#: Longest wait for another connection's lock on an embedded database.
+BUSY_SECONDS = 30.0
 
 
 class AlreadyServed(Exception):
@@ -28,14 +33,15 @@ def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
         pool_size=size,
         max_overflow=0,
         pool_timeout=60,
-        connect_args={"timeout": 30, "check_same_thread": False},
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
     )
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # transactions begin where we say, not at the first write
         cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        _write_ahead(cursor)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
@@ -46,10 +52,26 @@ def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
     return engine
 
 
-def make_engines(url: str) -> tuple[Engine, Engine]:
-    """(reading, writing) engines for a database URL; one and the same where the database locks rows itself.
+def _write_ahead(cursor: Any) -> None:
+    """Turn on the write-ahead log. On a new file SQLite refuses this at once where another process is doing the
+    same, without the wait that every other statement gets.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
-    Connects to nothing. Plain ``postgresql://`` and ``postgres://`` are read as psycopg 3.
+
+def make_engines(url: str) -> tuple[Engine, Engine]:
+    """(reading, writing) engines for a database URL, sharing one pool where the database locks rows itself.
+
+    What is read through the first is a view of one moment. Connects to nothing. Plain ``postgresql://`` and
+    ``postgres://`` are read as psycopg 3.
     """
     if is_sqlite(url):
         return (
@@ -60,7 +82,8 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30, pool_pre_ping=True)
-    return engine, engine
+    # A writer must see what was committed while it waited for a row, a reader the same all the way through.
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
 
 
 class DataDirLock:
