@@ -129,9 +129,12 @@ class SqlTransaction:
     # ---------------------------------------------------------------- data sets
 
     def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None:
-        """The data set of this name, retired or not; ``lock`` holds its row until the commit."""
+        """The data set of this name, retired or not; ``lock`` holds its row until the commit.
+
+        Rows that only name the data set, such as charges of its sessions, may be written meanwhile.
+        """
         statement = select(t.datasets).where(t.datasets.c.name == name)
-        row = self._one(statement.with_for_update() if lock and self._locks else statement)
+        row = self._one(statement.with_for_update(key_share=True) if lock and self._locks else statement)
         return None if row is None else _dataset(row)
 
     def datasets(self) -> list[DatasetRow]:
