@@ -1,0 +1,820 @@
+"""What every store keeps to: one suite over SQLite and PostgreSQL, on the schema that the migrations make.
+
+A store that joins adds a name to ``DATABASES`` and a branch to the ``database`` fixture.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import multiprocessing
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import inspect as reflect
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+
+from app.services.ports import (
+    DatasetRow,
+    EntryRow,
+    Holding,
+    LedgerRow,
+    PrincipalRow,
+    ReplyRow,
+    SessionRow,
+    StoreConflict,
+    Transaction,
+    WeightsRow,
+)
+from app.storage.database import make_engines
+from app.storage.migrate import migrate, pending
+from app.storage.store import SqlStore, SqlTransaction
+from app.storage.tables import metadata
+
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+_numbers = itertools.count()
+
+
+def fresh(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}{next(_numbers)}"
+
+
+def make_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of an empty database."""
+    if kind == "sqlite":
+        return f"sqlite:///{folder / fresh('store')}.sqlite3"
+    server = make_url(request.getfixturevalue("postgres_server")).set(drivername="postgresql+psycopg")
+    name = fresh(f"contract_{id(folder):x}_")
+    admin = create_engine(server, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    admin.dispose()
+    return server.set(database=name).render_as_string(hide_password=False)
+
+
+def open_store(url: str) -> SqlStore:
+    reading, writing = make_engines(url)
+    return SqlStore(reading, writing, exclusive=url.startswith("sqlite"))
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A migrated database that this module's tests share; each uses names of its own."""
+    made = make_database(request.param, request, tmp_path_factory.mktemp("store"))
+    _, writing = make_engines(made)
+    migrate(writing)
+    writing.dispose()
+    return made
+
+
+@pytest.fixture(scope="module")
+def store(url: str) -> Iterator[SqlStore]:
+    opened = open_store(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def other(url: str) -> Iterator[SqlStore]:
+    """The same database through connections of its own, as another process has it."""
+    opened = open_store(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> str:
+    return make_database(kind, request, tmp_path)
+
+
+def principal() -> PrincipalRow:
+    name = fresh("p")
+    return PrincipalRow(name, "analyst", f"{hash(name) & (2**64 - 1):016x}", name * 4, "2026-01-01T00:00:00Z")
+
+
+def dataset(**changes: Any) -> DatasetRow:
+    row = DatasetRow(
+        name=fresh("d"),
+        spec={"name": "d", "unicode": "Ä\u2028", "nested": [1, 0.1]},
+        records=1.5,
+        bought={},
+        vault_entry={"file_name": "f", "digest": "0" * 64},
+        created_at="2026-01-01T00:00:00Z",
+    )
+    return replace(row, **changes)
+
+
+def session(dataset: str, owner: str, **changes: Any) -> SessionRow:
+    row = SessionRow(
+        id=f"{next(_numbers):032x}",
+        dataset=dataset,
+        owner=owner,
+        header=b'{"\x00\xff":1}',
+        status="open",
+        sequence=0,
+        queries_asked=0,
+        updates_used=0,
+        spent="0",
+        reserved="0.123456789012345678901234",
+        head_hash="a" * 64,
+        opened_at="2026-01-01T00:00:00.000001Z",
+    )
+    return replace(row, **changes)
+
+
+def entry(session: str, sequence: int, **changes: Any) -> EntryRow:
+    row = EntryRow(session, sequence, "hypothesis", b"\x00digest\xff", 1.25, 0.5, b'{"line":%d}' % sequence)
+    return replace(row, **changes)
+
+
+def put(store: SqlStore, *rows: Any) -> None:
+    """Write rows of any kind and commit."""
+    with store.write() as tx:
+        for row in rows:
+            match row:
+                case PrincipalRow():
+                    tx.add_principal(row)
+                case DatasetRow():
+                    tx.add_dataset(row)
+                case SessionRow():
+                    tx.add_session(row)
+                case EntryRow():
+                    tx.append([row], [])
+                case LedgerRow():
+                    tx.move_ledger([row])
+                case ReplyRow():
+                    tx.add_replies([row])
+                case _:
+                    raise TypeError(type(row))
+        tx.commit()
+
+
+@pytest.fixture
+def who(store: SqlStore) -> PrincipalRow:
+    row = principal()
+    put(store, row)
+    return row
+
+
+@pytest.fixture
+def data(store: SqlStore) -> DatasetRow:
+    row = dataset()
+    put(store, row)
+    return row
+
+
+@pytest.fixture
+def asked(store: SqlStore, data: DatasetRow, who: PrincipalRow) -> SessionRow:
+    row = session(data.name, who.name)
+    put(store, row)
+    return row
+
+
+class TestProtocol:
+    def test_every_method_with_its_signature(self) -> None:
+        """Catches a method of the port that the store lacks, or one whose parameters have drifted."""
+        for name, method in inspect.getmembers(Transaction, inspect.isfunction):
+            if not name.startswith("_"):
+                assert inspect.signature(getattr(SqlTransaction, name)) == inspect.signature(method), name
+
+    def test_every_method_is_exercised_here(self) -> None:
+        """Catches a method added to the port without a test of the contract."""
+        source = Path(__file__).read_text()
+        names = [n for n, _ in inspect.getmembers(Transaction, inspect.isfunction) if not n.startswith("_")]
+        assert [n for n in names if f".{n}(" not in source] == []
+
+    def test_ping(self, store: SqlStore) -> None:
+        store.ping()
+
+    def test_ping_of_a_database_that_is_gone(self, tmp_path: Path) -> None:
+        """Catches a readiness check that never reaches the database."""
+        for url in (f"sqlite:///{tmp_path}/none/x.sqlite3", "postgresql://nobody@127.0.0.1:9/none"):
+            gone = open_store(url)
+            with pytest.raises(DBAPIError):
+                gone.ping()
+            gone.close()
+
+
+class TestPrincipals:
+    def test_round_trip(self, store: SqlStore, who: PrincipalRow) -> None:
+        with store.read() as tx:
+            assert tx.principal(who.name) == who
+            assert tx.principal_by_key(who.key_id) == who
+            assert who in tx.principals()
+            assert tx.principal("nobody") is None
+            assert tx.principal_by_key("nothing") is None
+
+    def test_listed_by_name(self, store: SqlStore) -> None:
+        put(store, *(principal() for _ in range(3)))
+        with store.read() as tx:
+            names = [row.name for row in tx.principals()]
+        assert names == sorted(names)
+
+    def test_key_and_revocation(self, store: SqlStore, who: PrincipalRow) -> None:
+        """Catches a revocation that does not stick, and a new key under which the old one still finds the row."""
+        with store.write() as tx:
+            tx.revoke_principal(who.name, "2026-02-02T00:00:00Z")
+            tx.commit()
+        with store.read() as tx:
+            assert tx.principal(who.name) == replace(who, revoked_at="2026-02-02T00:00:00Z")
+        with store.write() as tx:
+            tx.set_key(who.name, who.key_id[::-1] + "x", "h" * 64)
+            tx.commit()
+        with store.read() as tx:
+            assert tx.principal_by_key(who.key_id) is None
+            known = tx.principal_by_key(who.key_id[::-1] + "x")
+        assert known is not None
+        assert (known.name, known.key_hash, known.revoked_at) == (who.name, "h" * 64, None)
+
+    @pytest.mark.parametrize("revoked", [False, True])
+    def test_a_name_is_never_reused(self, store: SqlStore, who: PrincipalRow, revoked: bool) -> None:
+        if revoked:
+            with store.write() as tx:
+                tx.revoke_principal(who.name, "2026-02-02T00:00:00Z")
+                tx.commit()
+        with store.write() as tx, pytest.raises(StoreConflict):
+            tx.add_principal(replace(principal(), name=who.name))
+        with store.read() as tx:
+            kept = tx.principal(who.name)
+        assert kept is not None
+        assert kept.key_hash == who.key_hash
+
+    def test_a_key_has_one_holder(self, store: SqlStore, who: PrincipalRow) -> None:
+        with store.write() as tx, pytest.raises(StoreConflict):
+            tx.add_principal(replace(principal(), key_id=who.key_id))
+
+
+class TestDatasets:
+    def test_round_trip(self, store: SqlStore, data: DatasetRow) -> None:
+        with store.read() as tx:
+            assert tx.dataset(data.name) == data
+            assert data in tx.datasets()
+            assert tx.dataset("none") is None
+        with store.write() as tx:
+            assert tx.dataset(data.name, lock=True) == data
+            assert tx.dataset("none", lock=True) is None
+
+    @pytest.mark.parametrize("retired", [False, True])
+    def test_a_name_is_never_reused(self, store: SqlStore, data: DatasetRow, retired: bool) -> None:
+        """Catches a retirement that deletes the row, after which the name would be free and the ledger with it."""
+        if retired:
+            with store.write() as tx:
+                tx.retire_dataset(data.name, "2026-02-02T00:00:00Z")
+                tx.commit()
+        with store.write() as tx, pytest.raises(StoreConflict):
+            tx.add_dataset(replace(dataset(), name=data.name))
+        with store.read() as tx:
+            kept = tx.dataset(data.name)
+        assert kept == replace(data, retired_at="2026-02-02T00:00:00Z" if retired else None)
+
+    def test_bought_facts(self, store: SqlStore, data: DatasetRow) -> None:
+        bought = {"mass": {"value": 0.1 + 0.2, "noise_scale": 2.0**-40}, "other": {"value": -1.0, "noise_scale": 1.0}}
+        with store.write() as tx:
+            tx.set_bought(data.name, bought)
+            tx.commit()
+        with store.read() as tx:
+            assert tx.dataset(data.name) == replace(data, bought=bought)
+
+    def test_grants(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a second grant that adds a row instead of replacing the cap, and amounts that went through
+        a float.
+        """
+        with store.read() as tx:
+            assert tx.grant(data.name, who.name) is None
+        for cap in ("0.3", "0.1000000000000000000000000000000001"):
+            with store.write() as tx:
+                tx.set_grant(data.name, who.name, cap)
+                tx.commit()
+            with store.read() as tx:
+                assert tx.grant(data.name, who.name) == cap
+                assert tx.grant("none", who.name) is None
+
+    def test_holdings_are_all_sessions_of_this_data_set(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches closed sessions left out of the sum: what they spent would come back."""
+        elsewhere = dataset()
+        mine = [
+            session(data.name, who.name, spent="0.000000000000000000000001"),
+            session(data.name, who.name, status="closed", reserved="0", spent="7"),
+        ]
+        put(store, elsewhere, *mine, session(elsewhere.name, who.name))
+        with store.read() as tx:
+            assert tx.holdings(data.name) == [Holding(s.id, s.owner, s.reserved, s.spent) for s in mine]
+            assert tx.holdings("none") == []
+
+
+class TestSessions:
+    def test_round_trip(self, store: SqlStore, asked: SessionRow) -> None:
+        with store.read() as tx:
+            assert tx.session(asked.id) == asked
+            assert tx.session("none") is None
+        with store.write() as tx:
+            assert tx.lock_sessions([asked.id, "none"]) == {asked.id: asked}
+
+    def test_listed_by_owner_and_data_set_in_the_order_opened(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        somebody = principal()
+        late = session(data.name, who.name, opened_at="2026-03-01T00:00:00Z")
+        early = session(data.name, who.name, opened_at="2026-02-01T00:00:00Z")
+        theirs = session(data.name, somebody.name, opened_at="2026-02-15T00:00:00Z")
+        put(store, somebody, late, early, theirs)
+        with store.read() as tx:
+            assert tx.sessions(dataset=data.name) == [early, theirs, late]
+            assert tx.sessions(owner=who.name) == [early, late]
+            assert tx.sessions(owner=somebody.name, dataset=data.name) == [theirs]
+            assert [s for s in tx.sessions() if s.dataset == data.name] == [early, theirs, late]
+
+    def test_moved_in_every_field_that_moves(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a counter that is left out of the update, and an update that reaches another session."""
+        first, second, third = (session(data.name, who.name) for _ in range(3))
+        put(store, first, second, third)
+        moved = [
+            replace(
+                row,
+                status="closed",
+                sequence=2**40 + number,
+                queries_asked=2**40,
+                updates_used=number,
+                spent="0.000000000000000000000003",
+                reserved="0",
+                head_hash="b" * 64,
+                closed_at="2026-04-01T00:00:00Z",
+            )
+            for number, row in enumerate((first, second))
+        ]
+        with store.write() as tx:
+            tx.move_sessions(moved)
+            tx.commit()
+        with store.read() as tx:
+            assert [tx.session(row.id) for row in (first, second, third)] == [*moved, third]
+
+    def test_a_session_of_nothing(self, store: SqlStore, who: PrincipalRow) -> None:
+        with store.write() as tx, pytest.raises(StoreConflict):
+            tx.add_session(session("no-such-data-set", who.name))
+
+
+class TestEntries:
+    def test_known_answers(self, store: SqlStore, asked: SessionRow) -> None:
+        """Catches entries out of order, a kind exchanged, or a measurement without the line that a catch-up
+        learns from.
+        """
+        kinds = ["hypothesis", "measurement", "cached", "unverified", "forfeit"]
+        rows = [entry(asked.id, n, kind=kind) for n, kind in enumerate(kinds, start=1)]
+        rows[4] = replace(rows[4], digest=None, value=None, error_bound=None)
+        with store.write() as tx:
+            tx.append(list(reversed(rows)), [])
+            tx.commit()
+        with store.read() as tx:
+            found = list(tx.known_answers(asked.id, 0))
+            assert [replace(row, line=b"") for row in found] == [replace(row, line=b"") for row in rows]
+            assert [row.line for row in found if row.kind == "measurement"] == [rows[1].line]
+            assert [row.sequence for row in tx.known_answers(asked.id, 3)] == [4, 5]
+            assert list(tx.known_answers(asked.id, 5)) == []
+
+    def test_lines_by_pages(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
+        another = session(data.name, who.name)
+        rows = [entry(asked.id, n, line=bytes(range(256)) + b"%d" % n) for n in range(1, 8)]
+        put(store, another, *rows, entry(another.id, 1))
+        with store.read() as tx:
+            assert tx.entry_lines(asked.id, 0, 3) == [(row.sequence, row.line) for row in rows[:3]]
+            assert tx.entry_lines(asked.id, 3, 100) == [(row.sequence, row.line) for row in rows[3:]]
+            assert tx.entry_lines(asked.id, 7, 3) == []
+
+    def test_a_sequence_number_is_taken_once(self, store: SqlStore, asked: SessionRow) -> None:
+        """The last line against a fork of the chain, whatever the locks did."""
+        put(store, entry(asked.id, 1))
+        with store.write() as tx, pytest.raises(DBAPIError):
+            tx.append([entry(asked.id, 1, line=b"another")], [])
+        with store.read() as tx:
+            assert tx.entry_lines(asked.id, 0, 9) == [(1, entry(asked.id, 1).line)]
+
+    def test_weights(self, store: SqlStore, asked: SessionRow) -> None:
+        blobs = {f"{n:064x}": random.Random(n).randbytes(1 << n) for n in (0, 4, 20)}
+        numbers = dict(zip(blobs, (1, 2, 2), strict=True))
+        with store.write() as tx:
+            tx.append(
+                [entry(asked.id, n) for n in (1, 2, 3)],
+                [WeightsRow(asked.id, name, numbers[name], blob) for name, blob in blobs.items()],
+            )
+            tx.commit()
+        names = list(blobs)
+        with store.read() as tx:
+            assert tx.blobs(asked.id, names) == blobs
+            assert tx.blobs(asked.id, names[:1]) == {names[0]: blobs[names[0]]}
+            assert tx.blobs("none", names) == {}
+            used = tx.weights_used(asked.id)
+        assert used.keys() == {1, 2}
+        assert used[1] == names[:1]
+        assert sorted(used[2]) == sorted(names[1:])
+
+    def test_floats_come_back_bit_for_bit(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a column of single precision, a decimal detour, or text with too few digits.
+
+        Values are whole numbers of grid units scaled by a power of two, so that -0.0, of which SQLite keeps no
+        sign, never arises.
+        """
+        source = random.Random(2012)
+        floats = [0.0, 5e-324, 2.0**-1022, math.nextafter(1.0, 2.0), 0.1, 1e22, 2.0**53 + 2, 1.7976931348623157e308]
+        floats += [struct.unpack("<d", struct.pack("<Q", source.getrandbits(64)))[0] for _ in range(400)]
+        floats = [value for number in floats if math.isfinite(number) for value in (number, -number or 0.0)]
+        row = session(data.name, who.name)
+        weighed = dataset(records=0.1 + 0.2, bought={"mass": {"value": 1 / 3, "noise_scale": math.pi}})
+        put(store, row, weighed)
+        with store.write() as tx:
+            tx.append(
+                [entry(row.id, n, value=value, error_bound=-value or 0.0) for n, value in enumerate(floats, start=1)],
+                [],
+            )
+            tx.commit()
+        with store.read() as tx:
+            found = list(tx.known_answers(row.id, 0))
+            kept = tx.dataset(weighed.name)
+        assert [struct.pack("<d", f.value) for f in found] == [struct.pack("<d", value) for value in floats]
+        assert [struct.pack("<d", f.error_bound) for f in found] == [struct.pack("<d", -v or 0.0) for v in floats]
+        assert kept is not None
+        assert (kept.records, kept.bought) == (weighed.records, weighed.bought)
+
+
+class TestLedgerAndReplies:
+    def test_movements_in_their_order(self, store: SqlStore, asked: SessionRow, data: DatasetRow) -> None:
+        elsewhere = dataset()
+        put(store, elsewhere)
+        rows = [
+            LedgerRow(data.name, asked.id, "reserve", "0.1", None, "2026-01-01T00:00:00Z"),
+            LedgerRow(data.name, asked.id, "purchase", "0.000000000000000000000001", None, "2026-01-01T00:00:00Z"),
+            LedgerRow(data.name, asked.id, "charge", "1e-24", 1, "2025-01-01T00:00:00Z"),
+            LedgerRow(data.name, None, "return", "0", None, "2024-01-01T00:00:00Z"),
+        ]
+        for part in (rows[:2], rows[2:]):
+            with store.write() as tx:
+                tx.move_ledger([*part, replace(part[0], dataset=elsewhere.name)])
+                tx.commit()
+        with store.read() as tx:
+            assert tx.ledger(data.name) == rows
+            assert len(tx.ledger(elsewhere.name)) == 2
+
+    def test_replies(self, store: SqlStore, who: PrincipalRow) -> None:
+        """Catches a reply found under another principal, route or key, or one that is not the same bytes."""
+        somebody = principal()
+        rows = [
+            ReplyRow(who.name, "/v1/sessions", "k", "h1", 201, bytes(range(256)), "2026-01-01T00:00:00Z"),
+            ReplyRow(who.name, "/v1/sessions", "K", "h2", 201, b"", "2026-01-01T00:00:00Z"),
+            ReplyRow(who.name, "/v1/sessions/x/queries", "k", "h3", 200, b"{}", "2026-01-01T00:00:00Z"),
+            ReplyRow(somebody.name, "/v1/sessions", "k", "h4", 200, b"[]", "2026-01-01T00:00:00Z"),
+        ]
+        put(store, somebody)
+        with store.write() as tx:
+            tx.add_replies(rows)
+            tx.commit()
+        with store.read() as tx:
+            assert [tx.reply(row.principal, row.route, row.key) for row in rows] == rows
+            assert tx.reply(who.name, "/v1/sessions", "other") is None
+
+    def test_a_key_has_one_reply(self, store: SqlStore, who: PrincipalRow) -> None:
+        row = ReplyRow(who.name, "/v1/sessions", "k", "h", 201, b"first", "2026-01-01T00:00:00Z")
+        put(store, row)
+        with store.write() as tx, pytest.raises(DBAPIError):
+            tx.add_replies([replace(row, reply=b"second")])
+        with store.read() as tx:
+            assert tx.reply(row.principal, row.route, row.key) == row
+
+
+class TestTransactions:
+    @staticmethod
+    def everything(store: SqlStore, data: DatasetRow, who: PrincipalRow, row: SessionRow) -> Callable[[Any], None]:
+        """A step that writes into every table."""
+        new_principal, new_dataset = principal(), dataset()
+        new_session = session(data.name, who.name)
+
+        def step(tx: SqlTransaction) -> None:
+            tx.add_principal(new_principal)
+            tx.add_dataset(new_dataset)
+            tx.set_grant(data.name, who.name, "0.5")
+            tx.set_bought(data.name, {"mass": {"value": 1.0, "noise_scale": 2.0}})
+            tx.add_session(new_session)
+            tx.move_sessions([replace(row, sequence=1, spent="1", head_hash="c" * 64)])
+            tx.append([entry(row.id, 1)], [WeightsRow(row.id, "d" * 64, 1, b"w")])
+            tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+            tx.add_replies([ReplyRow(who.name, "/r", "k", "h", 200, b"{}", "2026-01-01T00:00:00Z")])
+            tx.revoke_principal(who.name, "2026-01-01T00:00:00Z")
+            tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
+
+        return step
+
+    @staticmethod
+    def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:
+        with store.read() as tx:
+            return {
+                table.name: sorted((tuple(r) for r in tx._connection.execute(table.select())), key=repr)
+                for table in metadata.sorted_tables
+            }
+
+    def test_nothing_is_seen_before_the_commit(
+        self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow, asked: SessionRow
+    ) -> None:
+        """Catches a statement that commits by itself: an answer could be charged without its entry, or be read
+        before it is durable.
+        """
+        step, before = self.everything(store, data, who, asked), self.contents(other)
+        with store.write() as tx:
+            step(tx)
+            assert self.contents(other) == before
+            tx.commit()
+        after = self.contents(other)
+        assert {name for name in after if after[name] != before[name]} == set(after)
+
+    def test_left_without_a_commit_nothing_has_happened(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow, asked: SessionRow
+    ) -> None:
+        """Catches a context manager that commits on its way out."""
+        step, before = self.everything(store, data, who, asked), self.contents(store)
+        with store.write() as tx:
+            step(tx)
+        assert self.contents(store) == before
+
+    def test_left_by_an_error_nothing_has_happened(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow, asked: SessionRow
+    ) -> None:
+        step, before = self.everything(store, data, who, asked), self.contents(store)
+
+        def fail() -> None:
+            with store.write() as tx:
+                step(tx)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert self.contents(store) == before
+
+    def test_a_conflict_leaves_nothing_of_its_transaction(self, store: SqlStore, data: DatasetRow) -> None:
+        """Catches a half-done registration: the rows written before the refusal must go with it."""
+        new = principal()
+        with store.write() as tx:
+            tx.add_principal(new)
+            with pytest.raises(StoreConflict):
+                tx.add_dataset(replace(dataset(), name=data.name))
+        with store.read() as tx:
+            assert tx.principal(new.name) is None
+
+    def test_a_view_is_of_one_moment(self, store: SqlStore, other: SqlStore, asked: SessionRow) -> None:
+        """Catches a reading transaction whose second statement sees another state than its first: a ledger whose
+        entries do not add up to its sum, a transcript whose trailer is not that of its entries.
+        """
+        with store.read() as tx:
+            before = tx.session(asked.id)
+            with other.write() as writing:
+                writing.append([entry(asked.id, 1)], [])
+                writing.move_sessions([replace(asked, sequence=1)])
+                writing.commit()
+            assert tx.entry_lines(asked.id, 0, 9) == []
+            assert tx.session(asked.id) == before
+        with store.read() as tx:
+            assert len(tx.entry_lines(asked.id, 0, 9)) == 1
+
+    def test_a_reader_waits_for_nobody(self, store: SqlStore, other: SqlStore, asked: SessionRow) -> None:
+        """Catches a lock that readers need too: a slow round would stop every look at the data set."""
+        with store.write() as tx:
+            tx.lock_sessions([asked.id])
+            tx.move_sessions([replace(asked, sequence=1)])
+            with other.read() as reading:
+                assert reading.session(asked.id) == asked
+
+    def test_the_second_writer_of_a_session_waits_and_sees_the_first(
+        self, store: SqlStore, other: SqlStore, asked: SessionRow
+    ) -> None:
+        """Catches a session row that is no lock: two processes would answer on one state and fork the chain."""
+        self.held_off(
+            store,
+            other,
+            first=lambda tx: tx.lock_sessions([asked.id]) and tx.move_sessions([replace(asked, sequence=1)]),
+            second=lambda tx: tx.lock_sessions([asked.id])[asked.id].sequence,
+            expected=1,
+        )
+
+    def test_the_second_writer_of_a_data_set_waits_and_sees_the_first(
+        self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches two sessions that both fit the budget as each sees it, and pass it together."""
+        new = session(data.name, who.name)
+
+        def first(tx: SqlTransaction) -> None:
+            tx.dataset(data.name, lock=True)
+            tx.add_session(new)
+
+        def second(tx: SqlTransaction) -> int:
+            tx.dataset(data.name, lock=True)
+            return len(tx.holdings(data.name))
+
+        self.held_off(store, other, first=first, second=second, expected=1)
+
+    @staticmethod
+    def held_off(
+        store: SqlStore,
+        other: SqlStore,
+        *,
+        first: Callable[[SqlTransaction], Any],
+        second: Callable[[SqlTransaction], Any],
+        expected: Any,
+    ) -> None:
+        found: list[Any] = []
+        came = threading.Event()
+
+        def run() -> None:
+            with other.write() as tx:
+                found.append(second(tx))
+                came.set()
+
+        with store.write() as tx:
+            first(tx)
+            waiting = threading.Thread(target=run)
+            waiting.start()
+            assert not came.wait(0.4), "the second writer did not wait"
+            tx.commit()
+        assert came.wait(20)
+        waiting.join()
+        assert found == [expected]
+
+    def test_writers_of_several_sessions_never_wait_for_each_other(
+        self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches locks taken in the order asked for: two groups over the same sessions would deadlock."""
+        rows = [session(data.name, who.name) for _ in range(6)]
+        put(store, *rows)
+        ids, errors = [row.id for row in rows], []
+
+        def run(through: SqlStore, order: list[str]) -> None:
+            try:
+                for _ in range(40):
+                    with through.write() as tx:
+                        locked = tx.lock_sessions(order)
+                        tx.move_sessions([replace(r, sequence=r.sequence + 1) for r in locked.values()])
+                        tx.commit()
+            except Exception as error:
+                errors.append(error)
+
+        threads = [
+            threading.Thread(target=run, args=(store, ids)),
+            threading.Thread(target=run, args=(other, ids[::-1])),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        with store.read() as tx:
+            assert [tx.session(id).sequence for id in ids] == [80] * 6  # type: ignore[union-attr]
+
+    @pytest.mark.postgres
+    def test_writers_of_different_sessions_do_not_wait(
+        self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches a lock on more than the session: a heavy round would hold up every other session. (SQLite has
+        one writer; there the lanes compute before they write.)
+        """
+        if url.startswith("sqlite"):
+            pytest.skip("SQLite has one writer")
+        first, second = session(data.name, who.name), session(data.name, who.name)
+        put(store, first, second)
+        with store.write() as tx:
+            tx.lock_sessions([first.id])
+            tx.append([entry(first.id, 1)], [])
+            tx.move_ledger([LedgerRow(data.name, first.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+            started = time.monotonic()
+            with other.write() as writing:
+                writing.lock_sessions([second.id])
+                writing.append([entry(second.id, 1)], [])
+                writing.move_ledger([LedgerRow(data.name, second.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+                writing.commit()
+            assert time.monotonic() - started < 5
+
+    @pytest.mark.postgres
+    def test_opening_a_session_holds_up_no_charge(
+        self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, asked: SessionRow
+    ) -> None:
+        """Catches a lock on the data set that the ledger's foreign key runs into: buying a mass of a large data
+        set would stop all its sessions.
+        """
+        if url.startswith("sqlite"):
+            pytest.skip("SQLite has one writer")
+        with store.write() as tx:
+            tx.dataset(data.name, lock=True)
+            started = time.monotonic()
+            with other.write() as writing:
+                writing._connection.execute(text("SET LOCAL lock_timeout = '5s'"))
+                writing.move_ledger([LedgerRow(data.name, asked.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+                writing.commit()
+            assert time.monotonic() - started < 4
+
+
+def migrate_when_told(url: str, barrier: Any, results: Any) -> None:
+    """What a second process does at the same moment."""
+    try:
+        _, writing = make_engines(url)
+        barrier.wait(30)
+        migrate(writing)
+        results.put("done")
+    except BaseException as error:
+        results.put(f"{type(error).__name__}: {error}")
+
+
+def shape_of(engine: Engine) -> dict[str, Any]:
+    """Everything the database itself tells of its tables, in comparable form."""
+    inspector = reflect(engine)
+    shape: dict[str, Any] = {}
+    for table in sorted(inspector.get_table_names()):
+        if table == "alembic_version":
+            continue
+        shape[table] = {
+            "columns": [
+                (c["name"], str(c["type"]), c["nullable"], c.get("default"), c.get("autoincrement"))
+                for c in inspector.get_columns(table)
+            ],
+            "primary key": inspector.get_pk_constraint(table),
+            "foreign keys": sorted(inspector.get_foreign_keys(table), key=repr),
+            "unique": sorted(inspector.get_unique_constraints(table), key=repr),
+            "indexes": sorted(inspector.get_indexes(table), key=repr),
+        }
+    return shape
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+class TestMigrations:
+    def test_they_make_exactly_the_tables_of_the_code(
+        self, request: pytest.FixtureRequest, empty_url: str, tmp_path: Path, kind: str
+    ) -> None:
+        """Catches a table, column, type, key or index that the code has and the migrations lack, or the other way
+        round: by Alembic's own comparison, and by what the database tells of both.
+        """
+        _, migrated = make_engines(empty_url)
+        assert pending(migrated)
+        migrate(migrated)
+        assert not pending(migrated)
+        with migrated.connect() as connection:
+            context = MigrationContext.configure(
+                connection, opts={"compare_type": True, "compare_server_default": True}
+            )
+            assert compare_metadata(context, metadata) == []
+        _, created = make_engines(make_database(kind, request, tmp_path))
+        metadata.create_all(created)
+        assert shape_of(migrated) == shape_of(created)
+        assert len(shape_of(migrated)) == len(metadata.tables)
+        migrated.dispose()
+        created.dispose()
+
+    def test_again_changes_nothing(self, empty_url: str, kind: str) -> None:
+        _, engine = make_engines(empty_url)
+        migrate(engine)
+        before = shape_of(engine)
+        store = SqlStore(engine, engine, exclusive=False)
+        row = principal()
+        put(store, row)
+        migrate(engine)
+        assert shape_of(engine) == before
+        with store.read() as tx:
+            assert tx.principal(row.name) == row
+        store.close()
+
+    def test_processes_that_migrate_at_once_take_turns(self, empty_url: str, kind: str) -> None:
+        """Catches a second server that starts in the same second and fails on tables that are already there."""
+        spawn = multiprocessing.get_context("spawn")
+        barrier, results = spawn.Barrier(2), spawn.Queue()
+        processes = [spawn.Process(target=migrate_when_told, args=(empty_url, barrier, results)) for _ in range(2)]
+        for process in processes:
+            process.start()
+        assert [results.get(timeout=60) for _ in processes] == ["done", "done"]
+        for process in processes:
+            process.join()
+        _, engine = make_engines(empty_url)
+        assert not pending(engine)
+        assert len(shape_of(engine)) == len(metadata.tables)
+        engine.dispose()
+
+
+def test_rows_have_the_columns_of_their_tables() -> None:
+    """Catches a field of a row that the tables do not keep."""
+    kept = {
+        "principals": PrincipalRow,
+        "datasets": DatasetRow,
+        "sessions": SessionRow,
+        "entries": EntryRow,
+        "weights": WeightsRow,
+        "idempotency": ReplyRow,
+    }
+    for table, row in kept.items():
+        assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys())
+    assert {f.name for f in fields(LedgerRow)} | {"id"} == set(metadata.tables["ledger"].columns.keys())
