@@ -52,9 +52,11 @@ layers: setup ## which way imports lean
 unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
-bench: setup ## the benchmarks: each prints a table and writes JSON
-	@set -e; for f in $$(grep -l '^if __name__' benchmarks/*.py); do \
-		name=$$(basename "$$f" .py); echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+# Modules of benchmarks/ that measure; the others are what these share.
+BENCHMARKS ?= $(filter-out __init__ harness noop,$(basename $(notdir $(wildcard benchmarks/*.py))))
+
+bench: setup ## the benchmarks: each prints a table and writes JSON; BENCHMARKS=name narrows them
+	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
 
 # The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
 UV_COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
