@@ -22,7 +22,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
@@ -131,6 +131,7 @@ def create_app(services: Services, delivery: Delivery) -> FastAPI:
         version="1",
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,
     )
     _install_errors(app)
     _open_routes(app, services)
@@ -183,7 +184,15 @@ async def _principal(request: Request, services: Services) -> Principal:
         raise
 
 
+async def _asker(request: Request, services: Services) -> Principal:
+    """Who is asking, if the role may ask at all: auditors ask nothing."""
+    actor = await _principal(request, services)
+    actor.require("analyst", "admin")
+    return actor
+
+
 async def _json_body(request: Request, services: Services) -> Any:
+    bodies.expect_json(request)
     limits = services.limits
     body = await bodies.read(request, limits.max_query_body_bytes)
     return bodies.parse_json(body, limits.max_json_depth)
@@ -270,6 +279,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     )
     async def add_principal(request: Request) -> Response:
         actor = await _principal(request, services)
+        actor.require("admin")
         asked = await _object(request, services)
         if set(asked) != {"name", "role"}:
             raise InvalidRequest("give name and role, and nothing else")
@@ -351,6 +361,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     )
     async def grant(request: Request, name: str, principal: str) -> Response:
         actor = await _principal(request, services)
+        actor.require("admin")
         asked = await _object(request, services)
         if set(asked) != {"epsilon"}:
             raise InvalidRequest("give epsilon, and nothing else")
@@ -382,8 +393,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
 async def _upload(request: Request, services: Services) -> tuple[Any, UploadFile]:
     """The declared spec and the file of a multipart body, never written to a disk outside the vault."""
     limit, size = services.limits.max_body_bytes, 0
-    content_type = request.headers.get("content-type", "")
-    if not content_type.lower().startswith("multipart/form-data"):
+    if bodies.media_type(request) != "multipart/form-data":
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
 
     async def counted() -> AsyncGenerator[bytes, None]:
@@ -394,19 +404,22 @@ async def _upload(request: Request, services: Services) -> tuple[Any, UploadFile
                 raise bodies.too_large(limit)
             yield part
 
-    parser = MultiPartParser(
+    parser = bodies.Form(
         request.headers, counted(), max_files=1, max_fields=2, max_part_size=services.limits.max_query_body_bytes
     )
     parser.spool_max_size = limit + 1
     try:
         form = await parser.parse()
-    except (MultiPartException, KeyError, ValueError):
+    except (MultiPartException, ValueError):
         raise InvalidRequest("the multipart body cannot be read: is it complete?") from None
     spec, upload = form.get("spec"), form.get("data")
     if isinstance(spec, UploadFile):
         raise InvalidRequest("spec is a form field with JSON, not a file")
-    if set(form) - {"spec", "data"} or spec is None or not isinstance(upload, UploadFile):
-        raise InvalidRequest("the fields spec (JSON) and data (a file with a name) are needed; is the body complete?")
+    names = sorted(name for name, _ in form.multi_items())
+    if names != ["data", "spec"] or spec is None or not isinstance(upload, UploadFile):
+        raise InvalidRequest(
+            "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
+        )
     try:
         return bodies.parse_json(spec.encode(), services.limits.max_json_depth), upload
     except InvalidRequest as error:
@@ -461,8 +474,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         openapi_extra=session_request,
     )
     async def open_session(request: Request) -> Response:
-        actor = await _principal(request, services)
-        actor.require("analyst", "admin")
+        actor = await _asker(request, services)
         asked = await _object(request, services)
         key = _idempotency(request, actor, asked)
         return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
@@ -574,7 +586,6 @@ def _long_table(names: tuple[str, ...], array: Any, session: str, updates: int) 
 
 async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Response:
     """Queue a ticket and wait for it. A client that goes away changes nothing: the turn is taken all the same."""
-    actor.require("analyst", "admin")
     ticket.waiter = asyncio.get_running_loop().create_future()
     answering = services.answering
     if ticket.kind != "close" and answering.knows(ticket.session):
@@ -582,7 +593,8 @@ async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Re
     else:
         await run_in_threadpool(answering.submit, actor, ticket)
     try:
-        await asyncio.wait_for(asyncio.shield(ticket.waiter), services.limits.request_timeout_seconds)
+        async with asyncio.timeout(services.limits.request_timeout_seconds):
+            await ticket.waiter
     except TimeoutError:
         raise Unavailable(
             "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
@@ -603,8 +615,8 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         openapi_extra={"requestBody": query_body(single=True)},
     )
     async def ask(request: Request, id: str) -> Response:
-        actor = await _principal(request, services)
-        media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        actor = await _asker(request, services)
+        media_type = bodies.media_type(request)
         asked: Any
         if media_type in (bodies.NPY, bodies.ARROW):
             body = await bodies.read(request, services.limits.max_body_bytes)
@@ -629,7 +641,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         openapi_extra={"requestBody": query_body(single=False)},
     )
     async def batch(request: Request, id: str) -> Response:
-        actor = await _principal(request, services)
+        actor = await _asker(request, services)
         asked = await _object(request, services)
         queries = asked.get("queries")
         if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
@@ -647,9 +659,11 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
     )
     async def close(request: Request, id: str) -> Response:
-        actor = await _principal(request, services)
+        actor = await _asker(request, services)
         body = await bodies.read(request, services.limits.max_query_body_bytes)
         document = bodies.parse_json(body, services.limits.max_json_depth) if body.strip() else {}
+        if not isinstance(document, dict):
+            raise InvalidRequest("closing takes no body, or a JSON object")
         key = _idempotency(request, actor, document)
         return await _take_turn(services, actor, Ticket("close", id, actor.name, (), key))
 
