@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from app.constructions.base import PublicFacts
@@ -59,7 +59,7 @@ class PublicDataset:
     @cached_property
     def budget(self) -> Budget:
         """The guarantee over everything ever computed from the data set."""
-        return Budget.of(self.spec.budget.epsilon, self.spec.budget.delta)
+        return _budget(self.spec.budget.epsilon, self.spec.budget.delta)
 
     @cached_property
     def space(self) -> Space:
@@ -126,6 +126,12 @@ class PublicDataset:
             document.get("records"),
             {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
         )
+
+
+@lru_cache(maxsize=256)
+def _budget(epsilon: Decimal, delta: Decimal) -> Budget:
+    """The search for the order is the same for all sessions of a data set."""
+    return Budget.of(epsilon, delta)
 
 
 def _number(value: Any) -> Any:

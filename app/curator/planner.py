@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 from app.constructions.base import PublicFacts
 from app.constructions.registry import construct
@@ -153,10 +154,21 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         if purchase is not None:
             steps.append((PureStep(purchase.epsilon), 1))
         kept = Fraction(budget.delta) - budget.set_aside
-        alone, _ = epsilon_alone(steps, kept)
+        alone = _epsilon_alone(tuple(steps), kept)
     except InvalidBudget as error:
         raise PlanInfeasible(str(error)) from None
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon_alone(steps: tuple[tuple[Mechanism, int], ...], delta: Fraction) -> Decimal:
+    """Sessions of one plan are loaded again and again; the search over orders is made once."""
+    return epsilon_alone(steps, delta)[0]
+
+
+@lru_cache(maxsize=4096)
+def _scale_for_cost(cost: Decimal, order: Decimal, release: Literal["single", "race"]) -> Decimal:
+    return scale_for_cost(cost, order, release)
 
 
 class _Planner:
@@ -175,7 +187,7 @@ class _Planner:
             case "gru2011":
                 scale = gru2011_scale(epsilon, budget.delta, updates)
             case _:
-                scale = scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
+                scale = _scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
         return Fraction(scale) * self.dataset.space.unit
 
     def at(self, updates: int, *, guaranteed: bool) -> Plan:

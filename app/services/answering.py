@@ -23,6 +23,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal, Protocol
@@ -35,7 +36,7 @@ from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, play
 from app.curator.session import Answer, RoundDue, Session
 from app.services.datasets import public_dataset
-from app.services.errors import NotFound, Unavailable
+from app.services.errors import NotFound, TooManyRequests, Unavailable
 from app.services.ports import (
     Clock,
     EntryRow,
@@ -49,7 +50,7 @@ from app.services.ports import (
     WeightsRow,
 )
 from app.services.principals import Principal
-from app.services.sessions import IdempotencyKey, catch_up, find_reply, load_session, session_view
+from app.services.sessions import SESSION_ID, IdempotencyKey, catch_up, find_reply, load_session, session_view
 from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.queries import parse_query
 from app.spaces.query import Query
@@ -198,16 +199,22 @@ class Answering:
         """
         known = self._places.get(id)
         if known is None:
-            with self.store.read() as tx:
-                row = tx.session(id)
-            if row is None:
-                raise NotFound("there is no such session of yours")
+            row = self._find(id)
             cells = orjson.loads(row.header)["dataset"]["cells"]
             lane = 0 if cells < HEAVY_CELLS else 1 + int(id[:8], 16) % HEAVY_LANES
             known = self._places[id] = (row.owner, lane)
         if known[0] != actor.name:
             raise NotFound("there is no such session of yours")
         return known
+
+    def _find(self, id: str) -> SessionRow:
+        row = None
+        if SESSION_ID.fullmatch(id):
+            with self.store.read() as tx:
+                row = tx.session(id)
+        if row is None:
+            raise NotFound("there is no such session of yours")
+        return row
 
     def knows(self, id: str) -> bool:
         """Whether a request for this session can be queued without asking the database."""
@@ -218,20 +225,17 @@ class Answering:
 
         Raises:
             NotFound: when the session is not the actor's.
-            Unavailable: when too many wait already.
+            TooManyRequests: when too many wait already.
         """
         if ticket.kind == "close" and actor.role == "admin":
-            with self.store.read() as tx:
-                row = tx.session(ticket.session)
-            if row is None:
-                raise NotFound("there is no such session")
-            lane = self.place(Principal(row.owner, "analyst"), ticket.session)[1]
+            owner = self._find(ticket.session).owner
+            lane = self.place(Principal(owner, "analyst"), ticket.session)[1]
         else:
             lane = self.place(actor, ticket.session)[1]
         with self._lock:
             waiting = self._waiting.get(ticket.session, 0)
             if waiting >= self._queue_limit:
-                raise Unavailable("too many requests wait for this session's turn: send again a little later")
+                raise TooManyRequests("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
         self._lanes[lane].inbox.put(ticket)
 
@@ -309,15 +313,16 @@ class _Lane(threading.Thread):
         """Play the group in one transaction and commit it."""
         store = self.service.store
         if store.exclusive:
-            # What this process remembers is what is stored, so nothing is held while computing.
-            with store.read() as tx:
-                self._play(tx, group, work)
+            # What this process remembers is what is stored: nothing is held while computing, and a turn that
+            # needs nothing from the database reads nothing.
+            with ExitStack() as stack:
+                self._play(_begun_when_needed(store, stack), group, work)
             if not work.empty:
                 self._commit(work)
             return
         failure: BaseException | None = None
         with store.write() as tx:
-            self._play(tx, group, work)
+            self._play(lambda: tx, group, work)
             if work.empty:
                 return
             try:
@@ -428,24 +433,26 @@ class _Lane(threading.Thread):
 
     # ------------------------------------------------------------------ playing, in memory
 
-    def _play(self, tx: Transaction, group: list[Ticket], work: _Work) -> None:
+    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: _Work) -> None:
         ids = sorted({ticket.session for ticket in group})
         if self.service.store.exclusive:
             missing = [id for id in ids if id not in self._live]
-            rows = tx.lock_sessions(missing) if missing else {}
+            rows = begin().lock_sessions(missing) if missing else {}
         else:
-            rows = tx.lock_sessions(ids)
+            rows = begin().lock_sessions(ids)
         for ticket in group:
             try:
-                self._one(tx, ticket, rows, work)
+                self._one(begin, ticket, rows, work)
             except CuratorError as error:
                 ticket.error = error
 
-    def _one(self, tx: Transaction, ticket: Ticket, rows: dict[str, SessionRow], work: _Work) -> None:
+    def _one(
+        self, begin: Callable[[], Transaction], ticket: Ticket, rows: dict[str, SessionRow], work: _Work
+    ) -> None:
         key = ticket.key
         if key is not None:
             twin = work.replies.get((key.principal, key.route, key.key))
-            known = key.reply(twin) if twin is not None else find_reply(tx, key)
+            known = key.reply(twin) if twin is not None else find_reply(begin(), key)
             if known is not None:
                 ticket.reply = known
                 if twin is not None:
@@ -462,7 +469,7 @@ class _Lane(threading.Thread):
         if ticket.kind == "close":
             ticket.reply = self._close(row, work)
         else:
-            live = self._load(tx, row)
+            live = self._load(begin, row)
             if ticket.kind == "ask":
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
@@ -574,18 +581,18 @@ class _Lane(threading.Thread):
 
     # ------------------------------------------------------------------ what is in memory
 
-    def _load(self, tx: Transaction, row: SessionRow) -> _Live:
+    def _load(self, begin: Callable[[], Transaction], row: SessionRow) -> _Live:
         """The session in memory, at the state of its row."""
         live = self._live.get(row.id)
         if live is None:
-            live = self._restore(tx, row)
+            live = self._restore(begin(), row)
             self._live[row.id] = live
             self._held += live.nbytes
             while self._held > self._memory_limit and len(self._live) > 1:
                 oldest = next(id for id in self._live if id != row.id)
                 self._drop(oldest)
         elif live.row.sequence < row.sequence:
-            catch_up(tx, row.id, live.session)
+            catch_up(begin(), row.id, live.session)
             live.row = row
         self._live.move_to_end(row.id)
         return live
@@ -611,6 +618,18 @@ class _Lane(threading.Thread):
         live = self._live.pop(id, None)
         if live is not None:
             self._held -= live.nbytes
+
+
+def _begun_when_needed(store: Store, stack: ExitStack) -> Callable[[], Transaction]:
+    """A reading transaction that is begun at the first call and ended with the stack."""
+    begun: list[Transaction] = []
+
+    def begin() -> Transaction:
+        if not begun:
+            begun.append(stack.enter_context(store.read()))
+        return begun[0]
+
+    return begin
 
 
 def check_body(asked: Any) -> None:
