@@ -611,7 +611,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["answers"],
         summary="Ask one query",
         response_model=schemas.AnswerView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
         openapi_extra={"requestBody": query_body(single=True)},
     )
     async def ask(request: Request, id: str) -> Response:
@@ -637,7 +637,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["answers"],
         summary="Ask many queries in one commit",
         response_model=schemas.BatchView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
         openapi_extra={"requestBody": query_body(single=False)},
     )
     async def batch(request: Request, id: str) -> Response:
@@ -656,7 +656,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["sessions"],
         summary="Close a session; what it did not use returns to the data set",
         response_model=schemas.SessionView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
     )
     async def close(request: Request, id: str) -> Response:
         actor = await _asker(request, services)

@@ -28,7 +28,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
+from app.spaces.spec import NAME, parse_spec
 
 
 def public_dataset(row: DatasetRow) -> PublicDataset:
@@ -139,7 +139,8 @@ class Datasets:
         return Conflict(f"the name {name!r} is or was in use: names are never reused")
 
     def _row(self, tx: Transaction, name: str, *, lock: bool = False) -> DatasetRow:
-        row = tx.dataset(name, lock=lock)
+        # What could not be a name is not looked up: not every database takes every character.
+        row = tx.dataset(name, lock=lock) if NAME.fullmatch(name) else None
         if row is None:
             raise NotFound(f"there is no data set {name[:64]!r}")
         return row
@@ -192,7 +193,7 @@ class Datasets:
         cap = Decimal(repr(epsilon))
         with self._store.write() as tx:
             row = self._row(tx, name, lock=True)
-            who = tx.principal(principal)
+            who = tx.principal(principal) if NAME.fullmatch(principal) else None
             if who is None or who.revoked_at is not None:
                 raise NotFound(f"no principal {principal[:64]!r} holds a key")
             total = Decimal(str(row.spec["budget"]["epsilon"]))

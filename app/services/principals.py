@@ -93,7 +93,7 @@ class Principals:
         if name == actor.name:
             raise Conflict("a principal cannot revoke its own key")
         with self._lock, self._store.write() as tx:
-            row = tx.principal(name)
+            row = tx.principal(name) if NAME.fullmatch(name) else None
             if row is None or row.revoked_at is not None:
                 raise NotFound(f"no principal {name[:64]!r} holds a key")
             tx.revoke_principal(name, self._clock())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from app.services.principals import Principal
 
 #: Transcript lines read at a time.
 PAGE = 2000
+#: What a session's id looks like. Anything else is not looked up: not every database takes every character.
+SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +247,10 @@ class Sessions:
         Raises:
             NotFound: when there is none, or it is somebody else's.
         """
-        with self._store.read() as tx:
-            row = tx.session(id)
+        row = None
+        if SESSION_ID.fullmatch(id):
+            with self._store.read() as tx:
+                row = tx.session(id)
         if row is None or (row.owner != actor.name and actor.role != "auditor"):
             raise NotFound("there is no such session of yours")
         return row
