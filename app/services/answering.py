@@ -234,7 +234,8 @@ class Answering:
             lane = self.place(actor, ticket.session)[1]
         with self._lock:
             waiting = self._waiting.get(ticket.session, 0)
-            if waiting >= self._queue_limit:
+            # The service's own closing of a retired data set's sessions has no actor, and is never turned away.
+            if waiting >= self._queue_limit and ticket.actor:
                 raise TooManyRequests("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
         self._lanes[lane].inbox.put(ticket)
