@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import structlog
 
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
@@ -24,11 +25,14 @@ from app.services.ports import (
     Store,
     StoreConflict,
     Transaction,
+    Upload,
 )
 from app.services.principals import Principal
-from app.spaces.errors import InvalidDataset, InvalidRequest
+from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.spec import NAME, parse_spec
+from app.spaces.spec import NAME, Spec, parse_spec
+
+log = structlog.get_logger(__name__)
 
 
 def public_dataset(row: DatasetRow) -> PublicDataset:
@@ -110,7 +114,7 @@ class Datasets:
         with self._store.read() as tx:
             self._check_free(tx, spec.name)
         with self._private.registration():
-            upload = self._private.read_upload(spec, filename, path)
+            upload = self._read(spec, filename, path)
             entry = self._private.put(spec.name, upload)
             row = DatasetRow(
                 name=spec.name,
@@ -129,6 +133,16 @@ class Datasets:
                 self._private.destroy(entry)
                 raise self._in_use(spec.name) from None
         return self._view(row, [])
+
+    def _read(self, spec: Spec, filename: str, path: Path) -> Upload:
+        """The uploaded numbers. Parsers of damaged files raise almost anything, and quote what they read."""
+        try:
+            return self._private.read_upload(spec, filename, path)
+        except CuratorError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the file is at fault and its words are private
+            log.warning("an upload could not be read", error=type(error).__name__)
+            raise InvalidDataset("the file cannot be read: it is damaged, or not what its name says") from None
 
     def _check_free(self, tx: Transaction, name: str) -> None:
         if tx.dataset(name) is not None:
