@@ -100,7 +100,8 @@ class Session:
                 max_queries=self.plan.max_queries,
             )
         if query.is_zero:
-            return Answer(0.0, "hypothesis", 0.0)
+            # Weights too small for the grid are not asked weights of zero: what they could weigh is the error.
+            return Answer(0.0, "hypothesis", query.rounding * self.dataset.mass_bound)
         if self.updates_left == 0:
             if not self.plan.guaranteed:
                 raise UpdatesExhausted(

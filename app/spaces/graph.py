@@ -12,7 +12,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.queries import AnyQuery, Node
 from app.spaces.queries import CutQuery as CutWords
 from app.spaces.queries import RankOneQuery as RankOneWords
-from app.spaces.query import Query
+from app.spaces.query import Query, ZeroQuery
 from app.spaces.space import Space, _check_weights, _vector, check_cells
 from app.spaces.spec import BipartiteSpec, GraphSpec
 from app.spaces.tensor import FloatArray, IntArray
@@ -61,6 +61,8 @@ class GraphSpace(Space):
     def _undirected_rank_one(self, u: FloatArray, v: FloatArray) -> Query:
         _check_weights(u, low=0.0)
         _check_weights(v, low=0.0)
+        if not u.any() or not v.any():
+            return ZeroQuery(self.shape)
         if bool(np.all((u == 0) | (u == 1)) and np.all((v == 0) | (v == 1))):
             return self._pair(np.flatnonzero(u), np.flatnonzero(v), bits=0, rounding=0.0)
         bits = self.axis_bits(2)

@@ -404,11 +404,14 @@ class DenseQuery(Query):
 
 @dataclass(frozen=True, eq=False)
 class ZeroQuery(Query):
-    """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing."""
+    """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing.
+
+    Weights that were asked may still have been too small for the grid: ``rounding`` bounds those.
+    """
 
     shape: tuple[int, ...]
+    rounding: float = 0.0
     grid_bits = 0
-    rounding = 0.0
     is_zero = True
 
     def exact(self, data: Tensor) -> int:

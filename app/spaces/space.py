@@ -162,6 +162,8 @@ class Space(ABC):
                 members[i] = np.flatnonzero(ones)
             else:
                 weighted[i] = vector
+        if any(len(m) == 0 for m in members.values()):
+            return ZeroQuery(self.shape)
         bits = self.axis_bits(len(weighted)) if weighted else 0
         rounding, integers = 0.0, {}
         for i, vector in weighted.items():
@@ -181,7 +183,7 @@ class Space(ABC):
                 members[i] = np.flatnonzero(vector)
                 del weights[i]
         if any(len(m) == 0 for m in members.values()):
-            return ZeroQuery(self.shape)
+            return ZeroQuery(self.shape, rounding)
         if len(weights) == 1 and 0 not in weights:
             # A constant factor has no axis of its own: it is always written on the first one.
             ((i, vector),) = weights.items()
@@ -275,7 +277,7 @@ class Space(ABC):
         kept = weights != 0
         positions, weights = positions[kept], weights[kept]
         if not len(positions):
-            return ZeroQuery(self.shape)
+            return ZeroQuery(self.shape, rounding)
         if not self.symmetric:
             supports = [np.unique(i) for i in np.unravel_index(positions, self.shape)]
             if math.prod(len(s) for s in supports) == len(positions):
@@ -384,13 +386,13 @@ class Space(ABC):
         if bits == 0:
             both = np.intersect1d(left, right, assume_unique=True)
             if not len(left) or not len(right) or (len(left) == len(right) == len(both) == 1):
-                return ZeroQuery(self.shape)
+                return ZeroQuery(self.shape, rounding)
             sides = [Axis(length, index_set(length, side)) for side in (left, right, both)]
             return PairQuery(sides[0], sides[1], sides[2], rounding)
         # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
         both = -((-left * right) >> bits)
         if not left.any() or not right.any():
-            return ZeroQuery(self.shape)
+            return ZeroQuery(self.shape, rounding)
         sides = [Axis(length, slice(0, length), side, bits) for side in (left, right, both)]
         return PairQuery(sides[0], sides[1], sides[2], rounding)
 

@@ -1,0 +1,252 @@
+"""Compiled queries against exact fractions from the words, on small spaces of every kind."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.spaces.tensor import DenseTensor, LowRankTensor
+from tests.strategies import Universe, answer, asked, data, graphs, neighbours, queries, universes
+
+Cells = dict[tuple[int, ...], Fraction]
+
+
+def _numbers(words: Any) -> set[float]:
+    """All weights that stand in a query's words."""
+    if isinstance(words, dict):
+        return set().union(*(_numbers(v) for k, v in words.items() if k != "indices"))
+    if isinstance(words, list):
+        return set().union(*(_numbers(v) for v in words))
+    return {words} if isinstance(words, float | int) else set()
+
+
+@st.composite
+def questions(draw: st.DrawFn, spaces: st.SearchStrategy[Universe] | None = None):
+    u = draw(universes() if spaces is None else spaces)
+    return u, draw(queries(u))
+
+
+def real_array(u: Universe, weights: Cells) -> np.ndarray:
+    """Weights as a float array of the space's shape; every one of them is exact in float64 here."""
+    array = np.zeros(u.space.shape)
+    for cell, weight in weights.items():
+        array[cell] = float(weight)
+        if u.undirected:
+            array[cell[::-1]] = float(weight)
+    return array
+
+
+def hypotheses(u: Universe):
+    """Float hypotheses of the space: of an undirected graph symmetric with zero diagonal."""
+    values = st.floats(-4, 4).map(lambda v: round(v, 3))
+    flat = st.lists(values, min_size=u.space.cells, max_size=u.space.cells)
+
+    def shaped(entries: list[float]) -> np.ndarray:
+        array = np.array(entries).reshape(u.space.shape)
+        if u.undirected:
+            array = np.triu(array, 1)
+            array = array + array.T
+        return array
+
+    return flat.map(shaped)
+
+
+@given(questions())
+def test_compiled_weights_are_the_asked_ones_but_for_the_stated_rounding(question) -> None:
+    """Would catch a weight on the wrong cell, an undirected pair counted twice, a stated rounding that is too small
+    (also for queries whose every weight rounds to nothing), 0/1 weights that are not exact, and weights that
+    rounding pushes out of [-1, 1], which would break the sensitivity."""
+    u, words = question
+    query = u.compiled(words)
+    compiled, wanted = u.weights(query), asked(u, words)
+    worst = max(abs(compiled[c] - wanted[c]) for c in u.cells)
+    assert worst <= Fraction(query.rounding) * (1 + Fraction(1, 10**12))
+    assert all(abs(w) <= 1 for w in compiled.values())
+    if u.undirected and words["type"] in ("cut", "rank_one"):
+        assert all(w >= 0 for w in compiled.values())
+    if words["type"] in ("predicate", "cut") or _numbers(words) <= {0, 1}:
+        assert compiled == wanted
+        assert query.rounding == 0
+
+
+@given(st.data())
+def test_exact_answers_are_python_integers_own(d) -> None:
+    """Would catch an overflow, a lost or doubled cell, a float where an integer is meant, in any layout of the data,
+    and a rounding bound that does not hold for the answer."""
+    u, words = d.draw(questions())
+    x = d.draw(data(u))
+    query = u.compiled(words)
+    weights = u.weights(query)
+    truth = answer(weights, x) * (1 << query.grid_bits)
+    assert truth.denominator == 1
+    for tensor in u.tensors(u.array(x)):
+        exact = query.exact(tensor)
+        assert isinstance(exact, int)
+        assert exact == truth
+    slack = Fraction(query.rounding) * (1 + Fraction(1, 10**12)) * sum(map(abs, x.values()))
+    assert abs(answer(asked(u, words), x) - answer(weights, x)) <= slack
+
+
+@given(st.data())
+def test_range_and_norm_are_those_of_the_weights(d) -> None:
+    """Would catch a range over the touched cells alone, a diagonal or mirrored cell counted in the norm, and a zero
+    query that is not told as such (its answer would be paid for)."""
+    u, words = d.draw(questions())
+    query = u.compiled(words)
+    weights = u.weights(query).values()
+    assert query.range == (float(min(weights)), float(max(weights)))
+    assert query.norm2sq == pytest.approx(float(sum(w * w for w in weights)), rel=1e-12, abs=1e-12)
+    assert query.is_zero == (not any(weights))
+
+
+@given(st.data())
+def test_inner_products_with_hypotheses(d) -> None:
+    """Would catch a stored diagonal or mirrored cell that shows in a hypothesis' answer, on dense and low-rank ones."""
+    u, words = d.draw(questions())
+    query, h = u.compiled(words), d.draw(hypotheses(u))
+    weights = u.weights(query)
+    truth = float(sum(weights[c] * Fraction(float(h[c])) for c in u.cells))
+    assert query.inner(DenseTensor(h)) == pytest.approx(truth, rel=1e-11, abs=1e-11)
+
+
+@given(st.data())
+def test_a_low_rank_hypothesis_answers_as_the_matrix_it_stands_for(d) -> None:
+    """Would catch an undirected diagonal that is not taken out, terms lost when the store grows, and gathered
+    entries that differ from the matrix."""
+    u, words = d.draw(questions(universes().filter(lambda v: v.declared["kind"] != "table")))
+    query = u.compiled(words)
+    rows, columns = u.space.shape
+    low = LowRankTensor((rows, columns), symmetric=u.undirected)
+    matrix = np.zeros((rows, columns))
+    small = st.sampled_from([-1.0, 0.0, 0.5, 1.0, 0.75])
+    for _ in range(d.draw(st.sampled_from([0, 1, 3, 9, 20]))):
+        left = np.array(d.draw(st.lists(small, min_size=rows, max_size=rows)))
+        right = np.array(d.draw(st.lists(small, min_size=columns, max_size=columns)))
+        for a, b in ((left, right), (right, left)) if u.undirected else ((left, right),):
+            low.add(0.25, a, b)
+            matrix += 0.25 * np.outer(a, b)
+    if u.undirected:
+        np.fill_diagonal(matrix, 0.0)
+    weights = u.weights(query)
+    truth = sum(float(weights[c]) * matrix[c] for c in u.cells)
+    assert query.inner(low) == pytest.approx(truth, rel=1e-11, abs=1e-11)
+    np.testing.assert_allclose(low.dense(), matrix, atol=1e-12)
+
+
+@given(st.data())
+def test_adding_a_query_into_arrays_and_terms(d) -> None:
+    """Would catch a block that pairs index arrays up instead of crossing them, a missing mirrored cell, a diagonal
+    that is written to, and rank-one terms that are not the query."""
+    u, words = d.draw(questions())
+    query, h = u.compiled(words), d.draw(hypotheses(u))
+    wanted = h + 0.375 * real_array(u, u.weights(query))
+    array = h.copy()
+    query.add_to(array, 0.375)
+    np.testing.assert_allclose(array, wanted, atol=1e-12)
+    if hasattr(query, "add_terms") and len(u.space.shape) == 2:
+        terms = LowRankTensor(u.space.shape, symmetric=u.undirected)
+        query.add_terms(terms, 0.375)
+        np.testing.assert_allclose(terms.dense(), wanted - h, atol=1e-12)
+
+
+@given(st.data(), st.floats(-3, 3))
+def test_levels_and_exponential_scaling(d, rate: float) -> None:
+    """Would catch masses at wrong weights (the normaliser of multiplicative weights would be off), a mirrored cell
+    that is scaled once, and untouched cells that are."""
+    u, words = d.draw(questions())
+    query, h = u.compiled(words), np.abs(d.draw(hypotheses(u)))
+    weights = u.weights(query)
+    levels, masses = query.levels(DenseTensor(h))
+    assert levels.shape == masses.shape
+    touched = sum(float(h[c]) for c in u.cells if weights[c])
+    for power in (1, 2, 3):
+        truth = sum(float(weights[c]) ** power * float(h[c]) for c in u.cells)
+        assert float((levels**power) @ masses) == pytest.approx(truth, rel=1e-10, abs=1e-10)
+    assert float(masses[levels != 0].sum()) == pytest.approx(touched, rel=1e-10, abs=1e-10)
+    array = h.copy()
+    query.scale_exp(array, rate)
+    np.testing.assert_allclose(array, h * np.exp(rate * real_array(u, weights)), rtol=1e-12)
+
+
+@given(st.data())
+def test_one_privacy_unit_moves_an_answer_by_at_most_gamma_grid_units(d) -> None:
+    """Would catch a sensitivity above gamma, from rounding weights, from rounding to the answer grid, from an edge
+    that counts twice, and an answer grid that gamma is no whole number of."""
+    u = d.draw(universes())
+    words = d.draw(queries(u))
+    query, (x, y) = u.compiled(words), d.draw(neighbours(u))
+    space = u.space
+    first, second = (
+        space.to_answer_grid(query.exact(space.tensor(u.array(v))), query) for v in (x, y)
+    )
+    assert (space.unit * 2**space.answer_bits).denominator == 1
+    assert abs(first - second) <= space.unit * 2**space.answer_bits
+
+
+@given(st.data())
+def test_the_answer_grid_rounds_to_the_nearest(d) -> None:
+    """Would catch a shift in the wrong direction or by the data's own bits, and rounding by more than half a unit."""
+    u, words = d.draw(questions())
+    query, x = u.compiled(words), d.draw(data(u))
+    space = u.space
+    exact = query.exact(space.tensor(u.array(x)))
+    truth = Fraction(exact, 2 ** (query.grid_bits + space.data_bits))
+    grid = Fraction(space.to_answer_grid(exact, query), 2**space.answer_bits)
+    assert abs(grid - truth) <= Fraction(1, 2 ** (space.answer_bits + 1))
+    if query.grid_bits + space.data_bits <= space.answer_bits:
+        assert grid == truth
+
+
+@given(st.data())
+def test_undirected_rank_one_weights_stay_in_the_unit_interval(d) -> None:
+    """Would catch w = u*v rounded down: near u = v = 1 the weight 1 - (1 - u_i v_j)(1 - u_j v_i) then passes 1."""
+    u = d.draw(graphs(directed=False))
+    n = u.space.shape[0]
+    bits = u.space.axis_bits(2)
+    near = st.integers(0, 3).map(lambda k: 1 - (k + 0.49) * 2.0**-bits)
+    near = st.one_of(near, st.floats(0, 1), st.integers(0, 5).map(lambda k: k * 2.0**-bits * 0.51))
+    sides = [d.draw(st.lists(near, min_size=n, max_size=n)) for _ in range(2)]
+    words = {"type": "rank_one", "left": sides[0], "right": sides[1]}
+    query = u.compiled(words)
+    weights, wanted = u.weights(query), asked(u, words)
+    assert all(0 <= w <= 1 for w in weights.values())
+    worst = max(abs(weights[c] - wanted[c]) for c in u.cells)
+    assert worst <= Fraction(query.rounding) * (1 + Fraction(1, 10**12))
+    assert query.rounding <= 6 * 2.0**-bits
+
+
+@settings(max_examples=60)
+@given(graphs(directed=False), st.data())
+def test_a_cut_of_an_undirected_graph_counts_each_edge_once(u: Universe, d) -> None:
+    """The published formula: half of s t' + t s' - (s*t)(s*t)' on the symmetric matrix; weight 1 and never 2."""
+    n = u.space.shape[0]
+    s, t = (np.array(d.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))) for _ in range(2))
+    names = u.declared.get("labels", list(range(n)))
+    x = u.array(d.draw(data(u)))
+    query = u.compiled(
+        {"type": "cut", "left": [names[i] for i in np.flatnonzero(s)], "right": [names[i] for i in np.flatnonzero(t)]}
+    )
+    both = s * t
+    formula = np.outer(s, t) + np.outer(t, s) - np.outer(both, both)
+    assert set(np.unique(formula)) <= {0, 1}
+    assert 2 * query.exact(u.space.tensor(x)) == int((formula * x).sum())
+
+
+@given(st.data())
+def test_what_was_asked_before_never_shows_in_an_exact_answer(d) -> None:
+    """The store of marginals is a cache: would catch one that is contracted over the wrong axes, is narrowed from a
+    marginal that had summed a needed axis away, or overflows a narrow type."""
+    u = d.draw(universes())
+    asked_ = d.draw(st.lists(queries(u), min_size=2, max_size=6))
+    x = u.array(d.draw(data(u)))
+    compiled = [u.compiled(w) for w in asked_]
+    fresh = [q.exact(u.space.tensor(x)) for q in compiled]
+    for shared in u.tensors(x):
+        order = d.draw(st.permutations(range(len(compiled))))
+        for i in [*order, *order]:
+            assert compiled[i].exact(shared) == fresh[i]
