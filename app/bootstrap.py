@@ -21,6 +21,7 @@ from app.http import problems
 from app.http.app import Delivery, Services, create_app
 from app.http.metrics import Metrics
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
+from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
 from app.services.datasets import Datasets
 from app.services.principals import Principals
@@ -52,6 +53,10 @@ class SystemNoise:
     def laplace(self, scale: Any) -> NoiseBlock:
         """Discrete Laplace noise of this exact scale in grid units."""
         return NoiseBlock(DiscreteLaplace(scale), NOISE_BLOCK)
+
+    def poisson(self, mean: Any, cut: int) -> PoissonCounts:
+        """Secret counts of a race, from the system's generator."""
+        return PoissonCounts(mean, cut)
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,14 @@ class PublicDataset:
     """Declaration, capacity and public mass of a data set; nothing else of it is known without paying.
 
     ``records`` is the exact mass in counts where the declaration makes it public; ``bought`` the padded noisy
-    one once some session has paid for it. Neither is there before that.
+    one once some session has paid for it. Neither is there before that. ``race_sessions`` counts the sessions with
+    a Poisson race so far: the next one may use the smaller a part of the delta set aside.
     """
 
     spec: Spec
     records: float | None = None
     bought: Mapping[str, Bought] = field(default_factory=dict)
+    race_sessions: int = 0
 
     @cached_property
     def budget(self) -> Budget:
@@ -109,6 +111,8 @@ class PublicDataset:
             document["records"] = self.records
         if self.bought:
             document["bought"] = {name: bought.document() for name, bought in self.bought.items()}
+        if self.race_sessions:
+            document["race_sessions"] = self.race_sessions
         return document
 
     @classmethod
@@ -125,6 +129,7 @@ class PublicDataset:
             parse_spec(declared),
             document.get("records"),
             {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
+            document.get("race_sessions", 0),
         )
 
 

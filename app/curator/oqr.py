@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -29,3 +32,20 @@ def play(hypothesis: int, private: int, noise: int, threshold: int) -> Hit | Mis
     if abs(private + noise - hypothesis) > threshold:
         return Hit(private + noise)
     return Miss(hypothesis)
+
+
+def race(
+    hypothesis: int, private: int, noise: npt.NDArray[np.int64], count: int, threshold: int
+) -> Hit | Miss:
+    """A Poisson race: the first of ``count`` noisy values outside ``hypothesis +- threshold`` is released, else miss.
+
+    ``noise`` holds as many values as the race is cut at. All of them are looked at whatever ``count`` is, so that
+    the secret number shows neither in what is done nor in how long it takes; they are zero afterwards.
+    """
+    noise += private - hypothesis
+    outside = np.abs(noise) > threshold
+    outside &= np.arange(len(noise)) < count
+    first = int(outside.argmax())
+    gap = int(noise[first])
+    noise[:] = 0
+    return Hit(hypothesis + gap) if bool(outside[first]) else Miss(hypothesis)

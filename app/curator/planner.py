@@ -5,6 +5,9 @@ of the truth, a hypothesis' answer within T + L, and an update happens only at a
 progress alpha). A best-effort plan is given its number of updates B and takes T = 2L; a guaranteed plan finds the
 least B with ``bound(alpha) <= B`` and takes T = 3L, the best ratio as the bound grows with 1/alpha^2. The papers'
 own calibrations keep their T = 4b ln(2k/beta).
+
+A Poisson race of mean M takes ``L = b ln(M k/beta)`` and T = 2L either way: hits are within L, misses within T, hits
+happen only at a true gap above T - L, all with probability 1 - beta.
 """
 
 from __future__ import annotations
@@ -27,12 +30,25 @@ from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import ConditionalRelease, Mechanism, PureStep, renyi_cost
 from app.privacy.errors import InvalidBudget
+from app.privacy.exact import exact_scale
 from app.privacy.exactness import floor_to
+from app.privacy.poisson import race_cut, race_mean, session_part
+from app.privacy.race import SAMPLER_DISTANCE
 
 #: A session that needs a private fact buys it with one part in this many of its share.
 PURCHASE_PART = 20
+#: The dynamic program of the exact calibration takes time with the number of updates.
+MOST_EXACT_UPDATES = 2000
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
+
+
+@dataclass(frozen=True)
+class Race:
+    """A Poisson race: mean M of the secret number of comparisons, and ``cut``, where that number is cut off."""
+
+    mean: Decimal
+    cut: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,7 @@ class Plan:
     purchase: Purchase | None
     update_bound: int | None
     step_size: float | None
+    race: Race | None = None
 
     @property
     def noise_scale_units(self) -> Fraction:
@@ -71,8 +88,9 @@ class Plan:
 
     @property
     def error_bound(self) -> float:
-        """T + L in counts; rounding of weights and values comes on top, an answer's own bound says how much."""
-        return math.ldexp(self.threshold_units + self.noise_bound_units, -self.answer_bits)
+        """T + L in counts (T for a race); an answer's own bound adds what rounding of its weights can move."""
+        noise = 0 if self.race is not None else self.noise_bound_units
+        return math.ldexp(self.threshold_units + noise, -self.answer_bits)
 
     @property
     def progress(self) -> float:
@@ -98,6 +116,7 @@ class Plan:
             "delta": float(self.delta),
             "calibration": self.calibration,
             "release": self.release,
+            "race": None if self.race is None else {"mean": float(self.race.mean), "cut": self.race.cut},
             "answer_grid": 2.0**-self.answer_bits,
             "order": str(self.order),
             "cost_per_update": str(self.cost_per_update),
@@ -143,6 +162,8 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         fact = request.mechanism.fact
         if fact is not None and not dataset.facts.known(fact):
             purchase = purchase_of(dataset, fact, share)
+        if request.calibration == "exact":
+            _check_exact(dataset, request, purchase)
         planner = _Planner(dataset, request, share - (purchase.cost if purchase else 0))
         if request.max_updates is not None:
             plan = planner.at(request.max_updates, guaranteed=False)
@@ -154,7 +175,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         if purchase is not None:
             steps.append((PureStep(purchase.epsilon), 1))
         kept = Fraction(budget.delta) - budget.set_aside
-        alone = _epsilon_alone(tuple(steps), kept)
+        alone = request.epsilon if request.calibration == "exact" else _epsilon_alone(tuple(steps), kept)
     except InvalidBudget as error:
         raise PlanInfeasible(str(error)) from None
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
@@ -169,6 +190,24 @@ def _epsilon_alone(steps: tuple[tuple[Mechanism, int], ...], delta: Fraction) ->
 @lru_cache(maxsize=4096)
 def _scale_for_cost(cost: Decimal, order: Decimal, release: Literal["single", "race"]) -> Decimal:
     return scale_for_cost(cost, order, release)
+
+
+@lru_cache(maxsize=1024)
+def _exact_scale(epsilon: Decimal, delta: Decimal, updates: int) -> Decimal:
+    return exact_scale(epsilon, delta, updates)
+
+
+def _check_exact(dataset: PublicDataset, request: SessionRequest, purchase: Purchase | None) -> None:
+    """``exact`` counts a data set's whole (epsilon, delta) as one session of hits, so nothing else may be in it."""
+    if request.epsilon != dataset.budget.epsilon:
+        raise PlanInfeasible(
+            "exact calibration takes the data set's whole epsilon in one session",
+            epsilon=float(dataset.budget.epsilon),
+        )
+    if purchase is not None:
+        raise PlanInfeasible(
+            f"exact calibration leaves nothing to buy the {purchase.fact} with: declare the records public, or use rdp"
+        )
 
 
 class _Planner:
@@ -186,6 +225,10 @@ class _Planner:
                 scale = jt2012_scale(epsilon, budget.delta, updates)
             case "gru2011":
                 scale = gru2011_scale(epsilon, budget.delta, updates)
+            case "exact":
+                if updates > MOST_EXACT_UPDATES:
+                    raise PlanInfeasible(f"exact calibration goes to {MOST_EXACT_UPDATES:,} updates; use rdp")
+                scale = _exact_scale(epsilon, budget.delta, updates)
             case _:
                 scale = _scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
         return Fraction(scale) * self.dataset.space.unit
@@ -198,14 +241,20 @@ class _Planner:
         failure = request.beta - (FACT_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
         if failure <= 0:
             raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of the bought mass")
-        bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(request.max_queries / failure))
-        if request.calibration != "rdp":
+        race = self._race(failure) if request.release == "race" else None
+        rounds = request.max_queries * (1.0 if race is None else float(race.mean))
+        bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(rounds / failure))
+        if request.calibration in ("jt2012", "gru2011"):
             threshold = math.ceil(4 * float(units) * math.log(2 * request.max_queries / failure))
         else:
-            threshold = (3 if guaranteed else 2) * bound
+            threshold = (3 if guaranteed and race is None else 2) * bound
         if threshold + bound >= 2**62:
             raise PlanInfeasible("the noise passes 62 bits of the answer grid: raise epsilon, or allow fewer updates")
-        cost = renyi_cost(ConditionalRelease(scale / space.unit, request.release), budget.order)
+        if request.calibration == "exact":
+            # The guarantee is the dynamic program's; the ledger only has to be full when the updates are.
+            cost = per_hit(self.share, updates)
+        else:
+            cost = renyi_cost(ConditionalRelease(scale / space.unit, request.release), budget.order)
         if cost * updates > self.share:
             raise PlanInfeasible("the share does not pay for so many updates at this calibration: raise epsilon")
         plan = Plan(
@@ -228,8 +277,20 @@ class _Planner:
             purchase=None,
             update_bound=None,
             step_size=None,
+            race=race,
         )
         return replace(plan, update_bound=self._bound(plan), step_size=self._step(plan))
+
+    def _race(self, failure: float) -> Race:
+        """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside."""
+        budget, queries = self.dataset.budget, self.request.max_queries
+        mean = race_mean(queries, Decimal(failure))
+        allowed = session_part(budget.set_aside, self.dataset.race_sessions + 1)
+        # The sampler's own distance from the Poisson law, (cut + 1) 2^-127 a query, is paid from the same part.
+        sampler = (1 + Fraction(math.exp(float(budget.epsilon)) * 1.01)) * queries * SAMPLER_DISTANCE
+        if sampler >= allowed:
+            raise PlanInfeasible("the delta set aside for races is used up by so many sessions and queries: use single")
+        return Race(mean, race_cut(mean, queries, budget.epsilon, allowed - sampler))
 
     def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Any:
         return construct(self.request.mechanism, self.dataset.space, facts or self.dataset.facts, plan.progress)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from app.constructions.mechanism import Mechanism
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import Model, explain
 
-Calibration = Literal["rdp", "jt2012", "gru2011"]
+Calibration = Literal["rdp", "exact", "jt2012", "gru2011"]
 
 
 class SessionRequest(Model):
@@ -27,7 +27,13 @@ class SessionRequest(Model):
         default=None, ge=1, le=10**7, strict=True, description="left out: the guaranteed plan"
     )
     calibration: Calibration = "rdp"
-    release: Literal["single"] = "single"
+    release: Literal["single", "race"] = "single"
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if self.release == "race" and self.calibration != "rdp":
+            raise ValueError("a race is calibrated by rdp")
+        return self
 
     @field_validator("epsilon", "beta", mode="before")
     @classmethod

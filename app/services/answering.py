@@ -33,7 +33,7 @@ import structlog
 
 from app.audit import records
 from app.curator.errors import SessionClosed
-from app.curator.oqr import Hit, play
+from app.curator.oqr import Hit, Miss, play, race
 from app.curator.session import Answer, RoundDue, Session
 from app.services.datasets import public_dataset
 from app.services.errors import NotFound, TooManyRequests, Unavailable
@@ -106,6 +106,7 @@ class _Live:
     session: Session
     data: Tensor
     noise: Any
+    counts: Any
     nbytes: int
     cost: Decimal
 
@@ -447,9 +448,7 @@ class _Lane(threading.Thread):
             except CuratorError as error:
                 ticket.error = error
 
-    def _one(
-        self, begin: Callable[[], Transaction], ticket: Ticket, rows: dict[str, SessionRow], work: _Work
-    ) -> None:
+    def _one(self, begin: Callable[[], Transaction], ticket: Ticket, rows: dict[str, SessionRow], work: _Work) -> None:
         key = ticket.key
         if key is not None:
             twin = work.replies.get((key.principal, key.route, key.key))
@@ -503,13 +502,22 @@ class _Lane(threading.Thread):
             private = space.to_answer_grid(query.exact(live.data), query)
             # From here on the round counts, whatever happens to the request.
             work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
-            outcome = play(due.hypothesis, private, int(live.noise.take(1)[0]), session.plan.threshold_units)
+            outcome = self._round(live, due.hypothesis, private)
             self.service.refills.put(live.noise)
             hit = isinstance(outcome, Hit)
             answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
         else:
             answer = due
         return self._record(live, query, answer, work)
+
+    @staticmethod
+    def _round(live: _Live, hypothesis: int, private: int) -> Hit | Miss:
+        """Take noise and play."""
+        plan = live.session.plan
+        if plan.race is None:
+            return play(hypothesis, private, int(live.noise.take(1)[0]), plan.threshold_units)
+        noise = live.noise.take(plan.race.cut)
+        return race(hypothesis, private, noise, live.counts.take(), plan.threshold_units)
 
     def _record(self, live: _Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
         session, row, now = live.session, live.row, self.service.clock()
@@ -575,8 +583,13 @@ class _Lane(threading.Thread):
         now = self.service.clock()
         work.base.setdefault(row.id, row)
         closed = replace(row, status="closed", reserved="0", closed_at=now)
+        kind: Literal["charge", "return"] = "return"
+        if orjson.loads(row.header)["plan"]["calibration"] == "exact":
+            # Its accounting has no refunds: what was not used is spent all the same.
+            kind = "charge"
+            closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
         work.rows[row.id] = closed
-        work.ledger.append(LedgerRow(row.dataset, row.id, "return", row.reserved, row.sequence, now))
+        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, now))
         self._drop(row.id)
         return orjson.dumps(session_view(closed))
 
@@ -604,15 +617,16 @@ class _Lane(threading.Thread):
         if stored is None or stored.retired_at is not None:
             raise SessionClosed("the data set is retired: its sessions answer nothing")
         session = load_session(tx, row)
-        space = session.dataset.space
+        space, plan = session.dataset.space, session.plan
         assert public_dataset(stored).space == space
         return _Live(
             row=row,
             session=session,
             data=service.private.tensor(space, stored.vault_entry),
-            noise=service.noise.laplace(session.plan.noise_scale_units),
+            noise=service.noise.laplace(plan.noise_scale_units),
+            counts=None if plan.race is None else service.noise.poisson(plan.race.mean, plan.race.cut),
             nbytes=8 * space.cells,
-            cost=session.plan.cost_per_update,
+            cost=plan.cost_per_update,
         )
 
     def _drop(self, id: str) -> None:

@@ -42,6 +42,7 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
         parse_spec(row.spec),
         None if records is None else int(records) if records == int(records) else records,
         {fact: Bought.of(bought) for fact, bought in row.bought.items()},
+        row.race_sessions,
     )
 
 

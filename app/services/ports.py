@@ -44,6 +44,7 @@ class DatasetRow:
     vault_entry: dict[str, str] = field(repr=False)
     created_at: str
     retired_at: str | None = None
+    race_sessions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,7 @@ class Transaction(Protocol):
     def dataset(self, name: str, *, lock: bool = False) -> DatasetRow | None: ...
     def datasets(self) -> list[DatasetRow]: ...
     def add_dataset(self, row: DatasetRow) -> None: ...
+    def count_race(self, name: str) -> None: ...
     def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None: ...
     def retire_dataset(self, name: str, at: str) -> None: ...
     def grant(self, dataset: str, principal: str) -> str | None: ...
@@ -225,6 +227,9 @@ class NoisePort(Protocol):
 
     def laplace(self, scale: Any) -> Any:
         """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``refill()``."""
+
+    def poisson(self, mean: Any, cut: int) -> Any:
+        """A source of secret counts for races: ``take()``."""
 
 
 class Clock(Protocol):

@@ -25,6 +25,7 @@ from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound
 from app.services.ports import (
     Clock,
     DatasetRow,
+    Holding,
     LedgerRow,
     NoisePort,
     PrivateStore,
@@ -129,6 +130,20 @@ def catch_up(tx: Transaction, id: str, session: Session) -> None:
                 session.learn(space.from_canonical(form, blobs), entry.value)
 
 
+def _check_untouched(row: DatasetRow, holdings: list[Holding], plan: Plan) -> None:
+    """An exact calibration counts the whole budget as one session: nothing may ever have been taken from it.
+
+    Raises:
+        BudgetExhausted: when something was.
+    """
+    if row.race_sessions or any(Decimal(h.reserved) or Decimal(h.spent) for h in holdings):
+        raise BudgetExhausted(
+            "exact calibration takes a whole budget that nothing was taken from: use rdp, or another data set",
+            requested=plan.epsilon,
+            remaining=Decimal(0),
+        )
+
+
 class Sessions:
     """Opens sessions and shows them."""
 
@@ -176,6 +191,8 @@ class Sessions:
 
     def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
         budget = dataset.budget
+        if plan.calibration == "exact":
+            _check_untouched(row, tx.holdings(row.name), plan)
         self._datasets.allowed(tx, row, actor, plan.reserved, budget)
         try:
             account_of(budget, tx.holdings(row.name)).reserve(plan.reserved)
@@ -225,6 +242,8 @@ class Sessions:
             opened_at=now,
         )
         tx.add_session(opened)
+        if plan.race is not None:
+            tx.count_race(row.name)
         movements = [LedgerRow(row.name, id, "reserve", str(plan.reserved), None, now)]
         if plan.purchase is not None:
             movements.append(LedgerRow(row.name, id, "purchase", str(spent), None, now))

@@ -59,6 +59,7 @@ def _dataset(row: Any) -> DatasetRow:
         vault_entry=orjson.loads(row.vault_entry),
         created_at=row.created_at,
         retired_at=row.retired_at,
+        race_sessions=row.race_sessions,
     )
 
 
@@ -153,8 +154,14 @@ class SqlTransaction:
                 "vault_entry": orjson.dumps(row.vault_entry).decode(),
                 "created_at": row.created_at,
                 "retired_at": row.retired_at,
+                "race_sessions": row.race_sessions,
             },
         )
+
+    def count_race(self, name: str) -> None:
+        """Count one more session with a race on a data set."""
+        c = t.datasets.c
+        self._connection.execute(update(t.datasets).where(c.name == name).values(race_sessions=c.race_sessions + 1))
 
     def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None:
         """Write the facts that were bought so far into the data set's row."""

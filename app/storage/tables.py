@@ -44,6 +44,7 @@ datasets = Table(
     Column("spec", Text, nullable=False),
     Column("records", Double),
     Column("bought", Text, nullable=False),
+    Column("race_sessions", Integer, nullable=False),
     Column("vault_entry", Text, nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("retired_at", String(32)),

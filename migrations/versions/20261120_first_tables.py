@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("records", sa.Double(), nullable=True),
         sa.Column("bought", sa.Text(), nullable=False),
+        sa.Column("race_sessions", sa.Integer(), nullable=False),
         sa.Column("vault_entry", sa.Text(), nullable=False),
         sa.Column("created_at", sa.String(length=32), nullable=False),
         sa.Column("retired_at", sa.String(length=32), nullable=True),
