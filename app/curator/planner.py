@@ -181,6 +181,26 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
 
 
+def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> dict[str, float | None]:
+    """Laplace scales in counts that each calibration would need for a plan's epsilon and number of updates.
+
+    ``exact`` is what the whole (epsilon, delta) of the data set would need if it were this session's epsilon
+    alone; None where a calibration does not go so far.
+    """
+    budget, updates = dataset.budget, plan.max_updates
+    found: dict[str, Fraction | Decimal | None] = {"exact": None}
+    if updates <= MOST_EXACT_UPDATES:
+        found["exact"] = _exact_scale(request.epsilon, budget.delta, updates)
+    share = per_hit(plan.reserved - (plan.purchase.cost if plan.purchase else 0), updates)
+    found["rdp"] = _scale_for_cost(share, budget.order, "single")
+    found["race"] = _scale_for_cost(share, budget.order, "race")
+    found["jt2012"] = jt2012_scale(request.epsilon, budget.delta, updates)
+    found["gru2011"] = gru2011_scale(request.epsilon, budget.delta, updates)
+    return {
+        name: None if scale is None else float(Fraction(scale) * dataset.space.unit) for name, scale in found.items()
+    }
+
+
 @lru_cache(maxsize=4096)
 def _epsilon_alone(steps: tuple[tuple[Mechanism, int], ...], delta: Fraction) -> Decimal:
     """Sessions of one plan are loaded again and again; the search over orders is made once."""

@@ -16,7 +16,7 @@ from app.audit import records
 from app.audit.replay import hypothesis_digest, session_of
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
-from app.curator.planner import Plan, make_plan
+from app.curator.planner import Plan, make_plan, noise_scales
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
@@ -158,7 +158,9 @@ class Sessions:
             InvalidRequest, NotFound, PlanInfeasible: as opening would.
         """
         request = parse_request(asked)
-        return make_plan(self._datasets.public(request.dataset), request).document()
+        dataset = self._datasets.public(request.dataset)
+        plan = make_plan(dataset, request)
+        return {**plan.document(), "noise_scales": noise_scales(dataset, request, plan)}
 
     def open(self, actor: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
         """Open a session: plan it, reserve its share, buy what it needs, commit, and only then reply.
