@@ -50,6 +50,11 @@ def _check_weights(weights: FloatArray, low: float = -1.0) -> None:
         raise InvalidQuery(f"weights must be finite and lie in [{low:g}, 1]")
 
 
+def _within(weights: Array, bits: int) -> bool:
+    """Whether integer weights in units of 2^-bits lie in [-1, 1]. The least integer has no absolute value."""
+    return bool(weights.min() >= -(1 << bits) and weights.max() <= 1 << bits)
+
+
 def _vector(values: Sequence[float] | Array, length: int, what: str) -> FloatArray:
     vector = np.asarray(values, dtype=np.float64)
     if vector.shape != (length,):
@@ -164,14 +169,23 @@ class Space(ABC):
                 weighted[i] = vector
         if any(len(m) == 0 for m in members.values()):
             return ZeroQuery(self.shape)
-        bits = self.axis_bits(len(weighted)) if weighted else 0
-        rounding, integers = 0.0, {}
-        for i, vector in weighted.items():
-            scaled = np.ldexp(vector, bits)
-            rounded = np.rint(scaled)
-            rounding += float(np.abs(rounded - scaled).max()) * 2.0**-bits
-            integers[i] = rounded.astype(np.int64)
-        return self._from_axes(members, integers, bits, rounding)
+        moved = 0.0
+        while True:
+            bits = self.axis_bits(len(weighted)) if weighted else 0
+            rounding, integers = moved, {}
+            for i, vector in list(weighted.items()):
+                scaled = np.ldexp(vector, bits)
+                rounded = np.rint(scaled)
+                error = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+                rounding += error
+                integers[i] = rounded.astype(np.int64)
+                if bool(np.all((rounded == 0) | (rounded == 1 << bits))):
+                    # Now an index set: the other axes share its bits, as if it had been spelled as one.
+                    members[i] = np.flatnonzero(rounded)
+                    del weighted[i]
+                    moved += error
+            if len(integers) == len(weighted):
+                return self._from_axes(members, integers, bits, rounding)
 
     def _from_axes(
         self, members: dict[int, IntArray], weights: dict[int, IntArray], bits: int, rounding: float
@@ -258,6 +272,10 @@ class Space(ABC):
     def _from_dense(self, weights: Array, bits: int, rounding: float) -> Query:
         count = int(np.count_nonzero(weights))
         entries = 2 * self.size if self.symmetric else self.size
+        if self.symmetric and count and bool(np.all((weights == 0) | (weights == 1 << bits))):
+            pair = self._cut_of(np.flatnonzero(np.triu(weights)), rounding)
+            if pair is not None:
+                return pair
         if count * SPARSE_FACTOR <= entries:
             upper = np.triu(weights) if self.symmetric else weights
             positions = np.flatnonzero(upper)
@@ -278,6 +296,10 @@ class Space(ABC):
         positions, weights = positions[kept], weights[kept]
         if not len(positions):
             return ZeroQuery(self.shape, rounding)
+        if self.symmetric and bool(np.all(weights == 1 << bits)):
+            pair = self._cut_of(positions, rounding)
+            if pair is not None:
+                return pair
         if not self.symmetric:
             supports = [np.unique(i) for i in np.unravel_index(positions, self.shape)]
             if math.prod(len(s) for s in supports) == len(positions):
@@ -307,6 +329,28 @@ class Space(ABC):
                 return self._from_axes(members, {i: vector}, bits, rounding)
         return None
 
+    def _cut_of(self, positions: IntArray, rounding: float) -> Query | None:
+        """The cut of an undirected graph that weighs exactly the listed pairs 1, if there is one.
+
+        Of a cut (S, T) the pairs left out among its nodes are those within S - T and those within T - S.
+        """
+        rows, columns = np.divmod(positions, self.shape[1])
+        nodes, ends = np.unique(np.concatenate([rows, columns]), return_inverse=True)
+        rows, columns = ends[: len(rows)], ends[len(rows) :]
+        side = np.zeros(len(nodes), dtype=np.int8)  # 0: on both sides, 1: on the left alone, 2: on the right alone
+        side[np.bincount(ends, minlength=len(nodes)) < len(nodes) - 1] = 2
+        apart = np.flatnonzero(side)
+        if len(apart):
+            left = np.ones(len(nodes), dtype=bool)
+            left[columns[rows == apart[0]]] = left[rows[columns == apart[0]]] = False
+            side[left] = 1
+        within = (side[rows] == side[columns]) & (side[rows] > 0)
+        alone = [int(np.count_nonzero(side == s)) for s in (1, 2)]
+        pairs = len(nodes) * (len(nodes) - 1) // 2 - sum(n * (n - 1) // 2 for n in alone)
+        if bool(within.any()) or len(positions) != pairs:
+            return None
+        return self._pair(nodes[side != 2], nodes[side != 1], bits=0, rounding=rounding)
+
     # ------------------------------------------------------------------ canonical form, read back
 
     def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
@@ -319,7 +363,7 @@ class Space(ABC):
         """
         try:
             query = self._read_canonical(form, blobs)
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise InvalidQuery(f"not a canonical query: {type(error).__name__}") from None
         if query.canonical != form:
             raise InvalidQuery("not the canonical form of what it says")
@@ -328,10 +372,16 @@ class Space(ABC):
     def _read_axis(self, form: Mapping[str, Any], length: int, bits: int) -> tuple[IntArray | None, IntArray | None]:
         if "weights" in form:
             vector = np.array(form["weights"], dtype=np.int64)
-            if vector.shape != (length,) or int(np.abs(vector).max()) > 1 << bits:
+            if vector.shape != (length,) or not _within(vector, bits) or (self.symmetric and vector.min() < 0):
                 raise InvalidQuery("a canonical weight is out of range")
             return None, vector
-        members = np.arange(*form["range"]) if "range" in form else np.array(form["in"], dtype=np.int64)
+        if "range" in form:
+            start, stop = form["range"]
+            if not 0 <= start < stop <= length:
+                raise InvalidQuery("canonical indices are out of range")
+            members = np.arange(start, stop)
+        else:
+            members = np.array(form["in"], dtype=np.int64)
         if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
             raise InvalidQuery("canonical indices are out of range")
         return members.astype(np.int64), None
@@ -352,10 +402,12 @@ class Space(ABC):
                         members[i] = index
                     elif vector is not None:
                         weights[i] = vector
-                if weights and bits > self.axis_bits(len(weights)):
-                    raise InvalidQuery("canonical bits are too many for the capacity")
+                if bits != (self.axis_bits(len(weights)) if weights else 0):
+                    raise InvalidQuery("canonical bits are not those of the capacity")
                 return self._from_axes(members, weights, bits, 0.0)
             case "pair" if self.symmetric:
+                if bits not in (0, self.axis_bits(2)):
+                    raise InvalidQuery("canonical bits are not those of the capacity")
                 sides = [self._read_axis(side, self.shape[0], bits) for side in form["sides"]]
                 return self._pair(*[(i if i is not None else v) for i, v in sides], bits=bits, rounding=0.0)
             case "sparse":
@@ -367,31 +419,41 @@ class Space(ABC):
                     or bool((np.diff(positions) <= 0).any())
                     or positions[0] < 0
                     or positions[-1] >= self.cells
-                    or int(np.abs(values).max()) > 1 << bits
+                    or not _within(values, bits)
+                    or (self.symmetric and bool((positions // self.shape[1] >= positions % self.shape[1]).any()))
                 ):
                     raise InvalidQuery("canonical cells are out of range")
                 return self._from_cells(positions, values, bits, 0.0)
             case "dense":
                 dense = np.frombuffer(blobs[form["sha256"]], dtype="<i4").reshape(self.shape)
-                if bits != self.axis_bits(1) or int(np.abs(dense).max()) > 1 << bits:
+                if bits != self.axis_bits(1) or not _within(dense, bits):
                     raise InvalidQuery("canonical weights are out of range")
-                if self.symmetric and not np.array_equal(dense, dense.T):
-                    raise InvalidQuery("canonical weights are not symmetric")
+                if self.symmetric and (bool(np.diagonal(dense).any()) or not np.array_equal(dense, dense.T)):
+                    raise InvalidQuery("canonical weights are not symmetric with zero diagonal")
                 return self._from_dense(dense, bits, 0.0)
         raise InvalidQuery("not a canonical query of this space")
 
     def _pair(self, left: Any, right: Any, *, bits: int, rounding: float) -> Query:
         """The undirected query of two sides: index arrays where ``bits`` is 0, else integer weights."""
         length = self.shape[0]
+        if bits and all(bool(np.all((side == 0) | (side == 1 << bits))) for side in (left, right)):
+            left, right, bits = np.flatnonzero(left), np.flatnonzero(right), 0
         if bits == 0:
             both = np.intersect1d(left, right, assume_unique=True)
             if not len(left) or not len(right) or (len(left) == len(right) == len(both) == 1):
                 return ZeroQuery(self.shape, rounding)
+            # A node alone on its side has no pair with itself to lose: it is always written on both.
+            left_alone, right_alone = len(left) - len(both), len(right) - len(both)
+            if left_alone == 1 or right_alone == 1:
+                everyone = np.union1d(left, right)
+                left, right = everyone if right_alone == 1 else left, everyone if left_alone == 1 else right
+                both = np.intersect1d(left, right, assume_unique=True)
             sides = [Axis(length, index_set(length, side)) for side in (left, right, both)]
             return PairQuery(sides[0], sides[1], sides[2], rounding)
         # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
         both = -((-left * right) >> bits)
-        if not left.any() or not right.any():
+        touched = np.union1d(np.flatnonzero(left), np.flatnonzero(right))
+        if not left.any() or not right.any() or len(touched) == 1:
             return ZeroQuery(self.shape, rounding)
         sides = [Axis(length, slice(0, length), side, bits) for side in (left, right, both)]
         return PairQuery(sides[0], sides[1], sides[2], rounding)
