@@ -157,6 +157,11 @@ class NoiseBlock:
                 filled += count
         return taken
 
+    @property
+    def low(self) -> bool:
+        """Whether there is no spare block, so that :meth:`refill` would draw one."""
+        return self._spare is None
+
     def refill(self) -> bool:
         """Draw the spare block if there is none; True if one was drawn. Takers wait for it only when
         they have none left.

@@ -32,9 +32,10 @@ import orjson
 import structlog
 
 from app.audit import records
+from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Answer, RoundDue, Session, construction_of
 from app.services.datasets import public_dataset
 from app.services.errors import NotFound, TooManyRequests, Unavailable
 from app.services.ports import (
@@ -58,8 +59,8 @@ from app.spaces.tensor import Tensor
 
 log = structlog.get_logger(__name__)
 
-#: Cells from which a session has a lane apart from the common one.
-HEAVY_CELLS = 1 << 18
+#: Bytes of a hypothesis from which a session has a lane apart from the common one.
+HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
 #: Most requests one transaction carries.
 GROUP = 64
@@ -201,8 +202,9 @@ class Answering:
         known = self._places.get(id)
         if known is None:
             row = self._find(id)
-            cells = orjson.loads(row.header)["dataset"]["cells"]
-            lane = 0 if cells < HEAVY_CELLS else 1 + int(id[:8], 16) % HEAVY_LANES
+            dataset, request, plan = opening_of(orjson.loads(row.header))
+            nbytes = construction_of(dataset, request, plan).nbytes(plan.max_updates)
+            lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
             known = self._places[id] = (row.owner, lane)
         if known[0] != actor.name:
             raise NotFound("there is no such session of yours")
@@ -503,7 +505,8 @@ class _Lane(threading.Thread):
             # From here on the round counts, whatever happens to the request.
             work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
             outcome = self._round(live, due.hypothesis, private)
-            self.service.refills.put(live.noise)
+            if live.noise.low:
+                self.service.refills.put(live.noise)
             hit = isinstance(outcome, Hit)
             answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
         else:
@@ -625,7 +628,7 @@ class _Lane(threading.Thread):
             data=service.private.tensor(space, stored.vault_entry),
             noise=service.noise.laplace(plan.noise_scale_units),
             counts=None if plan.race is None else service.noise.poisson(plan.race.mean, plan.race.cut),
-            nbytes=8 * space.cells,
+            nbytes=session.construction.nbytes(plan.max_updates),
             cost=plan.cost_per_update,
         )
 

@@ -226,7 +226,7 @@ class NoisePort(Protocol):
     """Draws integer noise for a session."""
 
     def laplace(self, scale: Any) -> Any:
-        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``refill()``."""
+        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``."""
 
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""
