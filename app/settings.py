@@ -110,12 +110,6 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Longest wait for a session's turn before 503 with Retry-After.",
     )
-    answer_grid: int = Field(
-        20,
-        ge=0,
-        le=40,
-        description="Answers and query weights lie on the grid 2^-m for this m (fewer bits for large data).",
-    )
     metrics_open: bool = Field(False, description="Serve /metrics without a key.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line to log."
