@@ -157,7 +157,9 @@ class DenseTensor:
         """The sums over all axes but ``named``, or None when that array is too large to be worth having."""
         shape = self.array.shape
         cells = int(np.prod([shape[i] for i in named], dtype=np.int64))
-        if cells > max(self.array.size // 8, 1 << 12) or len(named) == len(shape):
+        limit = max(self.array.nbytes // 4, 1 << 22)
+        # Sums take eight bytes each, however narrow the array's own numbers are.
+        if cells > max(self.array.size // 8, 1 << 12) or 8 * cells > limit or len(named) == len(shape):
             return None
         with self._lock:
             known = self._marginals.get(named)
@@ -172,7 +174,6 @@ class DenseTensor:
             result: Array = source.sum(axis=summed, dtype=np.int64 if self.exact else np.float64)
             self._marginals[named] = result
             self._held += result.nbytes
-            limit = max(self.array.nbytes // 4, 1 << 22)
             while self._held > limit and len(self._marginals) > 1:
                 _, dropped = self._marginals.popitem(last=False)
                 self._held -= dropped.nbytes

@@ -1,0 +1,260 @@
+"""Every query that does not fit is refused as such, in a sentence that says what to change."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries import parse_query
+from tests.strategies import BUDGET, Universe, queries, universe, universes
+
+TABLE = universe(
+    {
+        "name": "t",
+        "kind": "table",
+        "attributes": [
+            {"name": "sex", "values": ["female", "male"]},
+            {"name": "class", "size": 4},
+            {"name": "age", "lower": 15, "upper": 95, "bins": 16},
+            {"name": "width", "lower": 0, "upper": 1, "bins": 10},
+            {"name": "year", "lower": 2000, "upper": 2004},
+        ],
+        "budget": BUDGET,
+    }
+)
+BIPARTITE = universe({"name": "b", "kind": "bipartite", "left": 2, "right": 3, "budget": BUDGET})
+LABELLED = universe({"name": "l", "kind": "graph", "nodes": 2, "labels": ["a", "b"], "budget": BUDGET})
+GRAPH = universe({"name": "g", "kind": "graph", "nodes": 3, "budget": BUDGET})
+DIRECTED = universe({"name": "d", "kind": "graph", "nodes": 3, "directed": True, "budget": BUDGET})
+
+
+def where(**conditions: Any) -> dict[str, Any]:
+    return {"type": "predicate", "where": conditions}
+
+
+def weights(**given_: Any) -> dict[str, Any]:
+    return {"type": "product", "weights": given_}
+
+
+def sparse(indices: Any, given_: Any) -> dict[str, Any]:
+    return {"type": "sparse", "indices": indices, "weights": given_}
+
+
+def dense(given_: Any) -> dict[str, Any]:
+    return {"type": "dense", "weights": given_}
+
+
+def cut(left: Any, right: Any) -> dict[str, Any]:
+    return {"type": "cut", "left": left, "right": right}
+
+
+def rank_one(left: Any, right: Any) -> dict[str, Any]:
+    return {"type": "rank_one", "left": left, "right": right}
+
+
+NAN, INF = math.nan, math.inf
+
+REFUSED: list[tuple[Universe, Any, str]] = [
+    # what is no query at all
+    (TABLE, None, "."),
+    (TABLE, [], "."),
+    (TABLE, {}, "type"),
+    (TABLE, {"type": "unknown"}, "predicate"),
+    (TABLE, where(sex={"equals": "male"}) | {"more": 1}, "more"),
+    (TABLE, where(sex={"equals": "male"}) | {"unverified": 1}, "unverified"),
+    (TABLE, {"type": "predicate"}, "where"),
+    # predicates
+    (TABLE, where(height={"equals": 1}), "unknown attribute 'height': the attributes are sex, class"),
+    (TABLE, where(sex={"equals": "other"}), "sex: not one of the declared values"),
+    (TABLE, where(sex={"equals": 1}), "sex: not one of the declared values"),
+    (TABLE, where(sex={"in": []}), "sex.in"),
+    (TABLE, where(sex={"in": "male"}), "sex.in"),
+    (TABLE, where(sex={"between": ["female", "male"]}), "sex: between needs numeric values or codes; use in"),
+    (TABLE, where(sex={}), "exactly one of between, in, equals"),
+    (TABLE, where(sex={"equals": "male", "in": ["male"]}), "exactly one of between, in, equals"),
+    (TABLE, where(sex={"equals": None}), "exactly one of between, in, equals"),
+    (TABLE, where(sex={"equals": True}), "sex.equals"),
+    (TABLE, where(sex={"like": "m"}), "like"),
+    (TABLE, where(sex="male"), "sex"),
+    (TABLE, where(**{"class": {"equals": 4}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"equals": -1}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"equals": 1.5}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"equals": "1"}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"equals": 10**30}}), "class"),
+    (TABLE, where(**{"class": {"between": [0, 4]}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"between": [2, 1]}}), "class: the range is reversed or empty"),
+    (TABLE, where(**{"class": {"between": [2]}}), "between"),
+    (TABLE, where(**{"class": {"between": [0, 1, 2]}}), "between"),
+    (TABLE, where(age={"between": [30, 41]}), r"age: between must fall on bin edges, which begin \[15"),
+    (TABLE, where(age={"between": [30, 100]}), "age: between must fall on bin edges"),
+    (TABLE, where(age={"between": [40, 30]}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"between": [30, 30]}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"between": ["30", "40"]}), "age: between needs numbers"),
+    (TABLE, where(age={"between": [30, NAN]}), "age"),
+    (TABLE, where(age={"between": [30, INF]}), "age"),
+    (TABLE, where(age={"between": [30, 1e300]}), "age: between must fall on bin edges"),
+    (TABLE, where(age={"equals": 30}), "age: a single value would cut a bin: use between with bin edges"),
+    (TABLE, where(age={"in": [30, 35]}), "age: a single value would cut a bin: use between with bin edges"),
+    (TABLE, where(age={"equals": "30"}), "age"),
+    (TABLE, where(width={"between": [0.25, 0.5]}), "width: between must fall on bin edges"),
+    (TABLE, where(width={"between": [0.1 + 0.2, 0.5]}), "width: between must fall on bin edges"),
+    (TABLE, where(year={"equals": 2003}), "year: a single value would cut a bin"),  # the last is [2003, 2004]
+    (TABLE, where(year={"equals": 2000.5}), "year: a single value would cut a bin"),
+    # products
+    (TABLE, weights(height=[1.0]), "unknown attribute 'height'"),
+    (TABLE, weights(sex=[1.0]), "sex: 2 weights are needed, 1 are given"),
+    (TABLE, weights(sex=[1.0, 1.0, 1.0]), "sex: 2 weights are needed, 3 are given"),
+    (TABLE, weights(sex=[]), "sex: 2 weights are needed, 0 are given"),
+    (TABLE, weights(sex=[1.0, 1.0 + 1e-15]), r"weights must be finite and lie in \[-1, 1\]"),
+    (TABLE, weights(sex=[-1.5, 1.0]), r"weights must be finite and lie in \[-1, 1\]"),
+    (TABLE, weights(sex=[NAN, 1.0]), "finite"),
+    (TABLE, weights(sex=[INF, 1.0]), "finite"),
+    (TABLE, weights(sex=["1", 1.0]), "sex.0"),
+    (TABLE, weights(sex=[True, 1.0]), "sex.0"),
+    (TABLE, weights(sex=[[1.0], [1.0]]), "sex.0"),
+    (TABLE, weights(sex=[10**400, 1.0]), "."),
+    # cells
+    (TABLE, sparse([0, 1], [1.0]), "indices and weights must be of one length"),
+    (TABLE, sparse([0, 0], [1.0, 0.5]), "a cell is listed twice"),
+    (TABLE, sparse([-1], [1.0]), r"flat indices must lie in 0\.\.5119"),
+    (TABLE, sparse([5120], [1.0]), r"flat indices must lie in 0\.\.5119"),
+    (TABLE, sparse([10**30], [1.0]), "indices"),
+    (TABLE, sparse([0.5], [1.0]), "indices"),
+    (TABLE, sparse([True], [1.0]), "indices"),
+    (TABLE, sparse([0], [1.5]), r"\[-1, 1\]"),
+    (TABLE, sparse([0], [NAN]), "finite"),
+    (TABLE, sparse([[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], [1.0, 1.0]), "a cell is listed twice"),
+    (TABLE, sparse([[0, 0, 0, 0, 4]], [1.0]), r"per-axis indices must lie within the shape \[2, 4, 16, 10, 4\]"),
+    (TABLE, sparse([[0, 0, 0, 0, -1]], [1.0]), "per-axis indices must lie within the shape"),
+    (TABLE, sparse([[0, 0]], [1.0]), "per-axis indices must lie within the shape"),
+    (TABLE, sparse([[]], [1.0]), "per-axis indices must lie within the shape"),
+    (TABLE, sparse([[0, 0, 0, 0, 0], [0, 0]], [1.0, 1.0]), "indices must be in range and of one form"),
+    (TABLE, sparse([[10**30, 0, 0, 0, 0]], [1.0]), "indices must be in range and of one form"),
+    (TABLE, sparse([0, [0, 0, 0, 0, 0]], [1.0, 1.0]), "indices"),
+    # arrays
+    (BIPARTITE, dense([1.0] * 5), r"6 weights in the shape \[2, 3\] are needed"),
+    (BIPARTITE, dense([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]), r"6 weights in the shape \[2, 3\] are needed"),
+    (BIPARTITE, dense([[1.0, 1.0, 1.0], [1.0, 1.0]]), "flat or nested as the shape"),
+    (BIPARTITE, dense([]), "6 weights"),
+    (BIPARTITE, dense([None] * 6), "weights must be numbers"),
+    (BIPARTITE, dense(["1"] * 6), "weights must be numbers"),
+    (BIPARTITE, dense([True] * 6), "weights must be numbers"),
+    (BIPARTITE, dense([{}] * 6), "weights must be numbers"),
+    (BIPARTITE, dense([10**30] * 6), "."),
+    (BIPARTITE, dense([10**400, 0.5, 0, 0, 0, 0]), "."),
+    (BIPARTITE, dense([1.5, 0, 0, 0, 0, 0]), r"\[-1, 1\]"),
+    (BIPARTITE, dense([NAN, 0, 0, 0, 0, 0]), "finite"),
+    (BIPARTITE, dense([-INF, 0, 0, 0, 0, 0]), "finite"),
+    (GRAPH, dense([[0, 1, 0], [0, 0, 0], [0, 0, 0]]), "symmetric with zero diagonal"),
+    (GRAPH, dense([[1, 1, 0], [1, 0, 0], [0, 0, 0]]), "symmetric with zero diagonal"),
+    # graphs
+    (BIPARTITE, cut([2], [0]), r"left: nodes are the integers 0\.\.1"),
+    (BIPARTITE, cut([0], [3]), r"right: nodes are the integers 0\.\.2"),
+    (BIPARTITE, cut([-1], [0]), r"left: nodes are the integers 0\.\.1"),
+    (BIPARTITE, cut([10**30], [0]), "left"),
+    (BIPARTITE, cut(["0"], [0]), r"left: nodes are the integers 0\.\.1"),
+    (BIPARTITE, cut([True], [0]), "left"),
+    (BIPARTITE, cut([0.0], [0]), "left"),
+    (BIPARTITE, cut("some", [0]), "left"),
+    (BIPARTITE, {"type": "cut", "left": [0]}, "right"),
+    (LABELLED, cut(["c"], ["a"]), "left: not one of the declared labels"),
+    (LABELLED, cut(["a"], [0]), "right: not one of the declared labels"),
+    (BIPARTITE, rank_one([1.0], [1.0] * 3), "left: 2 weights are needed, 1 are given"),
+    (BIPARTITE, rank_one([1.0] * 2, [1.0] * 2), "right: 3 weights are needed, 2 are given"),
+    (BIPARTITE, rank_one([-1.1, 1.0], [1.0] * 3), r"\[-1, 1\]"),
+    (DIRECTED, rank_one([1.0, 1.0, NAN], [1.0] * 3), "finite"),
+    (GRAPH, rank_one([-0.5, 1.0, 1.0], [1.0] * 3), r"weights must be finite and lie in \[0, 1\]"),
+    (GRAPH, rank_one([1.0] * 3, [1.0, 1.0, 1.5]), r"\[0, 1\]"),
+    (GRAPH, rank_one([0.0] * 3, [1.0, 1.0, 1.5]), r"\[0, 1\]"),
+    (GRAPH, sparse([[1, 1]], [1.0]), "the diagonal is no part of an undirected graph"),
+    (GRAPH, sparse([4], [1.0]), "the diagonal is no part of an undirected graph"),
+    (GRAPH, sparse([[0, 1], [1, 0]], [1.0, 1.0]), "a cell is listed twice"),
+    # words of another kind of data
+    (TABLE, cut([0], [0]), "a cut query does not fit a table data set"),
+    (TABLE, rank_one([1.0], [1.0]), "a rank_one query does not fit a table data set"),
+    (TABLE, {"type": "elements", "weights": {"the": 1.0}}, "a elements query does not fit a table data set"),
+    (GRAPH, where(left={"equals": 0}), "a predicate query does not fit a graph data set"),
+    (BIPARTITE, weights(left=[1.0, 1.0]), "a product query does not fit a bipartite data set"),
+    (BIPARTITE, {"type": "elements", "weights": {}}, "weights"),
+]
+
+
+@pytest.mark.parametrize(("u", "words", "says"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_what_does_not_fit_is_refused(u: Universe, words: Any, says: str) -> None:
+    """Would catch a query that is answered though it was not understood, one that ends in another exception (a 500),
+    and a refusal that does not say what to change."""
+    with pytest.raises(InvalidQuery, match=says) as refused:
+        u.space.compile(parse_query(words))
+    assert refused.value.code == "invalid-query"
+    assert len(refused.value.detail) < 400
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.ones((2, 3), dtype=bool),
+        np.ones((2, 3), dtype=complex),
+        np.full((2, 3), "1"),
+        np.full((2, 3), None),
+        np.ones((2, 3), dtype="M8[s]"),
+        np.ones((3, 2)),
+        np.ones((2, 3, 1)),
+        np.ones(()),
+        np.ones(0),
+        np.full((2, 3), 2),
+        np.full((2, 3), 2, dtype=np.uint64),
+        np.full((2, 3), np.inf, dtype=np.float16),
+        np.full((2, 3), np.nan, dtype=np.longdouble),
+        np.full((2, 3), -(2**63)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(array: np.ndarray) -> None:
+    """Bodies in .npy and Arrow come as arrays of any type: would catch one that is converted instead of refused."""
+    with pytest.raises(InvalidQuery):
+        BIPARTITE.space.compile_dense(array)
+
+
+@pytest.mark.parametrize("kind", ["<f8", ">f8", "<f4", "<f2", "<i8", ">i4", "u1", "g"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_any_number_type_and_layout_are_the_same_query(kind: str, order: str) -> None:
+    """Would catch a weight taken from the wrong cell of a column-major array, or bytes in the wrong order."""
+    array = np.array([[1, 0, 0], [0, 1, 1]]).astype(kind)
+    words = dense([[1, 0, 0], [0, 1, 1]])
+    compiled = BIPARTITE.space.compile_dense(np.asarray(array, order=order))
+    assert compiled.digest == BIPARTITE.compiled(words).digest
+    assert BIPARTITE.space.compile_dense(array.reshape(-1)).digest == compiled.digest
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
+    """Any one value of a query replaced by any other: would catch an exception that no client can make sense of."""
+    u = d.draw(universes())
+    words = d.draw(queries(u))
+    odd = d.draw(
+        st.sampled_from(
+            [None, True, -1, 0, 7, 2**31, 2**63, 10**40, 0.5, -2.0, NAN, INF, 1e-320, "", "x", "all", [], [[]], {}]
+        )
+    )
+    paths: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        for key in node if isinstance(node, dict) else range(len(node)):
+            paths.append((node, key))
+            if isinstance(node[key], dict | list):
+                walk(node[key])
+
+    walk(words)
+    node, key = d.draw(st.sampled_from(paths))
+    node[key] = odd
+    try:
+        query = u.space.compile(parse_query(words))
+    except InvalidQuery:
+        return
+    assert -1 <= query.range[0] <= query.range[1] <= 1
