@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from app.audit import records
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.planner import make_plan
+from app.curator.planner import Plan, make_plan
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session
 from app.privacy.errors import PrivacyError
@@ -52,13 +50,12 @@ class _Broken(Exception):
 
 
 def hypothesis_digest(session: Session) -> str:
-    """SHA-256 of the hypothesis as little-endian float64. Informative: machines differ in the last bits."""
-    dense = session.construction.dense(session.hypothesis)
-    return hashlib.sha256(np.ascontiguousarray(dense, dtype="<f8").tobytes()).hexdigest()
+    """SHA-256 of the exported hypothesis. Informative: machines differ in the last bits."""
+    return hashlib.sha256(session.construction.export(session.hypothesis).content()).hexdigest()
 
 
-def session_of(header: dict[str, Any]) -> Session:
-    """The session a header describes, its plan computed anew.
+def opening_of(header: dict[str, Any]) -> tuple[PublicDataset, SessionRequest, Plan]:
+    """What the session of a header was opened on, its plan computed anew.
 
     Raises:
         CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
@@ -69,7 +66,16 @@ def session_of(header: dict[str, Any]) -> Session:
     if plan.purchase is not None:
         # What the session bought at opening is its first release: public from here on.
         dataset = dataset.with_bought(plan.purchase.fact, Bought.of(header["bought"]))
-    return Session(dataset, request, plan)
+    return dataset, request, plan
+
+
+def session_of(header: dict[str, Any]) -> Session:
+    """The session a header describes, before its first answer.
+
+    Raises:
+        CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
+    """
+    return Session(*opening_of(header))
 
 
 class _Replay:

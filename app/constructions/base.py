@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
+
+import numpy as np
 
 from app.spaces.query import Query
+from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
 #: How a construction uses a measurement: the Bregman projection on the half-space the measurement certifies
@@ -41,21 +46,87 @@ class Measurement:
     noise_bound: float
 
 
-class Construction(Protocol):
+@dataclass(frozen=True, eq=False)
+class DenseHypothesis:
+    """A hypothesis as counts of every cell, in the space's shape."""
+
+    array: FloatArray
+
+    def content(self) -> bytes:
+        """Little-endian float64, row-major: what its digest is taken of."""
+        return np.ascontiguousarray(self.array, dtype="<f8").tobytes()
+
+
+@dataclass(frozen=True, eq=False)
+class ListedHypothesis:
+    """A hypothesis over an unbounded universe: counts of the elements it tells apart, by order of appearance.
+
+    Any other element counts ``other``.
+    """
+
+    elements: tuple[str, ...]
+    counts: FloatArray
+    other: float
+
+    def content(self) -> bytes:
+        """For each element the length of its UTF-8 bytes (little-endian 64 bits), these, and its count; the last
+        count is that of any other element."""
+        parts = []
+        for element, count in zip(self.elements, self.counts.tolist(), strict=True):
+            name = element.encode()
+            parts.append(struct.pack("<Q", len(name)) + name + struct.pack("<d", count))
+        return b"".join(parts) + struct.pack("<d", self.other)
+
+
+Hypothesis = DenseHypothesis | ListedHypothesis
+
+
+class Construction(ABC):
     """An iterative database construction (GRU11, definition 3.1): state, answer, update, bound.
 
     States are owned by their holder: :meth:`update` changes the given one in place.
     """
 
+    space: Space
+
+    def nbytes(self, updates: int) -> int:
+        """About how many bytes a state takes after so many updates; unless overridden, a number for every cell."""
+        return self.space.dense_bytes
+
+    @property
+    def infeasible(self) -> str | None:
+        """Why a state cannot be held at these parameters and what to change; None where it can."""
+        return None
+
+    def admit(self, query: Query) -> None:
+        """Refuse a query outside the class that the construction was promised; takes all unless overridden.
+
+        Raises:
+            InvalidQuery: naming what the class asks for.
+        """
+        return
+
+    def has_room(self, state: Any, query: Query) -> bool:
+        """Whether the state could learn the query, should its answer prove wrong; always unless overridden."""
+        return True
+
+    def export(self, state: Any) -> Hypothesis:
+        """The hypothesis as data to look at; unless overridden, the dense array."""
+        return DenseHypothesis(self.dense(state))
+
+    @abstractmethod
     def start(self) -> Any:
         """The hypothesis before any measurement."""
 
+    @abstractmethod
     def answer(self, state: Any, query: Query) -> float:
         """<f, h> in counts."""
 
+    @abstractmethod
     def update(self, state: Any, measurement: Measurement) -> None:
         """Move the hypothesis towards a measurement that it missed, in place."""
 
+    @abstractmethod
     def bound(self, progress: float) -> float | None:
         """Most updates there can be when each is made at a true gap of at least ``progress`` counts.
 
@@ -63,10 +134,12 @@ class Construction(Protocol):
         """
 
     def dense(self, state: Any) -> FloatArray:
-        """The hypothesis as an array of the space's shape."""
+        """The hypothesis as an array of the space's shape. A construction without one overrides :meth:`export`."""
+        raise TypeError(f"{type(self).__name__} keeps no array")
 
-    def step_size(self, progress: float) -> float:
-        """The rate a fixed-length step takes at the given progress."""
+    @abstractmethod
+    def step_size(self, progress: float) -> float | None:
+        """The rate a fixed-length step takes at the given progress; None where there are no such steps."""
 
 
 def certified(measurement: Measurement, present: float) -> float:

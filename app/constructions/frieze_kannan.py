@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.constructions.base import Measurement, PublicFacts, Step, certified
+from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
 from app.spaces.query import PairQuery, ProductQuery, Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
@@ -24,7 +24,7 @@ class CutState:
 
 
 @dataclass(frozen=True)
-class FriezeKannan:
+class FriezeKannan(Construction):
     """FK over a universe of ``|X|`` cells.
 
     With ``step="projection"`` an update is the Euclidean projection of h on ``{z: s<f,z> >= s*target}``:
@@ -75,12 +75,11 @@ class FriezeKannan:
     def bound(self, progress: float) -> float | None:
         """``||x||_2^2 |X| / alpha^2`` (GRU11, theorem 4.4).
 
-        ``||x||_2^2`` is at most n for weights in [0, 1], at most n^2 for counts.
+        ``||x||_2^2`` is at most n for weights in [0, 1], at most n^2 for counts, and at most M^2 a cell where
+        entries are bounded by M, whether n is known or not.
         """
-        if self.facts.mass is None:
-            return None
-        norm2sq = self.facts.mass if self.space.kind in ("bipartite", "graph") else self.facts.mass**2
-        return norm2sq * self.space.size / progress**2
+        norm2sq = self.space.norm2sq_bound(self.facts.mass)
+        return None if norm2sq is None else norm2sq * self.space.size / progress**2
 
     def step_size(self, progress: float) -> float:
         """``alpha/|X|``, what the paper's step adds to each touched cell."""

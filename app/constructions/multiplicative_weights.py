@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from app.constructions.base import Measurement, PublicFacts, Step, certified
+from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -29,7 +29,7 @@ class WeightsState:
 
 
 @dataclass(frozen=True)
-class MultiplicativeWeights:
+class MultiplicativeWeights(Construction):
     """MW over a universe of ``d`` cells and mass ``n``.
 
     With ``step="projection"`` an update is the entropic (Bregman) projection of h on ``{z: s<f,z> >= s*target}``

@@ -10,12 +10,27 @@ from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
 
-def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float) -> Construction:
+def unfit(mechanism: Mechanism, space: Space) -> str | None:
+    """Why a mechanism cannot serve data of this space, and what would; None where it can."""
+    name = mechanism.construction
+    if not space.bounded:
+        return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
+    if name == "mw" and space.signed:
+        return "mw spreads a mass over cells, and these entries may be negative: use fk or md"
+    return None
+
+
+def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float, queries: int) -> Construction:
     """The mechanism's construction over a space, making progress by at least ``progress`` counts an update.
 
+    ``queries`` is the most queries that will be asked of it.
+
     Raises:
-        InvalidRequest: when there is none of that name for the space.
+        InvalidRequest: when the mechanism cannot serve the space.
     """
+    reason = unfit(mechanism, space)
+    if reason is not None:
+        raise InvalidRequest(f"mechanism.construction: {reason}")
     match mechanism.construction:
         case "mw":
             return MultiplicativeWeights(space, facts, mechanism.step, progress)

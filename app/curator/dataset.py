@@ -101,7 +101,7 @@ class PublicDataset:
             "privacy_unit": _UNITS[self.spec.kind],
             "gamma": float(space.unit),
             "shape": list(space.shape),
-            "cells": space.size,
+            "cells": space.size if space.bounded else None,
             "capacity": space.capacity,
             "access": self.spec.access,
             "records_public": self.spec.records_public,

@@ -20,8 +20,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
-from app.constructions.base import PublicFacts
-from app.constructions.registry import construct
+from app.constructions.base import Construction, PublicFacts
+from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, grid_of
@@ -156,6 +156,9 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
             epsilon, max_queries, beta or records would do.
     """
     budget, space = dataset.budget, dataset.space
+    reason = unfit(request.mechanism, space)
+    if reason is not None:
+        raise PlanInfeasible(reason)
     try:
         share = budget.share(request.epsilon)
         purchase = None
@@ -170,7 +173,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         else:
             plan = planner.guaranteed()
         steps: list[tuple[Mechanism, int]] = [
-            (ConditionalRelease(plan.scale / space.unit, request.release), plan.max_updates)
+            (ConditionalRelease(plan.scale / space.sensitivity, request.release), plan.max_updates)
         ]
         if purchase is not None:
             steps.append((PureStep(purchase.epsilon), 1))
@@ -178,6 +181,9 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         alone = request.epsilon if request.calibration == "exact" else _epsilon_alone(tuple(steps), kept)
     except InvalidBudget as error:
         raise PlanInfeasible(str(error)) from None
+    reason = planner.infeasible(plan)
+    if reason is not None:
+        raise PlanInfeasible(reason)
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
 
 
@@ -196,9 +202,8 @@ def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) ->
     found["race"] = _scale_for_cost(share, budget.order, "race")
     found["jt2012"] = jt2012_scale(request.epsilon, budget.delta, updates)
     found["gru2011"] = gru2011_scale(request.epsilon, budget.delta, updates)
-    return {
-        name: None if scale is None else float(Fraction(scale) * dataset.space.unit) for name, scale in found.items()
-    }
+    gamma = dataset.space.sensitivity
+    return {name: None if scale is None else float(Fraction(scale) * gamma) for name, scale in found.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -251,7 +256,7 @@ class _Planner:
                 scale = _exact_scale(epsilon, budget.delta, updates)
             case _:
                 scale = _scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
-        return Fraction(scale) * self.dataset.space.unit
+        return Fraction(scale) * self.dataset.space.sensitivity
 
     def at(self, updates: int, *, guaranteed: bool) -> Plan:
         """The plan with the given number of updates."""
@@ -274,7 +279,7 @@ class _Planner:
             # The guarantee is the dynamic program's; the ledger only has to be full when the updates are.
             cost = per_hit(self.share, updates)
         else:
-            cost = renyi_cost(ConditionalRelease(scale / space.unit, request.release), budget.order)
+            cost = renyi_cost(ConditionalRelease(scale / space.sensitivity, request.release), budget.order)
         if cost * updates > self.share:
             raise PlanInfeasible("the share does not pay for so many updates at this calibration: raise epsilon")
         plan = Plan(
@@ -312,8 +317,9 @@ class _Planner:
             raise PlanInfeasible("the delta set aside for races is used up by so many sessions and queries: use single")
         return Race(mean, race_cut(mean, queries, budget.epsilon, allowed - sampler))
 
-    def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Any:
-        return construct(self.request.mechanism, self.dataset.space, facts or self.dataset.facts, plan.progress)
+    def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Construction:
+        request, dataset = self.request, self.dataset
+        return construct(request.mechanism, dataset.space, facts or dataset.facts, plan.progress, request.max_queries)
 
     def _bound(self, plan: Plan) -> int | None:
         if plan.threshold_units <= plan.noise_bound_units:
@@ -325,12 +331,16 @@ class _Planner:
         fact = self.request.mechanism.fact
         if fact is not None and not self.dataset.facts.known(fact):
             return None
-        return float(self._construction(plan).step_size(plan.progress))
+        return self._construction(plan).step_size(plan.progress)
+
+    def infeasible(self, plan: Plan) -> str | None:
+        """Why the construction cannot hold its hypothesis under this plan, or None."""
+        return self._construction(plan).infeasible
 
     def guaranteed(self) -> Plan:
         """The least number of updates that the construction's own bound does not pass."""
-        facts = self.dataset.facts
-        if facts.mass is None:
+        mass = self.dataset.mass_bound
+        if self._construction_bound(mass, None) is None:
             raise PlanInfeasible(
                 "a guaranteed plan needs the number of records: declare it public, or open a session with "
                 "max_updates that buys it first"
@@ -343,18 +353,18 @@ class _Planner:
         least = _least(enough, MOST_UPDATES)
         if least is not None:
             plan = self.at(least, guaranteed=True)
-            if plan.error_bound < facts.mass:
+            if plan.error_bound < mass:
                 return plan
         raise PlanInfeasible(
             "no number of updates keeps the error below the whole mass: raise epsilon or beta, ask fewer "
             "queries, or bring more records (each figure given would do alone, about)",
-            **self._remedies(facts.mass),
+            **self._remedies(mass),
         )
 
     def _remedies(self, mass: float) -> dict[str, object]:
         """About how far one of epsilon, max_queries, beta, records would have to go, the others kept."""
         request, budget = self.request, self.dataset.budget
-        order, share = float(budget.order), float(self.share)
+        order, share, unit = float(budget.order), float(self.share), float(self.dataset.space.sensitivity)
         bound_at = self._construction_bound
 
         def error(stretch: float, log: float, n: float) -> float:
@@ -362,14 +372,17 @@ class _Planner:
             low, high = 1.0, 1e12
             for _ in range(80):
                 middle = math.sqrt(low * high)
-                noise = math.sqrt(order * middle / (share * stretch)) * float(self.dataset.space.unit) * log
-                low, high = (low, middle) if bound_at(2 * noise, n) <= middle else (middle, high)
-            return 4 * math.sqrt(order * high / (share * stretch)) * float(self.dataset.space.unit) * log
+                noise = math.sqrt(order * middle / (share * stretch)) * unit * log
+                bound = bound_at(2 * noise, n)
+                low, high = (low, middle) if bound is not None and bound <= middle else (middle, high)
+            return 4 * math.sqrt(order * high / (share * stretch)) * unit * log
 
         log = math.log(request.max_queries / request.beta)
         stretch = _least_real(lambda s: error(s, log, mass) < mass, 1.0, 1e12)
         shorter = _least_real(lambda s: error(1.0, log / s, mass) < mass, 1.0, 1e6)
-        more = _least_real(lambda s: error(1.0, log, mass * s) < mass * s, 1.0, 1e12)
+        more = None
+        if self.dataset.facts.mass is not None:
+            more = _least_real(lambda s: error(1.0, log, mass * s) < mass * s, 1.0, 1e12)
         queries = math.floor(request.beta * math.exp(log / shorter)) if shorter else 0
         beta = request.max_queries * math.exp(-log / shorter) if shorter else 1.0
         return {
@@ -379,11 +392,13 @@ class _Planner:
             "records": math.ceil(mass * more) if more else None,
         }
 
-    def _construction_bound(self, progress: float, mass: float) -> float:
-        facts = replace(self.dataset.facts, mass=mass)
-        bound = construct(self.request.mechanism, self.dataset.space, facts, progress).bound(progress)
-        assert bound is not None
-        return bound
+    def _construction_bound(self, progress: float, mass: float | None) -> float | None:
+        """The bound where the mass, if it is a fact at all, is another one."""
+        dataset, request = self.dataset, self.request
+        facts = dataset.facts
+        if facts.mass is not None and mass is not None:
+            facts = replace(facts, mass=mass)
+        return construct(request.mechanism, dataset.space, facts, progress, request.max_queries).bound(progress)
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from app.constructions.base import Measurement
+from app.constructions.base import Construction, Measurement
 from app.constructions.registry import construct
 from app.curator.dataset import PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
@@ -40,13 +40,18 @@ class RoundDue:
     error_bound: float
 
 
+def construction_of(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> Construction:
+    """The construction that keeps a session's hypothesis."""
+    return construct(request.mechanism, dataset.space, dataset.facts, plan.progress, plan.max_queries)
+
+
 class Session:
     """Hypothesis, counters and the answers given so far."""
 
     def __init__(self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None) -> None:
         self.dataset, self.request = dataset, request
         self.plan = make_plan(dataset, request) if plan is None else plan
-        self.construction = construct(request.mechanism, dataset.space, dataset.facts, self.plan.progress)
+        self.construction = construction_of(dataset, request, self.plan)
         self.hypothesis = self.construction.start()
         self.sequence = 0
         self.queries_asked = 0
@@ -86,9 +91,11 @@ class Session:
         """The answer where the public state has one, else the round that must be played.
 
         Raises:
+            InvalidQuery: the construction was promised other queries.
             QueriesExhausted: all queries of the plan were asked.
-            UpdatesExhausted: a best-effort session has no update left to make.
+            UpdatesExhausted: a best-effort session has no update left to make, or the hypothesis no room for one.
         """
+        self.construction.admit(query)
         if unverified:
             return Answer(self._ask_hypothesis(query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
@@ -109,6 +116,12 @@ class Session:
                     max_updates=self.plan.max_updates,
                 )
             return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
+        if not self.construction.has_room(self.hypothesis, query):
+            raise UpdatesExhausted(
+                "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
+                "another session, or ask with unverified",
+                updates_used=self.updates_used,
+            )
         return RoundDue(self.grid(self.construction.answer(self.hypothesis, query)), self.error_bound(query))
 
     def _ask_hypothesis(self, query: Query) -> float:

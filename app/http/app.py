@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import io
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -26,6 +27,7 @@ from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
+from app.constructions.base import DenseHypothesis
 from app.http import bodies, problems, schemas
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe
@@ -81,6 +83,24 @@ class Services:
     ready: Callable[[], str | None]
 
 
+class PlainRoute(APIRoute):
+    """A route whose handler takes the request and the path's parameters as they are.
+
+    Bodies are read by hand, within their limits, so the framework's own solving of parameters has nothing to do; it
+    would cost more than an answer.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint itself."""
+        endpoint = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            reply: Response = await endpoint(request, **request.path_params)
+            return reply
+
+        return handle
+
+
 class Delivery:
     """Carries finished tickets from the lanes to the event loop, one wake-up a group."""
 
@@ -133,6 +153,7 @@ def create_app(services: Services, delivery: Delivery) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
+    app.router.route_class = PlainRoute
     _install_errors(app)
     _open_routes(app, services)
     _admin_routes(app, services)
@@ -219,7 +240,7 @@ def _idempotency(request: Request, principal: Principal, document: Any) -> Idemp
 
 def _open_routes(app: FastAPI, services: Services) -> None:
     @app.get("/healthz", tags=["operation"], summary="Is the process alive?", response_model=schemas.Health)
-    async def healthz() -> Response:
+    async def healthz(_: Request) -> Response:
         return _json({"status": "ok"})
 
     @app.get(
@@ -229,7 +250,7 @@ def _open_routes(app: FastAPI, services: Services) -> None:
         response_model=schemas.Health,
         responses=problem_responses(503),
     )
-    async def readyz() -> Response:
+    async def readyz(_: Request) -> Response:
         problem = await run_in_threadpool(services.ready)
         if problem is not None:
             raise Unavailable(problem)
@@ -536,30 +557,36 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def hypothesis(request: Request, id: str) -> Response:
         actor = await _principal(request, services)
         accept = request.headers.get("accept", "*/*")
-        media_type = _negotiate(accept)
-        return await run_in_threadpool(_hypothesis, services, actor, id, media_type)
+        return await run_in_threadpool(_hypothesis, services, actor, id, accept)
 
 
-def _negotiate(accept: str) -> str:
-    """The media type a hypothesis is sent as: the first acceptable one, .npy where anything will do."""
+def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
+    """The media type a hypothesis is sent as: the first acceptable one, the first offered where anything will do."""
     for part in accept.split(","):
         wanted = part.partition(";")[0].strip().lower()
-        if wanted in (bodies.NPY, bodies.ARROW, bodies.PARQUET):
+        if wanted in offered:
             return wanted
         if wanted in ("*/*", "application/*", "application/octet-stream", ""):
-            return bodies.NPY
-    raise InvalidRequest(f"Accept must be one of {bodies.NPY}, {bodies.ARROW}, {bodies.PARQUET}")
+            return offered[0]
+    raise InvalidRequest(f"Accept: this hypothesis is sent as one of {', '.join(offered)}")
 
 
-def _hypothesis(services: Services, actor: Principal, id: str, media_type: str) -> Response:
+def _hypothesis(services: Services, actor: Principal, id: str, accept: str) -> Response:
     row, session = services.sessions.state(actor, id)
-    array = session.construction.dense(session.hypothesis)
+    exported = session.construction.export(session.hypothesis)
     headers = {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}
+    tables = (bodies.ARROW, bodies.PARQUET)
+    media_type = _negotiate(accept, (bodies.NPY, *tables) if isinstance(exported, DenseHypothesis) else tables)
     sink = io.BytesIO()
-    if media_type == bodies.NPY:
-        np.save(sink, np.ascontiguousarray(array, dtype="<f8"), allow_pickle=False)
+    if isinstance(exported, DenseHypothesis) and media_type == bodies.NPY:
+        np.save(sink, np.ascontiguousarray(exported.array, dtype="<f8"), allow_pickle=False)
     else:
-        table = _long_table(session.dataset.space.names, array, row.id, session.updates_used)
+        if isinstance(exported, DenseHypothesis):
+            columns = _cell_columns(session.dataset.space.names, exported.array)
+        else:
+            columns = {"element": pa.array(exported.elements, pa.large_string()), "count": exported.counts}
+        facts = {"session": row.id, "updates": str(session.updates_used)}
+        table = pa.table(columns).replace_schema_metadata(facts)
         if media_type == bodies.PARQUET:
             pq.write_table(table, sink)
         else:
@@ -568,7 +595,7 @@ def _hypothesis(services: Services, actor: Principal, id: str, media_type: str) 
     return Response(sink.getvalue(), 200, headers, media_type)
 
 
-def _long_table(names: tuple[str, ...], array: Any, session: str, updates: int) -> pa.Table:
+def _cell_columns(names: tuple[str, ...], array: Any) -> dict[str, Any]:
     """One row a cell: its code along every axis, and its count."""
     columns: dict[str, Any] = {}
     for axis, (name, length) in enumerate(zip(names, array.shape, strict=True)):
@@ -577,8 +604,7 @@ def _long_table(names: tuple[str, ...], array: Any, session: str, updates: int) 
         columns[name] = np.tile(np.repeat(np.arange(length, dtype=np.int32), inner), outer)
     count = "count" if "count" not in columns else "count_"
     columns[count] = array.reshape(-1)
-    table = pa.table(columns)
-    return table.replace_schema_metadata({"session": session, "updates": str(updates)})
+    return columns
 
 
 # ---------------------------------------------------------------------- answers

@@ -58,7 +58,7 @@ class DatasetView(Reply):
     privacy_unit: str
     budget: BudgetView
     shape: list[int]
-    cells: int
+    cells: int | None
     status: Literal["registered", "retired"]
 
 

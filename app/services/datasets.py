@@ -103,7 +103,7 @@ class Datasets:
         except InvalidBudget as error:
             raise InvalidDataset(f"budget: {error}") from None
         space = space_of(spec)
-        needed = 8 * space.cells
+        needed = space.dense_bytes
         if needed > self._memory_limit:
             raise InvalidDataset(
                 f"the universe has {space.cells:,} cells; a hypothesis over it takes {needed:,} bytes, the memory "
@@ -120,7 +120,7 @@ class Datasets:
             row = DatasetRow(
                 name=spec.name,
                 spec=orjson.loads(upload.spec.model_dump_json(exclude_none=True)),
-                records=upload.mass if spec.records_public else None,
+                records=upload.mass if spec.mass_public else None,
                 bought={},
                 vault_entry=entry,
                 created_at=self._clock(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
@@ -23,6 +24,11 @@ class GraphSpace(Space):
     """The universe of a graph: ordered pairs of nodes, or unordered ones where it is undirected."""
 
     labels: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
+
+    @property
+    def largest(self) -> Fraction:
+        """Weights lie in [0, 1]."""
+        return Fraction(1)
 
     @cached_property
     def _positions(self) -> tuple[dict[str, int] | None, dict[str, int] | None]:

@@ -8,9 +8,9 @@ every exactness argument rests on it:
 - answers are released on one grid ``2^-answer_bits`` with ``capacity * 2^answer_bits <= 2^46``, so that the
   float64 value of a hypothesis' answer is good to far less than a grid unit.
 
-An exact value on a finer grid is rounded half up to the answer grid. That keeps the sensitivity: gamma is a
-whole number of grid units, and rounding maps two numbers at most that many units apart to two integers at most
-that many units apart.
+An exact value on a finer grid is rounded half up to the answer grid. That keeps the sensitivity where gamma is a
+whole number of grid units: rounding maps two numbers at most that many units apart to two integers at most that
+many units apart. Where gamma is none (a matrix on a grid finer than its answers'), it is rounded up to one.
 """
 
 from __future__ import annotations
@@ -78,6 +78,46 @@ class Space(ABC):
     data_bits: int = 0
     unit: Fraction = Fraction(1)
     symmetric: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the universe is finite, so that there are arrays of it; sizes mean something only then."""
+        return True
+
+    @property
+    def signed(self) -> bool:
+        """Whether entries may be negative, so that the data is no mass spread over cells."""
+        return False
+
+    @property
+    def largest(self) -> Fraction | None:
+        """Largest absolute entry that the data can have, in counts; None where only the mass bounds it."""
+        return None
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """What neighbouring data can move an answer by, in counts: ``unit``, rounded up to the answer grid.
+
+        Exact values on a finer grid are rounded to the answer grid, which moves two of them at most
+        ``ceil(unit * 2^answer_bits)`` grid units apart.
+        """
+        return Fraction(math.ceil(self.unit * (1 << self.answer_bits)), 1 << self.answer_bits)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of one float64 array over the universe; 0 where there is none."""
+        return 8 * self.cells if self.bounded else 0
+
+    def norm2sq_bound(self, mass: float | None) -> float | None:
+        """The best known upper bound on the sum of squared entries, in counts; ``mass`` bounds the sum of entries.
+
+        With entries up to M it is at most ``M * mass`` and ``M^2 * size``, else at most ``mass^2``.
+        """
+        if self.largest is None:
+            return None if mass is None else mass**2
+        most = float(self.largest)
+        every = most**2 * self.size
+        return every if mass is None or self.signed else min(every, most * mass)
 
     @property
     def size(self) -> int:

@@ -149,6 +149,11 @@ class Declaration(Model):
     access: Literal["open", "granted"] = "open"
     description: str = Field(default="", max_length=2000)
 
+    @property
+    def mass_public(self) -> bool:
+        """Whether the sum of all counts is known to everybody."""
+        return self.records_public
+
     @field_validator("name")
     @classmethod
     def _name(cls, value: str) -> str:
@@ -246,7 +251,11 @@ class GraphSpec(_GraphDeclaration):
 
 
 class MatrixSpec(Declaration):
-    """A real matrix with entries in declared bounds; neighbours differ in one entry."""
+    """A real matrix with entries in declared bounds; neighbours differ in one entry.
+
+    Its records are its cells, whose number is declared anyway. The sum of the entries is what one entry moves, so it
+    is never public, whatever ``records_public`` says: a mechanism that needs it buys it.
+    """
 
     kind: Literal["matrix"]
     rows: int = Field(ge=1, le=2**26, strict=True)
@@ -268,6 +277,11 @@ class MatrixSpec(Declaration):
         if self.absent is not None and not self.lower <= self.absent <= self.upper:
             raise ValueError("absent must lie between lower and upper")
         return self
+
+    @property
+    def mass_public(self) -> bool:
+        """Never: see the class."""
+        return False
 
     @property
     def data_bits(self) -> int:
