@@ -20,7 +20,7 @@ class PoissonCounts:
     """Draws ``min(N, cut)`` for ``N ~ Poisson(mean)`` from the system's generator, by inversion of a table.
 
     A uniform 128-bit integer is held against all thresholds, whichever it passes: what is done does not depend on the
-    number drawn. The thresholds are the distribution function in 80 digits, rounded to 128 bits.
+    number drawn. The thresholds are the distribution function in 100 digits, rounded to 128 bits.
 
     Raises:
         ValueError: for a mean that is not positive, or a cut outside 1..32767.
