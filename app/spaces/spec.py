@@ -14,7 +14,16 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from app.spaces.errors import InvalidDataset, InvalidRequest
 
@@ -41,11 +50,23 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def _survives(value: Decimal) -> Decimal:
+    """The descriptor states numbers as JSON does, and everything public is computed again from it."""
+    number = float(value)
+    if not math.isfinite(number) or Decimal(repr(number)) != value:
+        raise ValueError("has more digits than a JSON number keeps: at most 15 are safe")
+    return value
+
+
+#: A decimal that is the same after it was written as a JSON number and read again.
+Number = Annotated[Decimal, AfterValidator(_survives)]
+
+
 class Budget(Model):
     """The (epsilon, delta) that all releases from one data set may spend together."""
 
-    epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="total epsilon of the data set")
-    delta: Decimal = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
+    epsilon: Number = Field(gt=0, le=1000, max_digits=30, description="total epsilon of the data set")
+    delta: Number = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
 
 
 def _number(value: Any) -> Any:
@@ -64,10 +85,10 @@ class Attribute(Model):
     name: str = Field(min_length=1, max_length=128)
     size: int | None = Field(default=None, ge=1, le=MAX_AXIS, strict=True)
     values: tuple[str | int, ...] | None = Field(default=None, min_length=1, max_length=1_000_000)
-    lower: Decimal | None = None
-    upper: Decimal | None = None
+    lower: Number | None = None
+    upper: Number | None = None
     bins: int | None = Field(default=None, ge=1, le=1_000_000, strict=True)
-    edges: tuple[Decimal, ...] | None = Field(default=None, min_length=2, max_length=1_000_001)
+    edges: tuple[Number, ...] | None = Field(default=None, min_length=2, max_length=1_000_001)
 
     _not_bool = field_validator("lower", "upper", "size", mode="before")(_number)
 
@@ -76,6 +97,8 @@ class Attribute(Model):
     def _categories(cls, value: Any) -> Any:
         if isinstance(value, list | tuple) and any(isinstance(v, bool | float) for v in value):
             raise ValueError("categories are strings or integers")
+        if isinstance(value, list | tuple) and any(isinstance(v, int) and abs(v) > 2**53 for v in value):
+            raise ValueError("integers beyond 2^53 are no JSON numbers: declare them as strings")
         return value
 
     @model_validator(mode="after")
@@ -107,6 +130,8 @@ class Attribute(Model):
                 raise ValueError("bins or edges are needed unless lower and upper are integers")
             if self.upper - self.lower > 1_000_000:
                 raise ValueError("more than 1,000,000 unit bins: declare bins or edges")
+        elif (self.upper - self.lower) / self.bins < max(abs(self.lower), abs(self.upper)) / 2**48:
+            raise ValueError("bins are narrower than numbers can tell apart: declare fewer")
 
     @property
     def numeric(self) -> bool:
@@ -134,7 +159,8 @@ class Attribute(Model):
             return [Fraction(e) for e in self.edges]
         assert self.lower is not None
         assert self.upper is not None
-        low, width = Fraction(self.lower), Fraction(self.upper - self.lower) / self.length
+        low = Fraction(self.lower)
+        width = (Fraction(self.upper) - low) / self.length
         return [low + i * width for i in range(self.length + 1)]
 
 
@@ -270,7 +296,7 @@ class MatrixSpec(Declaration):
         bits = self.data_bits
         for name in ("lower", "upper", "absent"):
             value = getattr(self, name)
-            if value is not None and (value * 2.0**bits != int(value * 2.0**bits) or abs(value) > 2**20):
+            if value is not None and (abs(value) > 2**20 or value * 2.0**bits != int(value * 2.0**bits)):
                 raise ValueError(f"{name} must lie on the grid and within 2^20")
         if self.upper <= self.lower:
             raise ValueError("upper must be above lower")

@@ -30,7 +30,9 @@ class _Values:
         self._codes: dict[Any, int] = {}
         if attribute.numeric:
             edges = attribute.bin_edges()
-            self._edges = {edge: i for i, edge in enumerate(edges)}
+            # A third is no JSON number: an edge is found by the nearest one too.
+            self._edges = {Fraction(Decimal(repr(float(edge)))): i for i, edge in enumerate(edges)}
+            self._edges |= {edge: i for i, edge in enumerate(edges)}
             # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
             whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
             if whole:

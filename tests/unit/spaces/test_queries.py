@@ -182,6 +182,7 @@ def test_one_privacy_unit_moves_an_answer_by_at_most_gamma_grid_units(d) -> None
     query, (x, y) = u.compiled(words), d.draw(neighbours(u))
     space = u.space
     first, second = (space.to_answer_grid(query.exact(space.tensor(u.array(v))), query) for v in (x, y))
+    assert space.sensitivity == space.unit
     assert (space.unit * 2**space.answer_bits).denominator == 1
     assert abs(first - second) <= space.unit * 2**space.answer_bits
 
