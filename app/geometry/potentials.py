@@ -1,0 +1,379 @@
+"""Potentials of mirror descent: value, link, inverse link, norms, divergence.
+
+A potential ``Psi`` is ``mu``-strongly convex in its norm: ``D(x; h) >= mu/2 ||x - h||^2``. Its link is ``grad Psi``,
+the inverse ``grad Psi*``. JT12 section 3.2 and definitions 1, 2; strong convexity of the squared norms: Kakade,
+Shalev-Shwartz, Tewari 2009 (``mu = 2`` for ``||z||_p^2/(p-1)`` and its group and Schatten forms, 1 < p <= 2); of the
+entropy: Pinsker.
+
+A *line* is the path ``rate -> <f, grad Psi*(theta + rate f)>`` that an update along a query moves on. It never
+falls, as its slope ``f' (grad^2 Psi*) f`` is that of a convex function; each line function returns value and
+slope.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from app.geometry.norms import FloatArray, Side, conjugate, row_norms, vector_norm
+
+#: rate -> (value, slope)
+Line: TypeAlias = Callable[[float], tuple[float, float]]
+
+
+class Potential(ABC):
+    """A differentiable, strongly convex function of arrays."""
+
+    @property
+    @abstractmethod
+    def mu(self) -> float:
+        """Modulus of strong convexity in :meth:`norm`."""
+
+    @abstractmethod
+    def value(self, z: FloatArray) -> float:
+        """Psi(z)."""
+
+    @abstractmethod
+    def conjugate_value(self, theta: FloatArray) -> float:
+        """Psi*(theta), the largest ``<theta, z> - Psi(z)``."""
+
+    @abstractmethod
+    def link(self, z: FloatArray) -> FloatArray:
+        """grad Psi(z)."""
+
+    @abstractmethod
+    def inverse(self, theta: FloatArray) -> FloatArray:
+        """grad Psi*(theta): the z whose link is theta (up to a constant shift, for the entropy)."""
+
+    @abstractmethod
+    def norm(self, z: FloatArray) -> float:
+        """The norm Psi is strongly convex in."""
+
+    @abstractmethod
+    def dual_norm(self, f: FloatArray) -> float:
+        """The dual of :meth:`norm`: zeta of a query."""
+
+    @abstractmethod
+    def line(self, theta: FloatArray, f: FloatArray) -> Line:
+        """The line through theta along f."""
+
+    def inner(self, f: FloatArray, z: FloatArray) -> float:
+        """<f, z>."""
+        return float(np.vdot(f, z))
+
+    def divergence(self, x: FloatArray, h: FloatArray) -> float:
+        """``D(x; h) = Psi(x) - Psi(h) - <link(h), x - h>``, never negative."""
+        return max(0.0, self.value(x) - self.value(h) - self.inner(self.link(h), x - h))
+
+
+@dataclass(frozen=True)
+class Entropy(Potential):
+    """``sum z ln(z/n)`` on the simplex of mass n (in counts; a slack cell is a coordinate like any other).
+
+    In counts ``mu = 1/n`` in L1, and a constant shift of f changes nothing: its dual norm is
+    ``(max f - min f)/2``.
+    """
+
+    mass: float
+
+    @property
+    def mu(self) -> float:
+        return 1 / self.mass
+
+    def value(self, z: FloatArray) -> float:
+        positive = z[z > 0]
+        return float(positive @ np.log(positive / self.mass))
+
+    def conjugate_value(self, theta: FloatArray) -> float:
+        top = float(theta.max())
+        return self.mass * (top + math.log(float(np.exp(theta - top).sum())))
+
+    def link(self, z: FloatArray) -> FloatArray:
+        result: FloatArray = np.log(z / self.mass) + 1
+        return result
+
+    def inverse(self, theta: FloatArray) -> FloatArray:
+        weights = np.exp(theta - theta.max())
+        result: FloatArray = weights * (self.mass / weights.sum())
+        return result
+
+    def norm(self, z: FloatArray) -> float:
+        return float(np.abs(z).sum())
+
+    def dual_norm(self, f: FloatArray) -> float:
+        return (float(f.max()) - float(f.min())) / 2
+
+    def divergence(self, x: FloatArray, h: FloatArray) -> float:
+        positive = x > 0
+        return max(0.0, float(x[positive] @ np.log(x[positive] / h[positive])) - float(x.sum() - h.sum()))
+
+    def line(self, theta: FloatArray, f: FloatArray) -> Line:
+        return tilted_line(f.reshape(-1), self.inverse(theta).reshape(-1), 0.0)
+
+
+@dataclass(frozen=True)
+class SquaredNorm(Potential):
+    """``||z||^2/(p-1)`` for a norm that is l_p of magnitudes, 1 < p <= 2.
+
+    The link is that of l_p on the magnitudes, ``2/(p-1) ||m||_p^(2-p) m^(p-1)``, the inverse
+    ``(p-1)/2 ||m||_q^(2-q) m^(q-1)``; directions are kept.
+    """
+
+    p: float
+
+    @property
+    def q(self) -> float:
+        """Exponent of the dual norm."""
+        return conjugate(self.p)
+
+    @property
+    def copies(self) -> int:
+        """How often each coordinate stands in an array: 2 where a symmetric matrix spells unordered pairs."""
+        return 1
+
+    @abstractmethod
+    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+        """The magnitudes, and what makes an array of new magnitudes in the old directions."""
+
+    @property
+    def mu(self) -> float:
+        return 2.0
+
+    def inner(self, f: FloatArray, z: FloatArray) -> float:
+        return super().inner(f, z) / self.copies
+
+    def norm(self, z: FloatArray) -> float:
+        return vector_norm(self.split(z)[0], self.p, self.copies)
+
+    def dual_norm(self, f: FloatArray) -> float:
+        return vector_norm(self.split(f)[0], self.q, self.copies)
+
+    def value(self, z: FloatArray) -> float:
+        return self.norm(z) ** 2 / (self.p - 1)
+
+    def conjugate_value(self, theta: FloatArray) -> float:
+        return self.dual_norm(theta) ** 2 * (self.p - 1) / 4
+
+    def link(self, z: FloatArray) -> FloatArray:
+        magnitudes, rebuild = self.split(z)
+        return rebuild(link_magnitudes(magnitudes, self.p, self.copies))
+
+    def inverse(self, theta: FloatArray) -> FloatArray:
+        magnitudes, rebuild = self.split(theta)
+        return rebuild(inverse_magnitudes(magnitudes, self.p, self.copies))
+
+
+@dataclass(frozen=True)
+class Power(SquaredNorm):
+    """The l_p potential on the entries of an array of any shape.
+
+    ``multiplicity`` is 2 for a symmetric matrix with zero diagonal whose coordinates are the pairs i < j.
+    """
+
+    multiplicity: int = 1
+
+    @property
+    def copies(self) -> int:
+        return self.multiplicity
+
+    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+        return np.abs(z), lambda magnitudes: np.copysign(magnitudes, z)
+
+    def line(self, theta: FloatArray, f: FloatArray) -> Line:
+        return power_line(theta, f, 0.0, self.p, self.copies)
+
+
+@dataclass(frozen=True)
+class Group(SquaredNorm):
+    """The group (2, p) potential: l_p of the Euclidean norms of a matrix's rows, or of its columns."""
+
+    side: Side = "rows"
+
+    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+        norms = row_norms(z, self.side)
+
+        def rebuild(magnitudes: FloatArray) -> FloatArray:
+            ratio = np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0)
+            result: FloatArray = z * (ratio[:, None] if self.side == "rows" else ratio)
+            return result
+
+        return norms, rebuild
+
+    def line(self, theta: FloatArray, f: FloatArray) -> Line:
+        along = "ij,ij->i" if self.side == "rows" else "ij,ij->j"
+        squares, products, lengths = (np.einsum(along, a, b) for a, b in ((theta, theta), (f, theta), (f, f)))
+        return group_line(squares, products, lengths, 0.0, self.p)
+
+
+@dataclass(frozen=True)
+class Schatten(SquaredNorm):
+    """The Schatten p potential: l_p of a matrix's singular values."""
+
+    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+        left, values, right = np.linalg.svd(z, full_matrices=False)
+        return values, lambda magnitudes: (left * magnitudes) @ right
+
+    def line(self, theta: FloatArray, f: FloatArray) -> Line:
+        return spectral_line(theta, f, self.p)
+
+
+# ---------------------------------------------------------------------- the link on magnitudes
+
+
+def _scaled(magnitudes: FloatArray) -> tuple[float, FloatArray]:
+    largest = float(magnitudes.max()) if magnitudes.size else 0.0
+    return largest, magnitudes / largest if largest > 0 else magnitudes
+
+
+def link_magnitudes(magnitudes: FloatArray, p: float, copies: int = 1) -> FloatArray:
+    """``2/(p-1) ||m||_p^(2-p) m^(p-1)``."""
+    largest, m = _scaled(magnitudes)
+    if largest == 0.0:
+        return np.zeros_like(m)
+    result: FloatArray = (2 / (p - 1) * largest * vector_norm(m, p, copies) ** (2 - p)) * m ** (p - 1)
+    return result
+
+
+def inverse_magnitudes(magnitudes: FloatArray, p: float, copies: int = 1) -> FloatArray:
+    """``(p-1)/2 ||m||_q^(2-q) m^(q-1)``."""
+    q = conjugate(p)
+    largest, m = _scaled(magnitudes)
+    if largest == 0.0:
+        return np.zeros_like(m)
+    result: FloatArray = ((p - 1) / 2 * largest * vector_norm(m, q, copies) ** (2 - q)) * m ** (q - 1)
+    return result
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def tilted_line(weights: FloatArray, masses: FloatArray, rest: float) -> Line:
+    """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``rest``.
+
+    ``masses[j]`` stands at ``weights[j]``; ``rest`` is mass of weight zero. Exponents are shifted by the largest
+    before anything is summed, so that nothing overflows. The slope is the variance of the weight.
+    """
+    total = float(masses.sum()) + rest
+
+    def at(rate: float) -> tuple[float, float]:
+        exponents = rate * weights
+        top = max(0.0, float(exponents.max()))
+        tilted = masses * np.exp(exponents - top)
+        mass = float(tilted.sum()) + rest * math.exp(-top)
+        mean = float(weights @ tilted) / mass
+        return total * mean, total * (float(tilted @ (weights - mean) ** 2) + rest * math.exp(-top) * mean**2) / mass
+
+    return at
+
+
+def power_line(theta: FloatArray, f: FloatArray | float, rest: float, p: float, copies: int = 1) -> Line:
+    """The line of the l_p potential, from the coordinates that f touches.
+
+    Args:
+        theta: the touched part of theta.
+        f: weights that broadcast over it.
+        rest: ``sum |theta_i|^q`` over all other coordinates (each once).
+        p: exponent, 1 < p <= 2.
+        copies: how often each touched coordinate stands in ``theta``.
+    """
+    q = conjugate(p)
+    outside = rest ** (1 / q)
+
+    def at(rate: float) -> tuple[float, float]:
+        t = theta + rate * f
+        size = np.abs(t)
+        largest = max(float(size.max()), outside)
+        if largest == 0.0:
+            return 0.0, 0.0
+        # Everything is divided by the largest magnitude before powers are taken.
+        size /= largest
+        flat = size ** (q - 2) if q > 2 else np.ones_like(size)
+        fw = f * flat
+        moved = float((fw * t).sum()) / (largest * copies)
+        curved = float((fw * f).sum()) / copies
+        size *= size
+        size *= flat
+        total = float(size.sum()) / copies + (outside / largest) ** q
+        scale = (p - 1) / 2 * total ** ((2 - q) / q)
+        return largest * scale * moved, scale * ((q - 1) * curved + (2 - q) * moved**2 / total)
+
+    return at
+
+
+def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, rest: float, p: float) -> Line:
+    """The line of the group potential, from the rows that f touches.
+
+    Args:
+        squares: ``||theta_i||^2`` of the touched rows.
+        products: ``<f_i, theta_i>``.
+        lengths: ``||f_i||^2``.
+        rest: ``sum ||theta_i||^q`` over all other rows.
+        p: exponent, 1 < p <= 2.
+    """
+    q = conjugate(p)
+    outside = rest ** (1 / q)
+
+    def at(rate: float) -> tuple[float, float]:
+        along = products + rate * lengths
+        norms = np.sqrt(np.maximum(squares + rate * (products + along), 0.0))
+        largest = max(float(norms.max()), outside)
+        if largest == 0.0:
+            return 0.0, 0.0
+        norms /= largest
+        along = along / largest
+        flat = norms ** (q - 2) if q > 2 else np.ones_like(norms)
+        moved = float(flat @ along)
+        # <f_i, theta_i> is at most ||f_i|| ||theta_i||: where the row vanishes, so does the ratio's weight.
+        slant = np.divide(along, norms, out=np.zeros_like(along), where=norms > 0)
+        curved = float(flat @ lengths) + (q - 2) * float(flat @ slant**2)
+        total = float(flat @ norms**2) + (outside / largest) ** q
+        scale = (p - 1) / 2 * total ** ((2 - q) / q)
+        return largest * scale * moved, scale * (curved + (2 - q) * moved**2 / total)
+
+    return at
+
+
+def spectral_line(theta: FloatArray, f: FloatArray, p: float) -> Line:
+    """The line of the Schatten potential, by one singular value decomposition a point.
+
+    The slope is the second derivative of a function of singular values (Lewis, Sendov 2001): with
+    ``M = U' f V``, its diagonal meets the Hessian of the l_q potential, its symmetric and antisymmetric parts the
+    divided differences ``(g_i - g_j)/(s_i - s_j)`` and ``(g_i + g_j)/(s_i + s_j)``, and what f has outside of U and V
+    the ratio ``g_i/s_i``.
+    """
+    q = conjugate(p)
+
+    def at(rate: float) -> tuple[float, float]:
+        left, s, right = np.linalg.svd(theta + rate * f, full_matrices=False)
+        largest = float(s[0])
+        if largest == 0.0:
+            return 0.0, 0.0
+        s /= largest
+        across, down = left.T @ f, f @ right.T
+        m = across @ right.T
+        g = s ** (q - 1)
+        flat = s ** (q - 2) if q > 2 else np.ones_like(s)
+        total = float((s**q).sum())
+        scale = (p - 1) / 2 * total ** ((2 - q) / q)
+        diagonal = np.diagonal(m)
+        moved = float(g @ diagonal)
+        curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * moved**2 / total
+        difference, middle = s[:, None] - s, (s[:, None] + s) / 2
+        # Of singular values that are nearly equal the divided difference is the derivative between them.
+        near = np.abs(difference) <= 1e-4 * middle
+        level = middle ** (q - 2) if q > 2 else np.ones_like(middle)
+        apart = np.divide(g[:, None] - g, difference, out=(q - 1) * level, where=~near)
+        together = np.divide((g[:, None] + g) / 2, middle, out=level.copy(), where=middle > 0)
+        even, odd = (m + m.T) / 2, (m - m.T) / 2
+        np.fill_diagonal(even, 0.0)
+        curved += float((even**2 * apart).sum() + (odd**2 * together).sum())
+        outside = (across**2).sum(axis=1) + (down**2).sum(axis=0) - (m**2).sum(axis=1) - (m**2).sum(axis=0)
+        curved += float(flat @ np.maximum(outside, 0.0))
+        return largest * scale * moved, scale * curved
+
+    return at

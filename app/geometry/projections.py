@@ -1,0 +1,163 @@
+"""Bregman projections: on half-spaces and on norm balls, each by one-dimensional monotone root searches."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.optimize import brentq
+
+from app.geometry.norms import FloatArray, vector_norm
+from app.geometry.potentials import Line, Potential, SquaredNorm
+
+#: Relative accuracy of root searches: a few units in the last place above what sums of float64 can resolve.
+ACCURACY = 2.0**-47
+_MOST_STEPS = 200
+
+
+def solve(line: Line, target: float, guess: float, *, scale: float = 0.0) -> float:
+    """The rate of the sign of ``guess`` at which a line that never falls reaches ``target``.
+
+    Newton's method inside a bracket that begins at 0 and is widened as needed; a step that leaves the bracket or
+    gains too little is replaced by the bracket's geometric middle (rates may be of any order of magnitude).
+
+    Args:
+        line: rate -> (value, slope).
+        target: the value to reach; the caller makes sure that the line does on this side.
+        guess: first rate, not 0.
+        scale: size of the numbers behind the values; the search ends within ``ACCURACY`` of it.
+
+    Returns:
+        The rate; where the line stays below the target, the largest rate tried.
+    """
+    side = math.copysign(1.0, guess)
+    tolerance = ACCURACY * max(abs(target), scale)
+    low, high, rate = 0.0, math.inf, abs(guess)
+    before = math.inf
+    for _ in range(_MOST_STEPS):
+        value, slope = line(side * rate)
+        short = side * (target - value)
+        if abs(short) <= tolerance:
+            break
+        low, high = (rate, high) if short > 0 else (low, rate)
+        step = short / slope if slope > 0 else math.inf
+        following = rate + step
+        if not low < following < high or abs(short) > before / 2 or following > 16 * rate:
+            following = _middle(low, high, rate)
+        before = abs(short)
+        if following == rate or (high < math.inf and high - low <= 2.0**-52 * high):
+            break
+        rate = following
+    return side * rate
+
+
+def _middle(low: float, high: float, rate: float) -> float:
+    if high == math.inf:
+        return 4 * rate
+    if low == 0.0:
+        return high / 16
+    return math.sqrt(low) * math.sqrt(high) if high > 2 * low else (low + high) / 2
+
+
+def first_rate(mu: float, zeta: float, gap: float) -> float:
+    """A rate that does not overshoot: Psi* is 1/mu-smooth, so a rate moves the answer by at most ``rate zeta^2/mu``."""
+    return mu * gap / zeta**2
+
+
+def onto_halfspace(potential: Potential, theta: FloatArray, f: FloatArray, target: float) -> FloatArray:
+    """``argmin D(z; h)`` subject to ``<f, z> = target``, as theta + rate f; h is the point at theta.
+
+    For a target beyond <f, h> this is the projection on the half-space whose edge it is. The link of the solution
+    is ``theta + rate f`` (the multiplier of the one constraint).
+    """
+    line = potential.line(theta, f)
+    present = line(0.0)[0]
+    zeta = potential.dual_norm(f)
+    if zeta == 0.0 or target == present:
+        return theta
+    rate = solve(line, target, first_rate(potential.mu, zeta, target - present), scale=abs(present))
+    result: FloatArray = theta + rate * f
+    return result
+
+
+def onto_ball(potential: SquaredNorm, z: FloatArray, p: float, radius: float) -> FloatArray:
+    """``argmin D(y; z)`` subject to ``||y|| <= radius``, the norm being l_p (p >= 1) of the potential's magnitudes.
+
+    Directions (signs, rows' directions, singular vectors) are kept: for given magnitudes they make ``<link(z), y>``
+    largest, and nothing else in the problem depends on them.
+    """
+    magnitudes, rebuild = potential.split(z)
+    return rebuild(magnitudes_onto_ball(magnitudes, potential.p, p, radius, potential.copies))
+
+
+def magnitudes_onto_ball(m: FloatArray, p: float, ball_p: float, radius: float, copies: int = 1) -> FloatArray:
+    """``argmin ||y||_p^2/(p-1) - <link(m), y>`` subject to ``||y||_ball_p <= radius``, ``y >= 0``; m >= 0.
+
+    With ball_p = p the solution is ``m`` scaled to the ball. Else it satisfies, for a multiplier nu >= 0,
+
+        2/(p-1) ||y||_p^(2-p) y_i^(p-1) + nu y_i^(ball_p-1) = theta_i,      theta = link(m).
+
+    Written ``y = s v`` with ``s = (p-1)/2 ||v||_p^(p-2)`` that is ``v_i^(p-1) + kappa v_i^(ball_p-1) = theta_i``: one
+    monotone scalar equation a coordinate, and one number kappa >= 0, found by an outer root search on
+    ``||s v||_ball_p = radius``. (kappa and nu determine each other, continuously, so the norm falls in kappa as it
+    does in nu.)
+    """
+    size = vector_norm(m, ball_p, copies)
+    if size <= radius:
+        return m
+    if ball_p == p or radius <= 0:
+        scaled: FloatArray = m * (max(radius, 0.0) / size)
+        return scaled
+    # The problem is homogeneous: with m and the radius divided by the largest, theta is m^(p-1) up to a factor, and
+    # s relative to its value at kappa = 0, where y must be m.
+    largest = float(m.max())
+    theta, edge = (m / largest) ** (p - 1), radius / largest
+    start = vector_norm(m / largest, p, copies)
+
+    def solution(kappa: float) -> FloatArray:
+        v = _coordinates(theta, kappa, p, ball_p)
+        length = vector_norm(v, p, copies)
+        result: FloatArray = v * (length / start) ** (p - 2) if length > 0 else v
+        return result
+
+    def excess(kappa: float) -> float:
+        return vector_norm(solution(kappa), ball_p, copies) - edge
+
+    # For ball_p = 1 nothing is left at kappa = 1, the largest theta; else no kappa is too large.
+    low, high = 0.0, 1.0
+    if excess(low) <= 0:  # outside by a rounding
+        return m
+    while excess(high) > 0:
+        low, high = high, 16 * high
+    y = solution(float(brentq(excess, low, high, xtol=2.0**-1000, rtol=2.0**-48)))
+    # The search's last rounding is taken out by scaling.
+    result: FloatArray = y * (radius / vector_norm(y, ball_p, copies))
+    return result
+
+
+def _coordinates(theta: FloatArray, kappa: float, p: float, ball_p: float) -> FloatArray:
+    """``v >= 0`` with ``v^(p-1) + kappa v^(ball_p-1) = theta``, coordinate by coordinate."""
+    if kappa == 0.0 or ball_p == 1:
+        return np.maximum(theta - kappa, 0.0) ** (1 / (p - 1))
+    r = (ball_p - 1) / (p - 1)
+    if r >= 1:
+        # In w = v^(p-1): w + kappa w^r = theta.
+        return _convex_root(theta, kappa ** (-1 / r), r) ** (1 / (p - 1))
+    # In u = kappa v^(ball_p-1): u + (u/kappa)^(1/r) = theta.
+    return (_convex_root(theta, kappa, 1 / r) / kappa) ** (1 / (ball_p - 1))
+
+
+def _convex_root(theta: FloatArray, base: float, r: float) -> FloatArray:
+    """``w >= 0`` with ``w + (w/base)^r = theta``, r >= 1, coordinate by coordinate.
+
+    The left side is convex and rises, so Newton's method falls monotonically to the root from
+    ``min(theta, base theta^(1/r))``, where the left side is not below theta.
+    """
+    w = np.minimum(theta, base * theta ** (1 / r))
+    for _ in range(_MOST_STEPS):
+        power = (w / base) ** (r - 1) / base
+        step = (w * (1 + power) - theta) / (1 + r * power)
+        w = np.maximum(w - step, 0.0)
+        if bool(np.all(step <= 2.0**-50 * w)):
+            break
+    return w
