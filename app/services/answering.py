@@ -493,6 +493,7 @@ class _Lane(threading.Thread):
         """One answer: decided, played if a round is due, and recorded in memory and in the work."""
         session = live.session
         space = session.dataset.space
+        check_body(asked)
         if isinstance(asked, DenseBody):
             query, unverified = space.compile_dense(asked.weights), asked.unverified
         else:
