@@ -27,7 +27,6 @@ def test_defaults() -> None:
     assert settings.data_dir == Path("var")
     assert settings.sqlalchemy_url.startswith("sqlite:////")
     assert settings.vault_key_bytes() is None
-    assert settings.answer_grid == 20
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < settings.memory_limit <= physical // 2
 
