@@ -21,6 +21,7 @@ from app.spaces.queries import parse_query
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
+from app.storage.readers.types import integer_type
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -80,7 +81,7 @@ class Universe:
 
     def tensors(self, array: np.ndarray) -> list[Any]:
         """The array in every layout the vault may hold it in."""
-        narrow = array.astype(np.min_scalar_type(int(array.max(initial=0))))
+        narrow = array.astype(integer_type(int(array.min(initial=0)), int(array.max(initial=0))))
         found = [self.space.tensor(array), self.space.tensor(narrow), self.space.tensor(array.astype(np.float64))]
         if array.ndim == 2:
             found.append(self.space.tensor(csr_array(narrow)))
@@ -158,8 +159,18 @@ def graphs(draw: st.DrawFn, directed: bool | None = None) -> Universe:
     return universe(declared)
 
 
+@st.composite
+def matrices(draw: st.DrawFn) -> Universe:
+    grid = draw(st.sampled_from([1.0, 0.25, 2.0**-10, 2.0**-20]))
+    whole = round(1 / grid)
+    lower, upper = sorted(draw(st.lists(st.integers(-5 * whole, 5 * whole), min_size=2, max_size=2, unique=True)))
+    shape = {"rows": draw(st.integers(1, 5)), "columns": draw(st.integers(1, 5))}
+    bounds = {"lower": lower * grid, "upper": upper * grid, "grid": grid}
+    return universe({"name": "m", "kind": "matrix", "budget": BUDGET} | shape | bounds)
+
+
 def universes() -> st.SearchStrategy[Universe]:
-    return st.one_of(tables(), bipartites(), graphs())
+    return st.one_of(tables(), bipartites(), graphs(), matrices())
 
 
 # ------------------------------------------------------------------------------------------------ private data
@@ -172,6 +183,8 @@ def data(draw: st.DrawFn, u: Universe) -> dict[tuple[int, ...], int]:
     if u.declared["kind"] == "table":
         most = max(1, u.space.capacity // len(cells))
         values = st.one_of(st.integers(0, min(9, most)), st.just(most))
+    elif u.declared["kind"] == "matrix":
+        values = entries(u)
     else:
         whole = 1 << u.space.data_bits
         values = st.one_of(st.sampled_from([0, whole]), st.integers(0, whole))
@@ -180,15 +193,23 @@ def data(draw: st.DrawFn, u: Universe) -> dict[tuple[int, ...], int]:
     return {cell: draw(values) for cell in cells}
 
 
+def entries(u: Universe) -> st.SearchStrategy[int]:
+    """Data units that a matrix' bounds allow, both bounds often."""
+    low, high = (round(u.declared[bound] / u.declared["grid"]) for bound in ("lower", "upper"))
+    return st.one_of(st.sampled_from([low, high]), st.integers(low, high))
+
+
 @st.composite
 def neighbours(draw: st.DrawFn, u: Universe) -> tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]]:
-    """Two data sets a privacy unit apart: one record added, or one edge's weight changed by at most one."""
+    """Two data sets a privacy unit apart: one record added, or one edge's weight or one entry changed."""
     x = draw(data(u))
     cell = draw(st.sampled_from(sorted(x)))
     other = dict(x)
     if u.declared["kind"] == "table":
         x[cell] -= x[cell] > 0
         other[cell] = x[cell] + 1
+    elif u.declared["kind"] == "matrix":
+        other[cell] = draw(entries(u))
     else:
         other[cell] = draw(st.integers(0, 1 << u.space.data_bits))
     return x, other

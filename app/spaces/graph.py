@@ -14,7 +14,7 @@ from app.spaces.queries import AnyQuery, Node
 from app.spaces.queries import CutQuery as CutWords
 from app.spaces.queries import RankOneQuery as RankOneWords
 from app.spaces.query import Query, ZeroQuery
-from app.spaces.space import Space, _check_weights, _vector, check_cells
+from app.spaces.space import Space, _check_weights, _members, _vector, check_cells
 from app.spaces.spec import BipartiteSpec, GraphSpec
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -38,19 +38,14 @@ class GraphSpace(Space):
     def _nodes(self, asked: Literal["all"] | list[Node], side: int) -> IntArray:
         """Sorted distinct node numbers of one side of a cut."""
         name = self.names[side]
-        if asked == "all":
-            return np.arange(self.shape[side], dtype=np.int64)
         positions = self._positions[side]
-        if positions is not None:
+        if positions is not None and asked != "all":
             try:
                 numbers = [positions[v] for v in asked]  # type: ignore[index]
             except KeyError:
                 raise InvalidQuery(f"{name}: not one of the declared labels") from None
             return np.unique(np.array(numbers, dtype=np.int64))
-        numbers = [v for v in asked if isinstance(v, int)]
-        if len(numbers) < len(asked) or (numbers and not 0 <= min(numbers) <= max(numbers) < self.shape[side]):
-            raise InvalidQuery(f"{name}: nodes are the integers 0..{self.shape[side] - 1}")
-        return np.unique(np.array(numbers, dtype=np.int64))
+        return _members(asked, self.shape[side], f"{name}: nodes")
 
     def compile(self, words: AnyQuery) -> Query:
         if isinstance(words, CutWords):

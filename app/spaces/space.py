@@ -20,13 +20,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from app.spaces.errors import InvalidDataset, InvalidQuery
-from app.spaces.queries import AnyQuery
+from app.spaces.queries import AnyQuery, Node
 from app.spaces.queries import DenseQuery as DenseWords
 from app.spaces.queries import SparseQuery as SparseWords
 from app.spaces.query import Blobs, DenseQuery, PairQuery, ProductQuery, Query, SparseQuery, ZeroQuery
@@ -60,6 +60,16 @@ def _vector(values: Sequence[float] | Array, length: int, what: str) -> FloatArr
     if vector.shape != (length,):
         raise InvalidQuery(f"{what}: {length} weights are needed, {vector.size} are given")
     return vector
+
+
+def _members(asked: Literal["all"] | Sequence[Node], length: int, what: str) -> IntArray:
+    """Sorted distinct positions along an axis without labels."""
+    if asked == "all":
+        return np.arange(length, dtype=np.int64)
+    numbers = [v for v in asked if isinstance(v, int)]
+    if len(numbers) < len(asked) or (numbers and not 0 <= min(numbers) <= max(numbers) < length):
+        raise InvalidQuery(f"{what} are the integers 0..{length - 1}")
+    return np.unique(np.array(numbers, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -209,22 +219,24 @@ class Space(ABC):
                 weighted[i] = vector
         if any(len(m) == 0 for m in members.values()):
             return ZeroQuery(self.shape)
-        moved = 0.0
+        # |prod w - prod w'| <= sum_i |w_i - w'_i| prod_{j != i} max(|w_j|, |w'_j|), the product taken factor by factor.
+        errors: dict[int, float] = {}
+        largest: dict[int, float] = {}
         while True:
             bits = self.axis_bits(len(weighted)) if weighted else 0
-            rounding, integers = moved, {}
+            integers = {}
             for i, vector in list(weighted.items()):
                 scaled = np.ldexp(vector, bits)
                 rounded = np.rint(scaled)
-                error = float(np.abs(rounded - scaled).max()) * 2.0**-bits
-                rounding += error
+                errors[i] = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+                largest[i] = max(float(np.abs(vector).max()), float(np.abs(rounded).max()) * 2.0**-bits)
                 integers[i] = rounded.astype(np.int64)
                 if bool(np.all((rounded == 0) | (rounded == 1 << bits))):
                     # Now an index set: the other axes share its bits, as if it had been spelled as one.
                     members[i] = np.flatnonzero(rounded)
                     del weighted[i]
-                    moved += error
             if len(integers) == len(weighted):
+                rounding = sum(e * math.prod(v for j, v in largest.items() if j != i) for i, e in errors.items())
                 return self._from_axes(members, integers, bits, rounding)
 
     def _from_axes(
