@@ -195,10 +195,9 @@ def test_value_is_the_largest_of_its_conjugate() -> None:
     """Psi* by its definition, with a generic optimiser."""
     rng = np.random.default_rng(4)
     theta = rng.normal(size=4)
-    for p in (1.2, 1.6, 2.0):
-        potential = Power(p)
+    for potential in (Power(1.2), Power(1.6), Power(2.0)):
         found = minimize(
             lambda z: potential.value(z) - theta @ z, np.full(4, 0.1), method="BFGS", options={"gtol": 1e-10}
-        )  # noqa: B023
+        )
         assert -found.fun == pytest.approx(potential.conjugate_value(theta), rel=1e-6)
     assert conjugate(1.25) == 5
