@@ -18,6 +18,8 @@ from app.spaces.tensor import DenseTensor, FloatArray
 
 #: A projection stops this fraction of the mass short of the simplex' boundary, from where no step returns.
 MARGIN = 2.0**-30
+#: Smallest part of a sum of float64 numbers that its rounding errors leave visible.
+RESOLUTION = 2.0**-52
 
 
 @dataclass
@@ -50,7 +52,7 @@ class MultiplicativeWeights(Construction):
     def mass(self) -> float:
         """Mass of the simplex in counts, the slack cell included."""
         assert self.facts.mass is not None, "the mass is public or bought before the first round"
-        return max(self.facts.mass, 1.0)
+        return self.facts.mass or 1.0  # without any mass the simplex is a point, and no guarantee is sought there
 
     @property
     def dimension(self) -> int:
@@ -73,27 +75,31 @@ class MultiplicativeWeights(Construction):
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
         weights, masses = query.levels(state.tensor)
-        rest = max(0.0, n - float(masses.sum()))
+        low, high = query.range
+        # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
+        rest = state.slack
+        if low <= 0.0 <= high:
+            rest += max(0.0, n - state.slack - float(masses.sum()))
         present = float(weights @ masses)
         if self.step == "paper":
             rate = math.copysign(self.step_size(self.progress), measurement.value - present)
         else:
-            target = certified(measurement, present)
-            low, high = query.range
             if self.facts.padded:
                 low, high = min(low, 0.0), max(high, 0.0)
             margin = MARGIN * (high - low)
-            target = min(max(target / n, low + margin), high - margin) * n
-            if high <= low or target == present:
+            target = min(max(certified(measurement, present), (low + margin) * n), (high - margin) * n)
+            # Nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
+            if high <= low or (target - present) * (measurement.value - present) <= 0:
                 return
             rate = _tilt(weights, masses, rest, target)
-        top = max(0.0, float((rate * weights).max()))
-        # Exponents are shifted by the largest before anything is summed, so that nothing overflows.
-        total = float(masses @ np.exp(rate * weights - top)) + rest * math.exp(-top)
-        factor = n / total
-        state.tensor.array *= factor * math.exp(-top)
-        query.scale_exp(state.tensor.array, rate)
-        state.slack *= factor * math.exp(-top)
+        # Exponents are counted from that of the heaviest factor, so that nothing overflows.
+        top = float((rate * weights[masses > 0]).max(initial=0.0 if rest > 0 else -math.inf))
+        query.scale_exp(state.tensor.array, rate, top)
+        state.slack *= math.exp(-max(top, 0.0))
+        # Normalised by the sum that is really there: the mass drifts by no rounding error.
+        total = float(state.tensor.array.sum()) / (2 if self.space.symmetric else 1) + state.slack
+        state.tensor.array *= n / total
+        state.slack *= n / total
         state.tensor.touch()
 
     def bound(self, progress: float) -> float | None:
@@ -123,14 +129,15 @@ def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -
     """
     total = float(masses.sum()) + rest
     if len(weights) == 1 and weights[0] == 1.0:
-        present = float(masses[0])
-        return math.log(target / (total - target)) - math.log(max(present, 5e-324) / max(total - present, 5e-324))
+        # Masses below the resolution of their sum are not told apart.
+        present = min(max(float(masses[0]) / total, RESOLUTION), 1 - RESOLUTION)
+        return math.log(target / (total - target)) - math.log(present / (1 - present))
 
     def excess(rate: float) -> float:
         exponents = rate * weights
-        top = max(0.0, float(exponents.max()))
-        tilted = masses * np.exp(exponents - top)
-        return float(weights @ tilted) / (float(tilted.sum()) + rest * math.exp(-top)) - target / total
+        top = float(exponents[masses > 0].max(initial=0.0 if rest > 0 else -math.inf))
+        tilted = masses * np.exp(np.minimum(exponents - top, 0.0))
+        return float(weights @ tilted) / (float(tilted.sum()) + rest * math.exp(min(-top, 0.0))) - target / total
 
     width, start = 1.0, excess(0.0)
     sign = -math.copysign(1.0, start)

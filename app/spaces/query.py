@@ -28,6 +28,30 @@ def _outer(vectors: list[FloatArray]) -> FloatArray:
     return result
 
 
+def _scale_part(array: FloatArray, part: Any, factors: FloatArray, top: float) -> None:
+    """Multiply ``array[part]`` by ``factors`` and all else, where weights are 0, by ``exp(min(-top, 0))``."""
+    others = float(np.exp(min(-top, 0.0)))
+    if others == 1.0:
+        array[part] *= factors
+    elif others > 2.0**-64:
+        array *= others
+        array[part] *= factors / others
+    else:
+        # Too small a factor to be taken back: what it would swallow is kept aside.
+        kept = array[part] * factors
+        array *= others
+        array[part] = kept
+
+
+def _scale_all(array: FloatArray, weights: FloatArray, rate: float, top: float) -> None:
+    """Multiply by ``exp(min(rate * weights - top, 0))``; ``weights`` are overwritten."""
+    weights *= rate
+    weights -= top
+    np.minimum(weights, 0.0, out=weights)
+    np.exp(weights, out=weights)
+    array *= weights
+
+
 class Query(ABC):
     """A linear query ``f`` with ``|f| <= 1`` on a space (MATHEMATICS: <f, x>, L1-neighbours)."""
 
@@ -57,8 +81,8 @@ class Query(ABC):
         """Weights that occur and the hypothesis' mass at each; mass in no level weighs zero."""
 
     @abstractmethod
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        """Multiply every cell of a dense array by ``exp(rate * weight)``, in place."""
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        """Multiply every cell of a dense array by ``exp(min(rate * weight - top, 0))``, in place."""
 
     @property
     @abstractmethod
@@ -150,8 +174,8 @@ class ProductQuery(Query):
         weights = _outer([a.real for a in self.axes if a is not None and a.real is not None])
         return weights.reshape(-1), masses.reshape(-1)
 
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        array[self._indexer()] *= np.exp(rate * self._block_weights())
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        _scale_part(array, self._indexer(), np.exp(np.minimum(rate * self._block_weights() - top, 0.0)), top)
 
     @cached_property
     def range(self) -> tuple[float, float]:
@@ -243,11 +267,8 @@ class PairQuery(Query):
             return np.ones(1), np.array([self.inner(hypothesis)])
         return self.matrix().reshape(-1), hypothesis.array.reshape(-1) / 2
 
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        factor = self.matrix()
-        factor *= rate
-        np.exp(factor, out=factor)
-        array *= factor
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        _scale_all(array, self.matrix(), rate, top)
 
     @cached_property
     def range(self) -> tuple[float, float]:
@@ -319,11 +340,12 @@ class SparseQuery(Query):
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         return self._real, hypothesis.gather(self.positions)
 
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        flat, factor = array.reshape(-1), np.exp(rate * self._real)
-        flat[self.positions] *= factor
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        factors = np.exp(np.minimum(rate * self._real - top, 0.0))
+        cells = self.positions
         if self.symmetric:
-            flat[self._mirrored] *= factor
+            cells, factors = np.concatenate([cells, self._mirrored]), np.concatenate([factors, factors])
+        _scale_part(array.reshape(-1), cells, factors, top)
 
     @cached_property
     def range(self) -> tuple[float, float]:
@@ -375,8 +397,8 @@ class DenseQuery(Query):
         masses = hypothesis.array.reshape(-1)
         return self._real.reshape(-1), masses / 2 if self.symmetric else masses
 
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        array *= np.exp(rate * self._real)
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        _scale_all(array, self._real.copy(), rate, top)
 
     @cached_property
     def range(self) -> tuple[float, float]:
@@ -426,8 +448,8 @@ class ZeroQuery(Query):
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         return np.zeros(1), np.zeros(1)
 
-    def scale_exp(self, array: FloatArray, rate: float) -> None:
-        return None
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        array *= np.exp(min(-top, 0.0))
 
     @property
     def range(self) -> tuple[float, float]:

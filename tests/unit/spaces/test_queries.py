@@ -154,10 +154,9 @@ def test_adding_a_query_into_arrays_and_terms(d) -> None:
         np.testing.assert_allclose(terms.dense(), wanted - h, atol=1e-12)
 
 
-@given(st.data(), st.floats(-3, 3))
-def test_levels_and_exponential_scaling(d, rate: float) -> None:
-    """Would catch masses at wrong weights (the normaliser of multiplicative weights would be off), a mirrored cell
-    that is scaled once, and untouched cells that are."""
+@given(st.data())
+def test_levels_are_the_masses_at_each_weight(d) -> None:
+    """Would catch masses at wrong weights: the normaliser of multiplicative weights would be off."""
     u, words = d.draw(questions())
     query, h = u.compiled(words), np.abs(d.draw(hypotheses(u)))
     weights = u.weights(query)
@@ -168,9 +167,22 @@ def test_levels_and_exponential_scaling(d, rate: float) -> None:
         truth = sum(float(weights[c]) ** power * float(h[c]) for c in u.cells)
         assert float((levels**power) @ masses) == pytest.approx(truth, rel=1e-10, abs=1e-10)
     assert float(masses[levels != 0].sum()) == pytest.approx(touched, rel=1e-10, abs=1e-10)
+
+
+@given(
+    st.data(),
+    st.one_of(st.floats(-3, 3), st.sampled_from([-1e6, -800.0, 90.0, 800.0, 1e6])),
+    st.one_of(st.floats(-3, 3), st.sampled_from([-1e6, 60.0, 100.0, 800.0, 1e6])),
+)
+def test_exponential_scaling(d, rate: float, top: float) -> None:
+    """Would catch a mirrored cell that is scaled once, untouched cells left out of the shift, exponents that overflow,
+    and a cell whose small mass is lost on the way though its own factor is one."""
+    u, words = d.draw(questions())
+    query, h = u.compiled(words), np.abs(d.draw(hypotheses(u)))
+    exponents = np.minimum(rate * real_array(u, u.weights(query)) - top, 0.0)
     array = h.copy()
-    query.scale_exp(array, rate)
-    np.testing.assert_allclose(array, h * np.exp(rate * real_array(u, weights)), rtol=1e-12)
+    query.scale_exp(array, rate, top)
+    np.testing.assert_allclose(array, h * np.exp(exponents), rtol=1e-12, atol=1e-300)
 
 
 @given(st.data())
