@@ -2,7 +2,7 @@
 
 The chain starts at the header's hash; every entry carries the hash before it and its own, which is the SHA-256 of
 its canonical bytes without ``entry_hash``. Entries are written from a template whose keys are in canonical order:
-queries are canonical already (integers and ASCII strings only) and numbers go through the RFC 8785 library, so the
+queries are canonical already (integers and strings only) and numbers go through the RFC 8785 library, so the
 bytes are those of the library at a fraction of its time. A test holds the two against each other.
 """
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.spaces.errors import InvalidDataset
 from app.spaces.graph import bipartite_space, graph_space
 from app.spaces.matrix import matrix_space
+from app.spaces.multiset import multiset_space
 from app.spaces.space import Space
-from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec, TableSpec
+from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
 from app.spaces.table import table_space
 
 
@@ -26,6 +26,6 @@ def space_of(spec: Spec, capacity: int | None = None) -> Space:
             space = graph_space(spec)
         case MatrixSpec():
             space = matrix_space(spec)
-        case _:
-            raise InvalidDataset(f"data sets of kind {spec.kind} are not served")
+        case MultisetSpec():
+            space = multiset_space(spec)
     return space if capacity is None else space.with_capacity(capacity)

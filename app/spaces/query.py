@@ -97,11 +97,15 @@ class Query(ABC):
     @cached_property
     @abstractmethod
     def canonical(self) -> dict[str, Any]:
-        """The canonical form: JSON with integers and ASCII strings only."""
+        """The canonical form: JSON of integers and strings, its keys ASCII."""
 
     @cached_property
     def canonical_bytes(self) -> bytes:
-        """The canonical form as RFC 8785 bytes (for integers and ASCII strings sorted keys are all it asks)."""
+        """The canonical form as RFC 8785 bytes.
+
+        Of integers and strings these are what any JSON writer makes that sorts keys (ASCII ones, so in every order
+        alike), leaves no spaces and escapes only what it must; the elements of a multiset may be any text.
+        """
         return orjson.dumps(self.canonical, option=orjson.OPT_SORT_KEYS)
 
     @cached_property
@@ -113,7 +117,6 @@ class Query(ABC):
     def blob(self) -> bytes | None:
         """Weights too many for the canonical form, which then names their SHA-256; else None."""
         return None
-
 
 
 def _axis_canonical(axis: Axis) -> dict[str, Any]:

@@ -107,8 +107,8 @@ class Tensor(Protocol):
         floating-point tensor is in real units.
         """
 
-    def gather(self, flat: IntArray) -> Array:
-        """Entries at row-major positions."""
+    def gather(self, positions: Array) -> Array:
+        """Entries at row-major positions; of a multiset the counts of elements."""
 
     def inner(self, weights: Array, bits: int) -> int | float:
         """Sum of entry times weight over all cells; units as in :meth:`contract`."""
@@ -203,8 +203,8 @@ class DenseTensor:
             block = block @ (axis.weights if self.exact else axis.real)
         return int(block) if self.exact else float(block)
 
-    def gather(self, flat: IntArray) -> Array:
-        return self.array.reshape(-1)[flat]
+    def gather(self, positions: IntArray) -> Array:
+        return self.array.reshape(-1)[positions]
 
     def inner(self, weights: Array, bits: int) -> int | float:
         entries, flat = self.array.reshape(-1), weights.reshape(-1)
@@ -260,8 +260,8 @@ class SparseTensor:
             return int(product.sum())
         return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
 
-    def gather(self, flat: IntArray) -> Array:
-        rows, columns = np.divmod(flat, self.shape[1])
+    def gather(self, positions: IntArray) -> Array:
+        rows, columns = np.divmod(positions, self.shape[1])
         return np.asarray(self.matrix[rows, columns]).reshape(-1)
 
     def inner(self, weights: Array, bits: int) -> int | float:
@@ -319,8 +319,8 @@ class LowRankTensor:
         left, right = axes
         return float(self._c[:k] @ (self._along(self._u[:k], left) * self._along(self._v[:k], right)))
 
-    def gather(self, flat: IntArray) -> Array:
-        rows, columns = np.divmod(flat, self.shape[1])
+    def gather(self, positions: IntArray) -> Array:
+        rows, columns = np.divmod(positions, self.shape[1])
         k = self.terms
         entries: FloatArray = np.einsum("k,kn,kn->n", self._c[:k], self._u[:k, rows], self._v[:k, columns])
         return entries

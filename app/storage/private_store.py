@@ -10,10 +10,11 @@ from pathlib import Path
 
 from app.services.errors import Unavailable
 from app.services.ports import Upload
+from app.spaces.multiset import ElementsTensor
 from app.spaces.space import Space
 from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import Tensor
-from app.storage.private_data import CsrData, DenseData
+from app.storage.private_data import CsrData, DenseData, PrivateData
 from app.storage.readers import has_weights, read_private
 from app.storage.vault import Vault, VaultEntry, VaultError
 
@@ -65,13 +66,7 @@ class VaultStore:
                     f"the data set's private file cannot be used ({type(error).__name__}): an operator must look",
                     retry_after=60,
                 ) from None
-            if isinstance(data, CsrData):
-                tensor: Tensor = space.tensor(data.matrix())
-            elif isinstance(data, DenseData):
-                tensor = space.tensor(data.array)
-            else:
-                raise Unavailable("the data set's private file is of another kind", retry_after=60)
-            self._tensors[name] = tensor
+            tensor = self._tensors[name] = _tensor_of(space, data)
             return tensor
 
     def forget(self, entry: dict[str, str]) -> None:
@@ -87,3 +82,13 @@ class VaultStore:
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
         self._vault.sweep(lambda: set(known()))
+
+
+def _tensor_of(space: Space, data: PrivateData) -> Tensor:
+    match data:
+        case CsrData():
+            return space.tensor(data.matrix())
+        case DenseData():
+            return space.tensor(data.array)
+        case _:
+            return ElementsTensor(data)

@@ -1,0 +1,179 @@
+"""Multisets of strings: an unbounded universe, so there are no arrays; queries weigh the few elements they name.
+
+An element is a string of any length, compared by its Unicode code points without normalisation; elements that the data
+does not hold count 0. Everything that is said of other spaces' cells holds with "positions" read as elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.queries import AnyQuery
+from app.spaces.queries import ElementsQuery as ElementsWords
+from app.spaces.query import Blobs, Query, ZeroQuery
+from app.spaces.space import Space, _check_weights
+from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
+from app.spaces.tensor import Array, Axes, FloatArray, IntArray, Tensor
+
+
+class ElementCounts(Protocol):
+    """A private multiset: how often each of some elements occurs, and how many there are in all."""
+
+    @property
+    def mass(self) -> int: ...
+
+    def lookup(self, elements: Iterable[str]) -> IntArray:
+        """The counts of elements in their order, 0 where absent."""
+
+
+@dataclass(frozen=True, eq=False)
+class ElementsTensor:
+    """A private multiset, ready for exact contraction. It has no axes: its only contraction is its mass."""
+
+    counts: ElementCounts
+
+    def __repr__(self) -> str:
+        return "ElementsTensor()"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def diagonal(self) -> None:
+        return None
+
+    def contract(self, axes: Axes) -> int:
+        assert not axes
+        return self.counts.mass
+
+    def gather(self, positions: Array) -> Array:
+        return self.counts.lookup(positions)
+
+    def inner(self, weights: Array, bits: int) -> int:
+        raise TypeError("an unbounded universe has no array of weights")
+
+
+@dataclass(frozen=True, eq=False)
+class ElementsQuery(Query):
+    """Weights of distinct elements, ascending by code points (which is the order of their UTF-8 bytes).
+
+    Hypotheses are asked for the elements' counts as others are for cells'; there is no dense form of either.
+    """
+
+    elements: tuple[str, ...]
+    weights: IntArray
+    grid_bits: int
+    rounding: float
+
+    @cached_property
+    def positions(self) -> npt.NDArray[np.object_]:
+        """The elements as an array, as a tensor's ``gather`` takes them."""
+        return np.array(self.elements, dtype=object)
+
+    @cached_property
+    def real(self) -> FloatArray:
+        """The weights as real numbers, exact in float64."""
+        return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
+
+    def exact(self, data: Tensor) -> int:
+        return int(data.gather(self.positions).astype(np.int64) @ self.weights)
+
+    def inner(self, hypothesis: Tensor) -> float:
+        return float(hypothesis.gather(self.positions) @ self.real)
+
+    def levels(self, hypothesis: Tensor) -> tuple[FloatArray, FloatArray]:
+        return self.real, hypothesis.gather(self.positions)
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        raise TypeError("an unbounded universe has no array")
+
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        raise TypeError("an unbounded universe has no array")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        # There is always an element that the query does not name.
+        return min(float(self.real.min()), 0.0), max(float(self.real.max()), 0.0)
+
+    @property
+    def norm2sq(self) -> float:
+        return float(self.real @ self.real)
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        return {
+            "bits": self.grid_bits,
+            "elements": list(self.elements),
+            "type": "elements",
+            "weights": self.weights.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class MultisetSpace(Space):
+    """The universe of all strings; neighbours differ in one occurrence of one element."""
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def compile(self, words: AnyQuery) -> Query:
+        if not isinstance(words, ElementsWords):
+            raise InvalidQuery(f"a {words.type} query does not fit a multiset: name elements with their weights")
+        elements = sorted(words.weights)
+        weights = np.array([words.weights[element] for element in elements], dtype=np.float64)
+        _check_weights(weights)
+        for element in elements:
+            _check_text(element)
+        bits = self.axis_bits(1)
+        scaled = np.ldexp(weights, bits)
+        rounded = np.rint(scaled)
+        rounding = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+        return self._from_elements(elements, rounded.astype(np.int64), bits, rounding)
+
+    def compile_dense(self, weights: Array) -> Query:
+        raise InvalidQuery("a dense query does not fit a multiset: name elements with their weights")
+
+    def _from_elements(self, elements: list[str], weights: IntArray, bits: int, rounding: float) -> Query:
+        """The canonical query of ascending distinct elements and their integer weights."""
+        kept = np.flatnonzero(weights)
+        if not len(kept):
+            return ZeroQuery(self.shape, rounding)
+        return ElementsQuery(tuple(elements[i] for i in kept), weights[kept], bits, rounding)
+
+    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        if form["type"] == "zero":
+            return ZeroQuery(self.shape)
+        elements, weights = form["elements"], np.array(form["weights"], dtype=np.int64)
+        if (
+            form["type"] != "elements"
+            or form["bits"] != self.axis_bits(1)
+            or weights.shape != (len(elements),)
+            or int(np.abs(weights).max()) > 1 << form["bits"]
+            or any(not isinstance(element, str) for element in elements)
+            or any(second <= first for first, second in pairwise(elements))
+        ):
+            raise InvalidQuery("canonical elements are out of order or out of range")
+        return self._from_elements(elements, weights, form["bits"], 0.0)
+
+
+def _check_text(element: str) -> None:
+    """Refuse a string that is no text: one with half of a surrogate pair, which has no UTF-8 bytes."""
+    try:
+        element.encode()
+    except UnicodeEncodeError:
+        raise InvalidQuery("elements: half of a surrogate pair is no character") from None
+
+
+def multiset_space(spec: MultisetSpec) -> MultisetSpace:
+    """The space of a declared multiset."""
+    return MultisetSpace(kind="multiset", shape=(), names=(), capacity=spec.capacity or DEFAULT_CAPACITY)
