@@ -18,6 +18,8 @@ from app.spaces.tensor import DenseTensor, FloatArray
 
 #: A projection stops this fraction of the mass short of the simplex' boundary, from where no step returns.
 MARGIN = 2.0**-30
+#: Weights differ by 2^-40 at least, and masses by less than e^(2^10): no rate is of use beyond.
+GREATEST_RATE = 2.0**50
 #: Smallest part of a sum of float64 numbers that its rounding errors leave visible.
 RESOLUTION = 2.0**-52
 
@@ -141,7 +143,7 @@ def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -
 
     width, start = 1.0, excess(0.0)
     sign = -math.copysign(1.0, start)
-    while excess(sign * width) * start > 0 and width < 2.0**20:
+    while excess(sign * width) * start > 0 and width < GREATEST_RATE:
         width *= 2
     if excess(sign * width) * start > 0:
         return sign * width
