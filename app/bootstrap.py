@@ -104,6 +104,7 @@ def build(settings: Settings, noise: Any = None) -> Built:
         metrics,
         render=problems.document,
         deliver=delivery,
+        defer=delivery.defer,
         queue_limit=settings.queue_limit,
         memory_limit=settings.memory_limit,
     )
@@ -131,12 +132,13 @@ def build(settings: Settings, noise: Any = None) -> Built:
         sessions=sessions,
         answering=answering,
         metrics=metrics,
+        delivery=delivery,
         limits=settings,
         start=start,
         stop=stop,
         ready=ready,
     )
-    return Built(create_app(services, delivery), services, store)
+    return Built(create_app(services), services, store)
 
 
 def prepare(settings: Settings) -> None:

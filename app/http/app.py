@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import os
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ log = structlog.get_logger("app.http")
 FAILED_LOGIN_SECONDS = 0.25
 MAX_BATCH = 10_000
 _LINES = 500
+#: How often waits are held against their limit.
+TICK_SECONDS = 0.1
 
 
 class MethodNotAllowed(CuratorError):
@@ -66,6 +69,8 @@ class Limits(Protocol):
     def request_timeout_seconds(self) -> float: ...
     @property
     def metrics_open(self) -> bool: ...
+    @property
+    def log_level(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class Services:
     sessions: Sessions
     answering: Answering
     metrics: Metrics
+    delivery: Delivery
     limits: Limits
     start: Callable[[], None]
     stop: Callable[[], None]
@@ -102,10 +108,41 @@ class PlainRoute(APIRoute):
 
 
 class Delivery:
-    """Carries finished tickets from the lanes to the event loop, one wake-up a group."""
+    """Between the event loop and the lanes: tickets go out once a turn of the loop, and come back once a group.
+
+    Waits are timed by one clock for all of them, as a timer for each would cost more than the wait.
+    """
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
+        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+
+    def defer(self, work: Callable[[], None]) -> None:
+        """Do something at the end of this turn of the loop; at once, outside of it."""
+        try:
+            asyncio.get_running_loop().call_soon(work)
+        except RuntimeError:
+            work()
+
+    async def wait(self, future: asyncio.Future[None], seconds: float) -> None:
+        """Wait for a ticket.
+
+        Raises:
+            TimeoutError: after about so many seconds, which are the same for all tickets.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._waits:
+            loop.call_later(TICK_SECONDS, self._tick, loop)
+        self._waits.append((loop.time() + seconds, future))
+        await future
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._waits and (self._waits[0][1].done() or self._waits[0][0] <= loop.time()):
+            _, future = self._waits.popleft()
+            if not future.done():
+                future.set_exception(TimeoutError())
+        if self._waits:
+            loop.call_later(TICK_SECONDS, self._tick, loop)
 
     def __call__(self, tickets: list[Ticket]) -> None:
         """Hand over finished tickets; waiters outside the loop are events."""
@@ -133,12 +170,12 @@ def _raw(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type="application/json")
 
 
-def create_app(services: Services, delivery: Delivery) -> FastAPI:
+def create_app(services: Services) -> FastAPI:
     """The application over its services."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        delivery.loop = asyncio.get_running_loop()
+        services.delivery.loop = asyncio.get_running_loop()
         services.start()
         try:
             yield
@@ -155,12 +192,12 @@ def create_app(services: Services, delivery: Delivery) -> FastAPI:
     )
     app.router.route_class = PlainRoute
     _install_errors(app)
+    _answer_routes(app, services)  # first, as routes are tried in order and this one is the busiest
     _open_routes(app, services)
     _admin_routes(app, services)
     _session_routes(app, services)
-    _answer_routes(app, services)
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
-    app.add_middleware(Observe, metrics=services.metrics)
+    app.add_middleware(Observe, metrics=services.metrics, verbose=services.limits.log_level == "debug")
     return app
 
 
@@ -619,8 +656,7 @@ async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Re
     else:
         await run_in_threadpool(answering.submit, actor, ticket)
     try:
-        async with asyncio.timeout(services.limits.request_timeout_seconds):
-            await ticket.waiter
+        await services.delivery.wait(ticket.waiter, services.limits.request_timeout_seconds)
     except TimeoutError:
         raise Unavailable(
             "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"

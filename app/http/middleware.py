@@ -28,8 +28,8 @@ def _place(error: BaseException) -> str:
 class Observe:
     """Logs and counts requests by route template: paths hold session ids, bodies hold queries, neither is logged."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp, metrics: Metrics, *, verbose: bool = False) -> None:
+        self._app, self._metrics, self._verbose = app, metrics, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -58,10 +58,11 @@ class Observe:
             template = getattr(route, "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.request(template, method, status)
-            log.debug(
-                "request",
-                method=method,
-                route=template,
-                status=status,
-                milliseconds=round(1000 * (time.perf_counter() - started), 3),
-            )
+            if self._verbose:
+                log.debug(
+                    "request",
+                    method=method,
+                    route=template,
+                    status=status,
+                    milliseconds=round(1000 * (time.perf_counter() - started), 3),
+                )
