@@ -33,6 +33,7 @@ def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
         pool_size=size,
         max_overflow=0,
         pool_timeout=60,
+        pool_reset_on_return=None,  # closing a connection ends its transaction; a second rollback would only cost
         connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
     )
 
