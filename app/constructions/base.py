@@ -10,13 +10,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
-#: How a construction uses a measurement: the Bregman projection on the half-space the measurement certifies
-#: (the default; keeps the update bound), or the fixed-length step of the source paper.
-Step = Literal["projection", "paper"]
+#: How a construction uses a measurement. ``projection`` (the default) is the Bregman projection on the half-space
+#: that the measurement certifies, ``paper`` the fixed-length step of the source paper: these keep the update bound.
+#: ``full`` goes all the way to the released value; ``refit`` then fits all released values anew. These are often
+#: better and have no bound: an adversary can make them need more updates than any that is known.
+Step = Literal["projection", "paper", "full", "refit"]
+#: The steps that keep the update bound.
+BOUNDED_STEPS: tuple[Step, ...] = ("projection", "paper")
 
 
 @dataclass(frozen=True)
@@ -151,3 +156,21 @@ def certified(measurement: Measurement, present: float) -> float:
     if measurement.value > present:
         return max(present, measurement.value - measurement.noise_bound)
     return min(present, measurement.value + measurement.noise_bound)
+
+
+def target_of(measurement: Measurement, present: float, step: Step) -> float:
+    """The answer that an update aims at: the certified edge, or the released value itself."""
+    return measurement.value if step in ("full", "refit") else certified(measurement, present)
+
+
+def check_zeta(zeta: float, promised: float | None) -> None:
+    """Refuse a query whose dual norm passes what the session was promised.
+
+    Raises:
+        InvalidQuery: naming both.
+    """
+    # A promise is kept up to the rounding of powers and roots.
+    if promised is not None and zeta > promised * (1 + 2.0**-40):
+        raise InvalidQuery(
+            f"the query's dual norm is {zeta:.6g}, where the session was promised at most {promised:.6g}"
+        )

@@ -6,11 +6,12 @@ Source: GRU11 section 4.2 and algorithm 2; JT12 with the potential ||z||_2^2.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
+from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, target_of
+from app.constructions.refit import Kept, euclidean
 from app.spaces.query import PairQuery, ProductQuery, Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
@@ -18,9 +19,13 @@ from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
 
 @dataclass
 class CutState:
-    """The hypothesis in counts: signed rank-one terms while those are fewer numbers, else a dense array."""
+    """The hypothesis in counts: signed rank-one terms while those are fewer numbers, else a dense array.
+
+    ``kept`` is for refits: the measurements, and the hypothesis' coefficients on their queries.
+    """
 
     tensor: LowRankTensor | DenseTensor
+    kept: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class FriezeKannan(Construction):
 
     With ``step="projection"`` an update is the Euclidean projection of h on ``{z: s<f,z> >= s*target}``:
     ``h + (target - <f,h>)/||f||_2^2 * f``. With ``step="paper"`` it is ``h + s*(alpha/|X|)*f``. Either way
-    ``||x - h||_2^2`` falls by at least ``alpha^2/|X|`` an update.
+    ``||x - h||_2^2`` falls by at least ``alpha^2/|X|`` an update. ``step="refit"`` moves to the nearest point that
+    agrees with all released values: a combination of all queries learnt.
 
     For cuts and rank-one queries of a graph the hypothesis is a sum of signed rank-one terms and becomes a
     matrix only when that holds fewer numbers, or when a query of another shape is learnt.
@@ -42,10 +48,13 @@ class FriezeKannan(Construction):
 
     def start(self) -> CutState:
         """The zero hypothesis."""
+        return CutState(self._zero())
+
+    def _zero(self) -> LowRankTensor | DenseTensor:
         if len(self.space.shape) == 2 and self.space.kind != "table":
             rows, columns = self.space.shape
-            return CutState(LowRankTensor((rows, columns), symmetric=self.space.symmetric))
-        return CutState(DenseTensor(np.zeros(self.space.shape)))
+            return LowRankTensor((rows, columns), symmetric=self.space.symmetric)
+        return DenseTensor(np.zeros(self.space.shape))
 
     def answer(self, state: CutState, query: Query) -> float:
         """<f, h> in counts."""
@@ -55,22 +64,54 @@ class FriezeKannan(Construction):
         """Add a multiple of the query, in place."""
         query = measurement.query
         norm2sq = query.norm2sq
-        present = query.inner(state.tensor)
         if norm2sq == 0.0:
             return
+        if self.step == "refit":
+            self._refit(state, measurement)
+            return
+        present = query.inner(state.tensor)
         if self.step == "paper":
             scale = math.copysign(self.step_size(self.progress), measurement.value - present)
         else:
-            scale = (certified(measurement, present) - present) / norm2sq
-        if isinstance(state.tensor, LowRankTensor) and isinstance(query, PairQuery | ProductQuery):
-            query.add_terms(state.tensor, scale)
-            if state.tensor.dense_is_cheaper:
-                state.tensor = DenseTensor(state.tensor.dense())
-            return
+            scale = (target_of(measurement, present, self.step) - present) / norm2sq
+        self._add(state, [(scale, query)])
+
+    def _refit(self, state: CutState, measurement: Measurement) -> None:
+        """The refit of the present hypothesis to all measurements; see :mod:`app.constructions.refit`."""
+        kept = state.kept
+        kept.keep(measurement, self._inner)
+        change = euclidean(kept, np.array([m.query.inner(state.tensor) for m in kept.measurements]))
+        kept.coefficients += change
+        queries = [m.query for m in kept.measurements]
         if isinstance(state.tensor, LowRankTensor):
-            state.tensor = DenseTensor(state.tensor.dense())
-        query.add_to(state.tensor.array, scale)
-        state.tensor.touch()
+            # Terms made anew, one set a query, instead of one more for each of its changes.
+            state.tensor = self._zero()
+            change = kept.coefficients
+        self._add(state, list(zip(change.tolist(), queries, strict=True)))
+
+    def _inner(self, left: Query, right: Query) -> float:
+        """<f, g> of two queries."""
+        other = self._zero()
+        if isinstance(other, LowRankTensor) and isinstance(right, PairQuery | ProductQuery):
+            right.add_terms(other, 1.0)
+            return left.inner(other)
+        array = np.zeros(self.space.shape)
+        right.add_to(array, 1.0)
+        return left.inner(DenseTensor(array))
+
+    def _add(self, state: CutState, terms: list[tuple[float, Query]]) -> None:
+        """Add multiples of queries to the hypothesis."""
+        for scale, query in terms:
+            if isinstance(state.tensor, LowRankTensor) and isinstance(query, PairQuery | ProductQuery):
+                query.add_terms(state.tensor, scale)
+                if state.tensor.dense_is_cheaper:
+                    state.tensor = DenseTensor(state.tensor.dense())
+            else:
+                if isinstance(state.tensor, LowRankTensor):
+                    state.tensor = DenseTensor(state.tensor.dense())
+                query.add_to(state.tensor.array, scale)
+        if isinstance(state.tensor, DenseTensor):
+            state.tensor.touch()
 
     def bound(self, progress: float) -> float | None:
         """``||x||_2^2 |X| / alpha^2`` (GRU11, theorem 4.4).
@@ -78,6 +119,8 @@ class FriezeKannan(Construction):
         ``||x||_2^2`` is at most n for weights in [0, 1], at most n^2 for counts, and at most M^2 a cell where
         entries are bounded by M, whether n is known or not.
         """
+        if self.step not in BOUNDED_STEPS:
+            return None
         norm2sq = self.space.norm2sq_bound(self.facts.mass)
         return None if norm2sq is None else norm2sq * self.space.size / progress**2
 

@@ -2,19 +2,115 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
 
 from app.constructions.base import Step
+from app.geometry.norms import Family, Norm, Side, auto_exponent
+from app.spaces.space import Space
 from app.spaces.spec import Model
+
+Construction = Literal["mw", "fk", "md"]
+PotentialName = Literal["entropy", "lp", "group", "schatten"]
+
+#: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
+LEAST_EXPONENT = 1.001
 
 
 class Mechanism(Model):
     """The construction of a session with its parameters."""
 
-    construction: Literal["mw", "fk"]
+    #: The fields that belong to one construction only, and those of them that it cannot do without.
+    own: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential", "p", "axis", "ball_p", "zeta")}
+    needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",)}
+
+    construction: Construction
     step: Step = "projection"
+    potential: PotentialName | None = Field(default=None, description="md: the geometry it steps in")
+    p: float | Literal["auto"] | None = Field(
+        default=None, description="md: exponent of the potential's norm, in (1, 2]; auto (the default) is near 1"
+    )
+    axis: Side | None = Field(default=None, description="md with potential group: whose Euclidean norms are taken")
+    ball_p: float | Literal["auto", "none"] | None = Field(
+        default=None,
+        description="md: exponent of the norm, bought where it is not public, that bounds the hypothesis",
+    )
+    zeta: float | None = Field(
+        default=None, gt=0, description="md: promised bound on the queries' dual norm; larger queries are refused"
+    )
+
+    @field_validator("p", "ball_p", "zeta", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        if isinstance(value, bool) or (isinstance(value, str) and value not in ("auto", "none")):
+            raise ValueError("must be a number")
+        return value
+
+    @field_validator("p")
+    @classmethod
+    def _p(cls, value: float | str | None) -> float | str | None:
+        if isinstance(value, float) and not LEAST_EXPONENT <= value <= 2:
+            raise ValueError(f"must lie from {LEAST_EXPONENT} to 2, or be auto")
+        return value
+
+    @field_validator("ball_p")
+    @classmethod
+    def _ball_p(cls, value: float | str | None) -> float | str | None:
+        if isinstance(value, float) and not 1 <= value <= 2:
+            raise ValueError("must lie from 1 to 2, or be auto (as p) or none")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for construction, fields in self.own.items():
+            for name in fields:
+                if getattr(self, name) is not None and self.construction != construction:
+                    raise ValueError(f"{name} belongs to {construction}")
+        for name in self.needed.get(self.construction, ()):
+            if getattr(self, name) is None:
+                raise ValueError(f"{self.construction} needs {name}")
+        if self.potential == "entropy" and (self.p is not None or self.ball_p is not None):
+            raise ValueError("the entropy has no p and no ball_p: its hypothesis has the data's mass")
+        if (self.potential == "group") != (self.axis is not None):
+            raise ValueError("axis (rows or columns) goes with potential group, and group needs it")
+        return self
 
     @property
-    def fact(self) -> str | None:
-        """The name of the fact about the data that the construction cannot start without, or None."""
-        return "mass" if self.construction == "mw" else None
+    def entropic(self) -> bool:
+        """Whether the hypothesis is a mass spread over cells."""
+        return self.construction == "mw" or self.potential == "entropy"
+
+    def norm(self, space: Space) -> Norm | None:
+        """The norm of md's potential on this space; None for the entropy and other constructions."""
+        if self.potential in (None, "entropy"):
+            return None
+        family: Family = self.potential  # type: ignore[assignment]
+        if isinstance(self.p, float):
+            return Norm(family, self.p, self.axis)
+        counts = {
+            "lp": space.size,
+            "group": space.shape[0 if self.axis == "rows" else -1],
+            "schatten": min(space.shape, default=1),
+        }
+        return Norm(family, auto_exponent(counts[family]), self.axis)
+
+    def ball(self, space: Space) -> Norm | None:
+        """The norm that bounds the hypothesis of md: of exponent ``ball_p``, by default the potential's own."""
+        norm = self.norm(space)
+        if norm is None or self.ball_p == "none":
+            return None
+        return Norm(norm.family, self.ball_p, norm.side) if isinstance(self.ball_p, float) else norm
+
+    def fact(self, space: Space) -> str | None:
+        """The name of the fact about the data that a session cannot start without, or None.
+
+        A ball is bought when it is asked for (``ball_p``), and with JT12's own steps, which end on it. The
+        half-space projection needs none: without ``ball_p`` nothing is bought for it.
+        """
+        if self.entropic:
+            return "mass"
+        ball = self.ball(space)
+        if ball is None or (self.ball_p is None and self.step != "paper"):
+            return None
+        return ball.name

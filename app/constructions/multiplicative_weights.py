@@ -6,12 +6,13 @@ Source: GRU11 section 4.3 and algorithm 5; JT12 section 3 with the entropy poten
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import brentq
 
-from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
+from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
+from app.constructions.refit import Tilt, entropic
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -26,10 +27,11 @@ RESOLUTION = 2.0**-52
 
 @dataclass
 class WeightsState:
-    """Cell masses in counts (a symmetric array holds each pair twice), and the mass of the slack cell."""
+    """Cell masses in counts (a symmetric array holds each pair twice), the slack cell's, and what a refit keeps."""
 
     tensor: DenseTensor
     slack: float
+    kept: list[Measurement] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class MultiplicativeWeights(Construction):
     With ``step="projection"`` an update is the entropic (Bregman) projection of h on ``{z: s<f,z> >= s*target}``
     within the simplex: ``h * exp(rate*f)``, normalised, with the rate at which the constraint becomes tight.
     For a 0/1 query that is the ratio of the odds of target and present mass; else a one-dimensional root on
-    the masses at each weight. With ``step="paper"`` the rate is ``alpha/(2n)`` (GRU11, algorithm 5).
+    the masses at each weight. With ``step="paper"`` the rate is ``alpha/(2n)`` (GRU11, algorithm 5), or, where
+    ``class_rate`` is false, JT12's ``mu alpha/zeta^2`` with this query's own zeta (mu is 1/n in counts). ``zeta`` is
+    the promised bound on that of every query.
 
     Where the mass is an upper bound, one slack cell that no query touches takes the difference, so that the
     data stays inside the simplex and the bound holds.
@@ -49,6 +53,11 @@ class MultiplicativeWeights(Construction):
     facts: PublicFacts
     step: Step
     progress: float
+    class_rate: bool = True
+    zeta: float | None = None
+
+    def admit(self, query: Query) -> None:
+        check_zeta(self._zeta(query), self.zeta)
 
     @property
     def mass(self) -> float:
@@ -76,48 +85,84 @@ class MultiplicativeWeights(Construction):
     def update(self, state: WeightsState, measurement: Measurement) -> None:
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
+        tilt = self._look(state, query)
+        present = float(tilt.weights @ tilt.masses)
+        if self.step == "paper":
+            rate = math.copysign(self._rate(self.progress, query), measurement.value - present)
+            self._move(state, query, tilt, rate)
+        else:
+            margin = MARGIN * (tilt.high - tilt.low)
+            aim = target_of(measurement, present, self.step)
+            target = min(max(aim, (tilt.low + margin) * n), (tilt.high - margin) * n)
+            # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
+            if tilt.high > tilt.low and (target - present) * (measurement.value - present) > 0:
+                self._move(state, query, tilt, _tilt(tilt.weights, tilt.masses, tilt.rest, target))
+        if self.step == "refit":
+            state.kept.append(measurement)
+            entropic(
+                state.kept,
+                n,
+                lambda q: self._look(state, q),
+                lambda q, seen, rate: self._move(state, q, seen, rate),
+            )
+
+    def _look(self, state: WeightsState, query: Query) -> Tilt:
+        """The query's weights and the masses they meet."""
         weights, masses = query.levels(state.tensor)
         low, high = query.range
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
         rest = state.slack
         if low <= 0.0 <= high:
-            rest += max(0.0, n - state.slack - float(masses.sum()))
-        present = float(weights @ masses)
-        if self.step == "paper":
-            rate = math.copysign(self.step_size(self.progress), measurement.value - present)
-        else:
-            if self.facts.padded:
-                low, high = min(low, 0.0), max(high, 0.0)
-            margin = MARGIN * (high - low)
-            target = min(max(certified(measurement, present), (low + margin) * n), (high - margin) * n)
-            # Nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
-            if high <= low or (target - present) * (measurement.value - present) <= 0:
-                return
-            rate = _tilt(weights, masses, rest, target)
+            rest += max(0.0, self.mass - state.slack - float(masses.sum()))
+        if self.facts.padded:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return Tilt(weights, masses, rest, low, high)
+
+    def _move(self, state: WeightsState, query: Query, tilt: Tilt, rate: float) -> None:
+        """Multiply every mass by ``exp(rate * weight)`` and normalise, in place."""
         # Exponents are counted from that of the heaviest factor, so that nothing overflows.
-        top = float((rate * weights[masses > 0]).max(initial=0.0 if rest > 0 else -math.inf))
+        top = float((rate * tilt.weights[tilt.masses > 0]).max(initial=0.0 if tilt.rest > 0 else -math.inf))
         query.scale_exp(state.tensor.array, rate, top)
         state.slack *= math.exp(-max(top, 0.0))
         # Normalised by the sum that is really there: the mass drifts by no rounding error.
         total = float(state.tensor.array.sum()) / (2 if self.space.symmetric else 1) + state.slack
-        state.tensor.array *= n / total
-        state.slack *= n / total
+        state.tensor.array *= self.mass / total
+        state.slack *= self.mass / total
         state.tensor.touch()
 
     def bound(self, progress: float) -> float | None:
-        """``2 zeta^2 n^2 ln d / alpha^2`` with zeta = 1, as weights reach from -1 to 1; the paper's 4 n^2 ln d/alpha^2.
+        """``2 zeta^2 n^2 ln d / alpha^2``, with zeta = 1 as weights reach from -1 to 1; the paper's 4 n^2 ln d/alpha^2.
 
         Each update lowers the relative entropy KL(x/n || h/n) <= ln d by (alpha/n)^2 / (2 zeta^2): the Bregman
         projection moves the answer by at least alpha, and Pinsker turns that into divergence.
         """
-        if self.facts.mass is None:
+        if self.facts.mass is None or self.step not in BOUNDED_STEPS:
             return None
-        factor = 4.0 if self.step == "paper" else 2.0
+        factor = 4.0 if self.step == "paper" and self.class_rate else 2 * self._largest_zeta**2
         return factor * (self.mass / progress) ** 2 * math.log(max(self.dimension, 2))
 
     def step_size(self, progress: float) -> float:
-        """``alpha/(2n)``, the rate of GRU11's algorithm 5."""
-        return progress / (2 * self.mass)
+        """``alpha/(2n)``, the rate of GRU11's algorithm 5; or JT12's ``mu alpha/zeta^2`` at the largest zeta."""
+        return progress / (2 * self.mass) if self.class_rate else progress / (self.mass * self._largest_zeta**2)
+
+    def _rate(self, progress: float, query: Query) -> float:
+        """The length of a step of the papers along a query."""
+        if self.class_rate:
+            return self.step_size(progress)
+        zeta = self._zeta(query)
+        return 0.0 if zeta == 0.0 else progress / (self.mass * zeta**2)
+
+    @property
+    def _largest_zeta(self) -> float:
+        """Weights reach from -1 to 1 unless less was promised."""
+        return 1.0 if self.zeta is None else min(self.zeta, 1.0)
+
+    def _zeta(self, query: Query) -> float:
+        """Half of the weights' spread: on the simplex a constant shift of the weights changes nothing."""
+        low, high = query.range
+        if self.facts.padded:
+            low, high = min(low, 0.0), max(high, 0.0)
+        return (high - low) / 2
 
     def dense(self, state: WeightsState) -> FloatArray:
         """Cell masses in counts; the slack cell is left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.constructions.base import Construction, PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
+from app.constructions.mirror_descent import mirror_descent
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
@@ -15,8 +16,14 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
     name = mechanism.construction
     if not space.bounded:
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
-    if name == "mw" and space.signed:
-        return "mw spreads a mass over cells, and these entries may be negative: use fk or md"
+    if mechanism.entropic and space.signed:
+        return (
+            f"{name} spreads a mass over cells, and these entries may be negative: use fk, or md with another potential"
+        )
+    if mechanism.potential in ("group", "schatten") and len(space.shape) != 2:
+        return (
+            f"potential {mechanism.potential} is one of matrices; this {space.kind} has {len(space.shape)} axes: use lp"
+        )
     return None
 
 
@@ -36,4 +43,11 @@ def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: 
             return MultiplicativeWeights(space, facts, mechanism.step, progress)
         case "fk":
             return FriezeKannan(space, facts, mechanism.step, progress)
+        case "md":
+            norm = mechanism.norm(space)
+            if norm is None:
+                return MultiplicativeWeights(
+                    space, facts, mechanism.step, progress, class_rate=False, zeta=mechanism.zeta
+                )
+            return mirror_descent(mechanism, space, facts, progress, norm)
     raise InvalidRequest(f"mechanism.construction: {mechanism.construction!r} is not served")

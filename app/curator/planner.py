@@ -29,10 +29,10 @@ from app.curator.request import SessionRequest
 from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import ConditionalRelease, Mechanism, PureStep, renyi_cost
-from app.privacy.errors import InvalidBudget
+from app.privacy.errors import PrivacyError
 from app.privacy.exact import exact_scale
 from app.privacy.exactness import floor_to
-from app.privacy.poisson import race_cut, race_mean, session_part
+from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
 
 #: A session that needs a private fact buys it with one part in this many of its share.
@@ -41,6 +41,8 @@ PURCHASE_PART = 20
 MOST_EXACT_UPDATES = 2000
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
+#: Largest scale of integer noise that is drawn, in grid units (`app.privacy.noise`).
+GREATEST_NOISE = Fraction(2**62, 178)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,10 @@ def purchase_of(dataset: PublicDataset, fact: str, share: Decimal) -> Purchase:
     epsilon = floor_to(max(allowed, root), Decimal("1e-15"))
     if epsilon <= 0:
         raise PlanInfeasible(f"this share of epsilon is too small to buy the {fact} that the construction needs")
-    return Purchase(fact, epsilon, renyi_cost(PureStep(epsilon), budget.order), *grid_of(dataset.space, fact))
+    purchase = Purchase(fact, epsilon, renyi_cost(PureStep(epsilon), budget.order), *grid_of(dataset.space, fact))
+    if purchase.scale_units > GREATEST_NOISE:
+        raise PlanInfeasible(f"this share of epsilon is too small to buy the {fact} that the construction needs")
+    return purchase
 
 
 def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
@@ -162,7 +167,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     try:
         share = budget.share(request.epsilon)
         purchase = None
-        fact = request.mechanism.fact
+        fact = request.mechanism.fact(space)
         if fact is not None and not dataset.facts.known(fact):
             purchase = purchase_of(dataset, fact, share)
         if request.calibration == "exact":
@@ -179,7 +184,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
             steps.append((PureStep(purchase.epsilon), 1))
         kept = Fraction(budget.delta) - budget.set_aside
         alone = request.epsilon if request.calibration == "exact" else _epsilon_alone(tuple(steps), kept)
-    except InvalidBudget as error:
+    except PrivacyError as error:
         raise PlanInfeasible(str(error)) from None
     reason = planner.infeasible(plan)
     if reason is not None:
@@ -196,14 +201,22 @@ def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) ->
     budget, updates = dataset.budget, plan.max_updates
     found: dict[str, Fraction | Decimal | None] = {"exact": None}
     if updates <= MOST_EXACT_UPDATES:
-        found["exact"] = _exact_scale(request.epsilon, budget.delta, updates)
+        found["exact"] = _if_any(lambda: _exact_scale(request.epsilon, budget.delta, updates))
     share = per_hit(plan.reserved - (plan.purchase.cost if plan.purchase else 0), updates)
-    found["rdp"] = _scale_for_cost(share, budget.order, "single")
-    found["race"] = _scale_for_cost(share, budget.order, "race")
+    found["rdp"] = _if_any(lambda: _scale_for_cost(share, budget.order, "single"))
+    found["race"] = _if_any(lambda: _scale_for_cost(share, budget.order, "race"))
     found["jt2012"] = jt2012_scale(request.epsilon, budget.delta, updates)
     found["gru2011"] = gru2011_scale(request.epsilon, budget.delta, updates)
     gamma = dataset.space.sensitivity
     return {name: None if scale is None else float(Fraction(scale) * gamma) for name, scale in found.items()}
+
+
+def _if_any(scale: Callable[[], Decimal]) -> Decimal | None:
+    """A scale for comparison, or None where the calibration has none at these parameters."""
+    try:
+        return scale()
+    except InvalidBudget:
+        return None
 
 
 @lru_cache(maxsize=4096)
@@ -266,14 +279,15 @@ class _Planner:
         failure = request.beta - (FACT_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
         if failure <= 0:
             raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of the bought mass")
-        race = self._race(failure) if request.release == "race" else None
+        race = self._race(failure, updates) if request.release == "race" else None
         rounds = request.max_queries * (1.0 if race is None else float(race.mean))
-        bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(rounds / failure))
+        # One unit more than the noise needs: private values and the hypothesis' answers are rounded to the grid.
+        bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(rounds / failure)) + 1
         if request.calibration in ("jt2012", "gru2011"):
             threshold = math.ceil(4 * float(units) * math.log(2 * request.max_queries / failure))
         else:
             threshold = (3 if guaranteed and race is None else 2) * bound
-        if threshold + bound >= 2**62:
+        if threshold + bound >= 2**62 or units > GREATEST_NOISE:
             raise PlanInfeasible("the noise passes 62 bits of the answer grid: raise epsilon, or allow fewer updates")
         if request.calibration == "exact":
             # The guarantee is the dynamic program's; the ledger only has to be full when the updates are.
@@ -306,16 +320,20 @@ class _Planner:
         )
         return replace(plan, update_bound=self._bound(plan), step_size=self._step(plan))
 
-    def _race(self, failure: float) -> Race:
-        """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside."""
+    def _race(self, failure: float, updates: int) -> Race:
+        """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside.
+
+        A forfeited round has drawn too. It counts as no query but uses an update.
+        """
         budget, queries = self.dataset.budget, self.request.max_queries
+        draws = queries + updates
         mean = race_mean(queries, Decimal(failure))
         allowed = session_part(budget.set_aside, self.dataset.race_sessions + 1)
-        # The sampler's own distance from the Poisson law, (cut + 1) 2^-127 a query, is paid from the same part.
-        sampler = (1 + Fraction(math.exp(float(budget.epsilon)) * 1.01)) * queries * SAMPLER_DISTANCE
+        # The sampler's own distance from the Poisson law is paid from the same part.
+        sampler = Fraction(distance_delta(SAMPLER_DISTANCE, draws, budget.epsilon))
         if sampler >= allowed:
             raise PlanInfeasible("the delta set aside for races is used up by so many sessions and queries: use single")
-        return Race(mean, race_cut(mean, queries, budget.epsilon, allowed - sampler))
+        return Race(mean, race_cut(mean, draws, budget.epsilon, allowed - sampler))
 
     def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Construction:
         request, dataset = self.request, self.dataset
@@ -328,7 +346,7 @@ class _Planner:
         return None if bound is None or bound > MOST_UPDATES else math.floor(bound)
 
     def _step(self, plan: Plan) -> float | None:
-        fact = self.request.mechanism.fact
+        fact = self.request.mechanism.fact(self.dataset.space)
         if fact is not None and not self.dataset.facts.known(fact):
             return None
         return self._construction(plan).step_size(plan.progress)
@@ -340,7 +358,7 @@ class _Planner:
     def guaranteed(self) -> Plan:
         """The least number of updates that the construction's own bound does not pass."""
         mass = self.dataset.mass_bound
-        if self._construction_bound(mass, None) is None:
+        if self._construction_bound(1.0, None) is None:
             raise PlanInfeasible(
                 "a guaranteed plan needs the number of records: declare it public, or open a session with "
                 "max_updates that buys it first"

@@ -255,18 +255,21 @@ def inverse_magnitudes(magnitudes: FloatArray, p: float, copies: int = 1) -> Flo
 def tilted_line(weights: FloatArray, masses: FloatArray, rest: float) -> Line:
     """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``rest``.
 
-    ``masses[j]`` stands at ``weights[j]``; ``rest`` is mass of weight zero. Exponents are shifted by the largest
-    before anything is summed, so that nothing overflows. The slope is the variance of the weight.
+    ``masses[j]`` stands at ``weights[j]``; ``rest`` is mass of weight zero. Exponents are counted from that of the
+    heaviest factor, so that nothing overflows and something is left. The slope is the variance of the weight.
     """
     total = float(masses.sum()) + rest
+    weights, masses = weights[masses > 0], masses[masses > 0]
+    lightest = 0.0 if rest > 0 else -math.inf
 
     def at(rate: float) -> tuple[float, float]:
         exponents = rate * weights
-        top = max(0.0, float(exponents.max()))
+        top = float(exponents.max(initial=lightest))
         tilted = masses * np.exp(exponents - top)
-        mass = float(tilted.sum()) + rest * math.exp(-top)
+        still = rest * math.exp(-top) if rest > 0 else 0.0
+        mass = float(tilted.sum()) + still
         mean = float(weights @ tilted) / mass
-        return total * mean, total * (float(tilted @ (weights - mean) ** 2) + rest * math.exp(-top) * mean**2) / mass
+        return total * mean, total * (float(tilted @ (weights - mean) ** 2) + still * mean**2) / mass
 
     return at
 

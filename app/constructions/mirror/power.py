@@ -1,0 +1,176 @@
+"""The l_p potential on cells: an update touches the query's cells, and one factor scales the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
+from app.geometry.potentials import power_line
+from app.geometry.projections import magnitudes_onto_ball
+from app.spaces.query import Query
+from app.spaces.tensor import DenseTensor, FloatArray
+
+#: What a difference leaves of a sum is computed anew where it is a smaller part than this.
+_KEPT = 2.0**-10
+#: The largest ``|tau|^q`` may leave 1 by this power of two before all is divided by it.
+_DRIFT = 64
+
+
+@dataclass
+class PowerState:
+    """``theta = unit * tau`` and ``h = (p-1)/2 unit total^((2-q)/q) * powers``.
+
+    ``powers`` is ``sgn(tau) |tau|^(q-1)``, ``total`` the sum of ``|tau|^q`` over the universe, kept near 1 by the
+    choice of the unit so that no power leaves float64.
+    """
+
+    tau: FloatArray
+    powers: DenseTensor
+    unit: float
+    total: float
+
+
+@dataclass
+class _Moves:
+    index: tuple[Any, ...]
+    weights: FloatArray
+    block: FloatArray
+    rest: float
+
+
+@dataclass(frozen=True)
+class PowerForm(Form):
+    """JT12's potential ``||z||_p^2/(p-1)``; p = 2 is Frieze/Kannan's.
+
+    A line's value needs the touched cells only: ``||theta||_q`` is made of their part and the rest's sum.
+    Memory is two arrays; an update takes some five powers a touched cell, an answer one pass over the block.
+    """
+
+    @property
+    def copies(self) -> int:
+        """How often a coordinate stands in the array: unordered pairs stand twice."""
+        return 2 if self.space.symmetric else 1
+
+    def nbytes(self, updates: int) -> int:
+        return 2 * self.space.dense_bytes
+
+    def count(self) -> int:
+        return self.space.size
+
+    def start(self) -> PowerState:
+        return PowerState(np.zeros(self.space.shape), DenseTensor(np.zeros(self.space.shape)), 1.0, 0.0)
+
+    def _factor(self, state: PowerState) -> float:
+        if state.total == 0.0:
+            return 0.0
+        return float((self.p - 1) / 2 * state.unit * state.total ** ((2 - self.q) / self.q))
+
+    def answer(self, state: PowerState, query: Query) -> float:
+        return self._factor(state) * query.inner(state.powers)
+
+    def inner(self, left: Query, right: Query) -> float:
+        array = np.zeros(self.space.shape)
+        right.add_to(array, 1.0)
+        return left.inner(DenseTensor(array))
+
+    def zeta(self, query: Query) -> float:
+        return lp_norm(query, self.q, self.space.shape, self.copies)
+
+    def largest_zeta(self) -> float:
+        return float(self.space.size ** (1 / self.q))
+
+    def path(self, state: PowerState, query: Query, scale: float) -> Path:
+        if state.total == 0.0:
+            state.unit = scale
+        index, weights = touched(query, self.space.shape)
+        block = state.tau[index]
+        rest = 0.0
+        if block.size < state.tau.size:
+            # |tau|^q is what stands there already: the power times tau.
+            rest = state.total - float((block * state.powers.array[index]).sum()) / self.copies
+            if rest < _KEPT * state.total:
+                others = state.tau * state.powers.array
+                others[index] = 0.0
+                rest = float(others.sum()) / self.copies
+        unit = state.unit
+        line = power_line(block, weights, max(rest, 0.0), self.p, self.copies)
+
+        def at(rate: float) -> tuple[float, float]:
+            value, slope = line(rate / unit)
+            return value * unit, slope
+
+        return Path(at, _Moves(index, weights, block, max(rest, 0.0)))
+
+    def move(self, state: PowerState, path: Path, rate: float) -> None:
+        moves: _Moves = path.moves
+        block = moves.block + rate / state.unit * moves.weights
+        largest = max(float(np.abs(block).max()), moves.rest ** (1 / self.q))
+        if largest == 0.0:
+            state.tau[...] = 0.0
+            state.powers.array[...] = 0.0
+            state.powers.touch()
+            state.total = 0.0
+            return
+        rest = moves.rest
+        if abs(math.log2(largest)) > _DRIFT / self.q:
+            state.tau /= largest
+            state.powers.array *= largest ** (1 - self.q)
+            state.unit *= largest
+            block /= largest
+            rest /= largest**self.q
+        powers = _signed_power(block, self.q - 1)
+        state.tau[moves.index] = block
+        state.powers.array[moves.index] = powers
+        state.powers.touch()
+        state.total = rest + float((block * powers).sum()) / self.copies
+
+    def _take(self, state: PowerState, h: FloatArray) -> None:
+        """Make h the hypothesis."""
+        size = np.abs(h)
+        largest = float(size.max())
+        if largest == 0.0:
+            state.tau[...] = 0.0
+            state.powers.array[...] = 0.0
+            state.unit, state.total = 1.0, 0.0
+        else:
+            # h is a multiple of the powers, and tau^(q-1) = powers.
+            size /= largest
+            np.copysign(size, h, out=state.powers.array)
+            np.copysign(size ** (self.p - 1), h, out=state.tau)
+            state.total = float((state.tau * state.powers.array).sum()) / self.copies
+            state.unit = 1.0
+            state.unit = largest / self._factor(state)
+        state.powers.touch()
+
+    def add(self, state: PowerState, terms: Terms) -> None:
+        h = self.dense(state)
+        for coefficient, query in terms:
+            query.add_to(h, coefficient)
+        self._take(state, h)
+
+    def confine(self, state: PowerState, ball_p: float, radius: float) -> None:
+        if ball_p == self.p:
+            norm = (self.p - 1) / 2 * state.unit * state.total ** (1 / self.q)
+            if norm > radius:
+                state.unit *= radius / norm
+            return
+        h = self.dense(state)
+        magnitudes = np.abs(h)
+        confined = magnitudes_onto_ball(magnitudes, self.p, ball_p, radius, self.copies)
+        if confined is not magnitudes:
+            self._take(state, np.copysign(confined, h))
+
+    def dense(self, state: PowerState) -> FloatArray:
+        result: FloatArray = self._factor(state) * state.powers.array
+        return result
+
+
+def _signed_power(base: FloatArray, exponent: float) -> FloatArray:
+    """``sgn(b) |b|^exponent``."""
+    if exponent == 1:
+        return base.copy()
+    return np.copysign(np.abs(base) ** exponent, base)
