@@ -34,18 +34,18 @@ def play(hypothesis: int, private: int, noise: int, threshold: int) -> Hit | Mis
     return Miss(hypothesis)
 
 
-def race(
-    hypothesis: int, private: int, noise: npt.NDArray[np.int64], count: int, threshold: int
-) -> Hit | Miss:
+def race(hypothesis: int, private: int, noise: npt.NDArray[np.int64], count: int, threshold: int) -> Hit | Miss:
     """A Poisson race: the first of ``count`` noisy values outside ``hypothesis +- threshold`` is released, else miss.
 
     ``noise`` holds as many values as the race is cut at. All of them are looked at whatever ``count`` is, so that
     the secret number shows neither in what is done nor in how long it takes; they are zero afterwards.
     """
     noise += private - hypothesis
+    places, last = np.arange(len(noise)), len(noise) - 1
     outside = np.abs(noise) > threshold
-    outside &= np.arange(len(noise)) < count
-    first = int(outside.argmax())
-    gap = int(noise[first])
+    outside &= places < count
+    # Not argmax, which stops at the first True: how many values come before it must not show.
+    first = int(np.where(outside, places, len(noise)).min())
+    gap = int(noise[min(first, last)])
     noise[:] = 0
-    return Hit(hypothesis + gap) if bool(outside[first]) else Miss(hypothesis)
+    return Hit(hypothesis + gap) if first <= last else Miss(hypothesis)

@@ -215,7 +215,7 @@ def _if_any(scale: Callable[[], Decimal]) -> Decimal | None:
     """A scale for comparison, or None where the calibration has none at these parameters."""
     try:
         return scale()
-    except InvalidBudget:
+    except PrivacyError:
         return None
 
 

@@ -63,8 +63,6 @@ def cut_delta(mean: Exact, cut: int, queries: int, epsilon: Exact) -> Decimal:
         InvalidBudget: for parameters without meaning, or epsilon above 1e6.
     """
     intensity = _mean(mean)
-    rate = checked_epsilon(epsilon)
-    factor = checked_count(queries, "max_queries")
     if isinstance(cut, bool) or not isinstance(cut, int) or cut < 0:
         raise InvalidBudget("the cut is an integer, at least 0")
     with localcontext(WORKING):
@@ -78,7 +76,24 @@ def cut_delta(mean: Exact, cut: int, queries: int, epsilon: Exact) -> Decimal:
             term = term * M / n
             tail += term
         tail += term * M / (n + 1 - M)
-        return (1 + to_decimal(rate).exp()) * factor * tail * (1 + _RELATIVE)
+    return distance_delta(tail, queries, epsilon)
+
+
+def distance_delta(distance: Exact, queries: int, epsilon: Exact) -> Decimal:
+    """(1 + e^epsilon) * queries * distance: what drawing N within that total variation of its law costs of
+    delta, rounded up.
+
+    Args:
+        distance: a bound on the total variation of one draw.
+        queries: how often N is drawn, at most.
+        epsilon: of the data set, not of the session.
+
+    Raises:
+        InvalidBudget: for parameters without meaning, or epsilon above 1e6.
+    """
+    rate, factor = checked_epsilon(epsilon), checked_count(queries, "max_queries")
+    with localcontext(WORKING):
+        return (1 + to_decimal(rate).exp()) * factor * to_decimal(exact(distance, "distance")) * (1 + _RELATIVE)
 
 
 def race_cut(mean: Exact, queries: int, epsilon: Exact, allowed: Exact) -> int:

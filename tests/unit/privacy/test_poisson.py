@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.privacy.errors import InvalidBudget
-from app.privacy.poisson import cut_delta, race_cut, race_mean, session_part
+from app.privacy.poisson import cut_delta, distance_delta, race_cut, race_mean, session_part
 
 QUERIES = st.integers(1, 10**9)
 BETAS = st.integers(1, 12).map(lambda digits: Decimal(1).scaleb(-digits))
@@ -48,6 +48,16 @@ def test_the_cut_is_the_least_that_is_paid_for(
     assert cut == 0 or cut_delta(mean, cut - 1, queries, epsilon) > allowed
 
 
+@given(st.fractions("1/1000000000000000000000000000000", 1), QUERIES, st.decimals("0.01", 1000, places=2))
+def test_a_distance_costs_on_both_sides_of_every_draw(distance: Fraction, queries: int, epsilon: Decimal) -> None:
+    """Up to the largest epsilon there is: catches a float exponential, which ends at 709."""
+    with mpmath.workdps(60):
+        tau = mpmath.mpf(distance.numerator) / distance.denominator
+        truth = (1 + mpmath.exp(mpmath.mpf(str(epsilon)))) * queries * tau
+        cost = mpmath.mpf(str(distance_delta(distance, queries, epsilon)))
+        assert truth * (1 - mpmath.mpf("1e-40")) <= cost <= truth * (1 + mpmath.mpf("1e-40"))
+
+
 def test_parts_of_all_sessions_keep_to_what_was_set_aside() -> None:
     whole = Fraction(1, 10**9)
     assert sum(session_part(whole, ordinal) for ordinal in range(1, 3000)) < whole
@@ -66,6 +76,8 @@ def test_other_parameters_without_meaning_are_refused() -> None:
         lambda: cut_delta(10, -1, 10, 1),
         lambda: cut_delta(10, 1, 0, 1),
         lambda: race_cut(10, 10, 1, 0),
+        lambda: distance_delta(Fraction(1, 2), 0, 1),
+        lambda: distance_delta(Fraction(1, 2), 1, 0),
         lambda: session_part(Decimal("1e-9"), 0),
     ):
         with pytest.raises(InvalidBudget):
