@@ -33,11 +33,16 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 }
 
 
+def _number(value: object) -> object:
+    """Integers that not every reader of JSON takes whole (RFC 8259, section 6) as floats; the detail is exact."""
+    return float(value) if isinstance(value, int) and abs(value) > 2**53 else value
+
+
 def document(error: CuratorError) -> dict[str, Any]:
     """A refusal as a problem document."""
     status, title = PROBLEMS[error.code]
     return {
-        **error.extra,
+        **{name: _number(value) for name, value in error.extra.items()},
         "type": f"/problems/{error.code}",
         "title": title,
         "status": status,
