@@ -25,7 +25,6 @@ from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound
 from app.services.ports import (
     Clock,
     DatasetRow,
-    Holding,
     LedgerRow,
     NoisePort,
     PrivateStore,
@@ -130,15 +129,17 @@ def catch_up(tx: Transaction, id: str, session: Session) -> None:
                 session.learn(space.from_canonical(form, blobs), entry.value)
 
 
-def _check_untouched(row: DatasetRow, holdings: list[Holding], plan: Plan) -> None:
-    """An exact calibration counts the whole budget as one session: nothing may ever have been taken from it.
+def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
+    """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
+    asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds
+    nothing, and the program counts its own misses only.
 
     Raises:
-        BudgetExhausted: when something was.
+        BudgetExhausted: when the budget ever moved.
     """
-    if row.race_sessions or any(Decimal(h.reserved) or Decimal(h.spent) for h in holdings):
+    if tx.ledger(row.name):
         raise BudgetExhausted(
-            "exact calibration takes a whole budget that nothing was taken from: use rdp, or another data set",
+            "exact calibration takes a data set on which nothing was ever opened: use rdp, or another data set",
             requested=plan.epsilon,
             remaining=Decimal(0),
         )
@@ -194,7 +195,7 @@ class Sessions:
     def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
         budget = dataset.budget
         if plan.calibration == "exact":
-            _check_untouched(row, tx.holdings(row.name), plan)
+            _check_untouched(tx, row, plan)
         self._datasets.allowed(tx, row, actor, plan.reserved, budget)
         try:
             account_of(budget, tx.holdings(row.name)).reserve(plan.reserved)
