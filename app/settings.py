@@ -110,6 +110,13 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Longest wait for a session's turn before 503 with Retry-After.",
     )
+    answer_deadline_ms: int | None = Field(
+        None,
+        ge=1,
+        le=60_000,
+        description="Replies to queries leave so many milliseconds after the request was read, however long the "
+        "work took; later ones leave at once and are counted. Unset: each leaves when it is there.",
+    )
     metrics_open: bool = Field(False, description="Serve /metrics without a key.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severe line to log."

@@ -30,6 +30,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.constructions.base import DenseHypothesis
 from app.http import bodies, problems, schemas
+from app.http.deadline import Deadline
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe
 from app.http.openapi import describe, multipart, problem_responses, query_body
@@ -67,6 +68,8 @@ class Limits(Protocol):
     def max_json_depth(self) -> int: ...
     @property
     def request_timeout_seconds(self) -> float: ...
+    @property
+    def answer_deadline_ms(self) -> int | None: ...
     @property
     def metrics_open(self) -> bool: ...
     @property
@@ -647,20 +650,28 @@ def _cell_columns(names: tuple[str, ...], array: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------- answers
 
 
-async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Response:
-    """Queue a ticket and wait for it. A client that goes away changes nothing: the turn is taken all the same."""
+async def _take_turn(services: Services, deadline: Deadline, actor: Principal, ticket: Ticket) -> Response:
+    """Queue a ticket and wait for it. A client that goes away changes nothing: the turn is taken all the same.
+
+    Where there is a deadline, whatever came of the turn is told then, and not before.
+    """
+    moment = deadline.set()
     ticket.waiter = asyncio.get_running_loop().create_future()
     answering = services.answering
     if ticket.kind != "close" and answering.knows(ticket.session):
         answering.submit(actor, ticket)
     else:
         await run_in_threadpool(answering.submit, actor, ticket)
+    late: Unavailable | None = None
     try:
         await services.delivery.wait(ticket.waiter, services.limits.request_timeout_seconds)
     except TimeoutError:
-        raise Unavailable(
+        late = Unavailable(
             "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
-        ) from None
+        )
+    await deadline.keep(moment)
+    if late is not None:
+        raise late
     if ticket.error is not None:
         raise ticket.error
     assert ticket.reply is not None
@@ -668,6 +679,8 @@ async def _take_turn(services: Services, actor: Principal, ticket: Ticket) -> Re
 
 
 def _answer_routes(app: FastAPI, services: Services) -> None:
+    deadline = Deadline(services.limits.answer_deadline_ms, services.metrics.late)
+
     @app.post(
         "/v1/sessions/{id}/queries",
         tags=["answers"],
@@ -692,7 +705,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
             asked = await _json_body(request, services)
             key = _idempotency(request, actor, asked)
         check_body(asked)
-        return await _take_turn(services, actor, Ticket("ask", id, actor.name, (asked,), key))
+        return await _take_turn(services, deadline, actor, Ticket("ask", id, actor.name, (asked,), key))
 
     @app.post(
         "/v1/sessions/{id}/queries/batch",
@@ -711,7 +724,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         if len(queries) > MAX_BATCH:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
         key = _idempotency(request, actor, asked)
-        return await _take_turn(services, actor, Ticket("batch", id, actor.name, queries, key))
+        return await _take_turn(services, deadline, actor, Ticket("batch", id, actor.name, queries, key))
 
     @app.post(
         "/v1/sessions/{id}/close",
@@ -727,7 +740,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = _idempotency(request, actor, document)
-        return await _take_turn(services, actor, Ticket("close", id, actor.name, (), key))
+        return await _take_turn(services, deadline, actor, Ticket("close", id, actor.name, (), key))
 
 
 def _sha256(body: bytes) -> str:

@@ -35,6 +35,11 @@ class Metrics:
         self._failures = Counter(
             "curator_commit_failures_total", "Commits that failed and were tried again", registry=self.registry
         )
+        self._late = Counter(
+            "curator_late_replies_total",
+            "Replies that were not there at the answering deadline",
+            registry=self.registry,
+        )
         self._seen: dict[tuple[str, str, int], Counter] = {}
 
     def answered(self, source: str) -> None:
@@ -49,6 +54,10 @@ class Metrics:
     def commit_failed(self) -> None:
         """Count a failed commit."""
         self._failures.inc()
+
+    def late(self) -> None:
+        """Count a reply that missed the answering deadline."""
+        self._late.inc()
 
     def request(self, route: str, method: str, status: int) -> None:
         """Count a request."""
