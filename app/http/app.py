@@ -27,6 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Match
 
 from app.constructions.base import DenseHypothesis
 from app.http import bodies, problems, schemas
@@ -215,9 +216,12 @@ def _install_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            refusal: CuratorError = MethodNotAllowed(f"this path does not take {request.method[:16]}")
+            # The framework names the methods of the first route with this path alone.
+            matching = [route for route in app.routes if route.matches(request.scope)[0] is not Match.NONE]
+            allowed = ", ".join(sorted({method for route in matching for method in getattr(route, "methods", ())}))
+            refusal = MethodNotAllowed(f"this path does not take {request.method[:16]}: it takes {allowed}")
             response = problems.response(refusal)
-            response.headers.update(error.headers or {})
+            response.headers["Allow"] = allowed
             return response
         if error.status_code == 404:
             return problems.response(NotFound("there is nothing at this path; /docs lists what there is"))
@@ -687,7 +691,17 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         summary="Ask one query",
         response_model=schemas.AnswerView,
         responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
-        openapi_extra={"requestBody": query_body(single=True)},
+        openapi_extra={
+            "requestBody": query_body(single=True),
+            "parameters": [
+                {
+                    "name": "unverified",
+                    "in": "query",
+                    "description": "of an array, whose body cannot say it: as the field of that name of other queries",
+                    "schema": {"type": "boolean", "default": False},
+                }
+            ],
+        },
     )
     async def ask(request: Request, id: str) -> Response:
         actor = await _asker(request, services)
@@ -695,13 +709,15 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         asked: Any
         if media_type in (bodies.NPY, bodies.ARROW):
             body = await bodies.read(request, services.limits.max_body_bytes)
-            unverified = request.query_params.get("unverified", "").lower() in ("1", "true")
+            unverified = _flag(request, "unverified")
             asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
             key = None
             if "idempotency-key" in request.headers:
                 digest = await run_in_threadpool(_sha256, body)
                 key = _idempotency(request, actor, [media_type, digest, unverified])
         else:
+            if "unverified" in request.query_params:
+                raise InvalidRequest("unverified is a field of a JSON query: only an array has it in the address")
             asked = await _json_body(request, services)
             key = _idempotency(request, actor, asked)
         check_body(asked)
@@ -741,6 +757,14 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = _idempotency(request, actor, document)
         return await _take_turn(services, deadline, actor, Ticket("close", id, actor.name, (), key))
+
+
+def _flag(request: Request, name: str) -> bool:
+    """A query parameter that is true, false, or left out."""
+    value = request.query_params.get(name, "false").lower()
+    if value not in ("true", "1", "false", "0"):
+        raise InvalidRequest(f"{name} must be true or false")
+    return value in ("true", "1")
 
 
 def _sha256(body: bytes) -> str:

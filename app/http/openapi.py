@@ -75,6 +75,12 @@ def _extra_schemas() -> dict[str, Any]:
     session = SessionRequest.model_json_schema(ref_template=_REF)
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
     found["Query"], found["SessionRequest"] = query, session
+    for field in session["properties"].values():
+        # A decimal that could come as a string elsewhere comes as a number here.
+        number = next((kind for kind in field.get("anyOf", ()) if kind.get("type") == "number"), None)
+        if number is not None and {"type": "string"} in field["anyOf"]:
+            del field["anyOf"]
+            field.update(number)
     name = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
     found["PrincipalRequest"] = {
         "type": "object",
