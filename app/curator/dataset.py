@@ -89,6 +89,13 @@ class PublicDataset:
         """The same data set after a fact was bought."""
         return replace(self, bought={**self.bought, fact: bought})
 
+    def with_mass(self, mass: float) -> PublicDataset:
+        """The same declaration with another mass in place of the known one, if one is known."""
+        if self.records is not None:
+            return replace(self, records=mass)
+        bought = self.bought.get("mass")
+        return self if bought is None else self.with_bought("mass", replace(bought, value=mass))
+
     def descriptor(self) -> dict[str, Any]:
         """The public descriptor, without what was spent."""
         declared = self.spec.model_dump(mode="json", exclude_none=True)

@@ -34,6 +34,7 @@ from app.privacy.exact import exact_scale
 from app.privacy.exactness import floor_to
 from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
+from app.spaces.errors import CuratorError
 
 #: A session that needs a private fact buys it with one part in this many of its share.
 PURCHASE_PART = 20
@@ -358,7 +359,7 @@ class _Planner:
     def guaranteed(self) -> Plan:
         """The least number of updates that the construction's own bound does not pass."""
         mass = self.dataset.mass_bound
-        if self._construction_bound(1.0, None) is None:
+        if self._construction_bound(1.0) is None:
             raise PlanInfeasible(
                 "a guaranteed plan needs the number of records: declare it public, or open a session with "
                 "max_updates that buys it first"
@@ -380,43 +381,52 @@ class _Planner:
         )
 
     def _remedies(self, mass: float) -> dict[str, object]:
-        """About how far one of epsilon, max_queries, beta, records would have to go, the others kept."""
-        request, budget = self.request, self.dataset.budget
-        order, share, unit = float(budget.order), float(self.share), float(self.dataset.space.sensitivity)
-        bound_at = self._construction_bound
+        """About how far one of epsilon, max_queries, beta, records would have to go, the others kept.
 
-        def error(stretch: float, log: float, n: float) -> float:
-            """About 4L at the least B, with b ~ sqrt(order * B / share)."""
-            low, high = 1.0, 1e12
-            for _ in range(80):
-                middle = math.sqrt(low * high)
-                noise = math.sqrt(order * middle / (share * stretch)) * unit * log
-                bound = bound_at(2 * noise, n)
-                low, high = (low, middle) if bound is not None and bound <= middle else (middle, high)
-            return 4 * math.sqrt(order * high / (share * stretch)) * unit * log
+        Whether a guaranteed plan exists shows at the updates that the bound allows for an error of the whole mass:
+        with fewer the bound is not met, and more of them make more noise. None where nothing would do.
+        """
+        request, dataset = self.request, self.dataset
 
-        log = math.log(request.max_queries / request.beta)
-        stretch = _least_real(lambda s: error(s, log, mass) < mass, 1.0, 1e12)
-        shorter = _least_real(lambda s: error(1.0, log / s, mass) < mass, 1.0, 1e6)
+        def error(epsilon: Decimal, n: float) -> float:
+            """The error at those updates, as a part of the mass."""
+            if n <= 0:
+                return math.inf
+            share = floor_to(Fraction(self.share) * Fraction(epsilon) / Fraction(request.epsilon))
+            planner = _Planner(dataset.with_mass(n), request.model_copy(update={"epsilon": epsilon}), share)
+            try:
+                least = planner.at(1, guaranteed=True)
+                bound = planner._construction_bound(n * least.progress / least.error_bound)
+                if bound is None or bound > MOST_UPDATES:
+                    return math.inf
+                return planner.at(max(1, math.ceil(bound)), guaranteed=True).error_bound / n
+            except (CuratorError, PrivacyError):
+                return math.inf
+
+        def stretched(s: float) -> Decimal:
+            return Decimal(f"{float(request.epsilon) * s:.9g}")
+
+        # Noises that must keep their bound all together; a race takes about as many a query, whatever else changes.
+        noises = 1.0 if request.release == "single" else float(race_mean(request.max_queries, Decimal(request.beta)))
+        shorter = math.log(noises * request.max_queries / request.beta) / max(error(request.epsilon, mass), 1.0)
+        queries = math.floor(request.beta / noises * math.exp(shorter))
+        beta = noises * request.max_queries * math.exp(-shorter)
+        room = float(dataset.budget.epsilon / request.epsilon)
+        stretch = _least_real(lambda s: error(stretched(s), mass) < 1, 1.0, room) if room > 1 else None
         more = None
-        if self.dataset.facts.mass is not None:
-            more = _least_real(lambda s: error(1.0, log, mass * s) < mass * s, 1.0, 1e12)
-        queries = math.floor(request.beta * math.exp(log / shorter)) if shorter else 0
-        beta = request.max_queries * math.exp(-log / shorter) if shorter else 1.0
+        if dataset.facts.mass is not None:
+            more = _least_real(lambda s: error(request.epsilon, mass * s) < 1, 1.0, 1e9)
         return {
-            "epsilon": float(request.epsilon) * stretch if stretch else None,
+            "epsilon": float(stretched(stretch)) if stretch else None,
             "max_queries": queries if queries >= 1 else None,
             "beta": beta if beta < 1 else None,
             "records": math.ceil(mass * more) if more else None,
         }
 
-    def _construction_bound(self, progress: float, mass: float | None) -> float | None:
-        """The bound where the mass, if it is a fact at all, is another one."""
+    def _construction_bound(self, progress: float) -> float | None:
+        """Most updates at a progress; None where the construction knows no bound yet."""
         dataset, request = self.dataset, self.request
-        facts = dataset.facts
-        if facts.mass is not None and mass is not None:
-            facts = replace(facts, mass=mass)
-        return construct(request.mechanism, dataset.space, facts, progress, request.max_queries).bound(progress)
+        return construct(request.mechanism, dataset.space, dataset.facts, progress, request.max_queries).bound(progress)
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
@@ -436,7 +446,7 @@ def _least_real(holds: Callable[[float], bool], low: float, high: float) -> floa
     """About the least factor for which a monotone condition holds, or None up to ``high``."""
     if not holds(high):
         return None
-    for _ in range(40):
+    while high > 1.005 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
