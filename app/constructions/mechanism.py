@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from app.constructions.base import Step
+from app.constructions.base import BOUNDED_STEPS, Step
 from app.geometry.norms import Family, Norm, Side, auto_exponent
 from app.spaces.space import Space
 from app.spaces.spec import Model
 
-Construction = Literal["mw", "fk", "md"]
+Construction = Literal["mw", "fk", "md", "smw", "median"]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
 
 #: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
@@ -22,8 +22,12 @@ class Mechanism(Model):
     """The construction of a session with its parameters."""
 
     #: The fields that belong to one construction only, and those of them that it cannot do without.
-    own: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential", "p", "axis", "ball_p", "zeta")}
-    needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",)}
+    own: ClassVar[dict[Construction, tuple[str, ...]]] = {
+        "md": ("potential", "p", "axis", "ball_p", "zeta"),
+        "smw": ("sparsity",),
+        "median": ("sampled", "weights"),
+    }
+    needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",), "smw": ("sparsity",)}
 
     construction: Construction
     step: Step = "projection"
@@ -38,6 +42,19 @@ class Mechanism(Model):
     )
     zeta: float | None = Field(
         default=None, gt=0, description="md: promised bound on the queries' dual norm; larger queries are refused"
+    )
+
+    sparsity: int | None = Field(
+        default=None, ge=1, le=1_000_000, strict=True, description="smw: the most elements that a query may weigh"
+    )
+    sampled: bool | None = Field(
+        default=None,
+        strict=True,
+        description="median: a sample of the data sets that the answers allow, with no bound on updates, for "
+        "universes too large to keep the set of all of them",
+    )
+    weights: Literal["nonnegative", "signed"] | None = Field(
+        default=None, description="median: signed (the default), or the promise of queries without negative weights"
     )
 
     @field_validator("p", "ball_p", "zeta", mode="before")
@@ -72,14 +89,23 @@ class Mechanism(Model):
                 raise ValueError(f"{self.construction} needs {name}")
         if self.potential == "entropy" and (self.p is not None or self.ball_p is not None):
             raise ValueError("the entropy has no p and no ball_p: its hypothesis has the data's mass")
+        if self.construction in ("smw", "median") and self.step not in BOUNDED_STEPS:
+            raise ValueError(f"step {self.step} belongs to mw, fk and md")
         if (self.potential == "group") != (self.axis is not None):
             raise ValueError("axis (rows or columns) goes with potential group, and group needs it")
         return self
 
     @property
     def entropic(self) -> bool:
-        """Whether the hypothesis is a mass spread over cells."""
-        return self.construction == "mw" or self.potential == "entropy"
+        """Whether the hypothesis is a mass spread over cells or elements."""
+        return self.construction in ("mw", "smw", "median") or self.potential == "entropy"
+
+    @property
+    def unbounded(self) -> str | None:
+        """Why no number of updates can be promised, whatever is known of the data; None where one can."""
+        if self.step not in BOUNDED_STEPS:
+            return f"step {self.step} has no bound on the number of updates"
+        return "a sample of the median mechanism has no bound on the number of updates" if self.sampled else None
 
     def norm(self, space: Space) -> Norm | None:
         """The norm of md's potential on this space; None for the entropy and other constructions."""

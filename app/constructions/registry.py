@@ -5,8 +5,10 @@ from __future__ import annotations
 from app.constructions.base import Construction, PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
+from app.constructions.median import Median, SampledMedian
 from app.constructions.mirror_descent import mirror_descent
 from app.constructions.multiplicative_weights import MultiplicativeWeights
+from app.constructions.sparse_weights import SparseWeights
 from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
@@ -14,6 +16,10 @@ from app.spaces.space import Space
 def unfit(mechanism: Mechanism, space: Space) -> str | None:
     """Why a mechanism cannot serve data of this space, and what would; None where it can."""
     name = mechanism.construction
+    if name == "smw":
+        return (
+            f"smw answers about elements of a multiset, and this is a {space.kind}: use mw" if space.bounded else None
+        )
     if not space.bounded:
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
     if mechanism.entropic and space.signed:
@@ -50,4 +56,9 @@ def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: 
                     space, facts, mechanism.step, progress, class_rate=False, zeta=mechanism.zeta
                 )
             return mirror_descent(mechanism, space, facts, progress, norm)
-    raise InvalidRequest(f"mechanism.construction: {mechanism.construction!r} is not served")
+        case "smw":
+            assert mechanism.sparsity is not None
+            return SparseWeights(space, facts, mechanism.step, progress, mechanism.sparsity)
+        case "median":
+            kind = SampledMedian if mechanism.sampled else Median
+            return kind(space, facts, mechanism.step, progress, queries, signed=mechanism.weights != "nonnegative")

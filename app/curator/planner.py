@@ -358,7 +358,9 @@ class _Planner:
 
     def guaranteed(self) -> Plan:
         """The least number of updates that the construction's own bound does not pass."""
-        mass = self.dataset.mass_bound
+        mass, mechanism = self.dataset.mass_bound, self.request.mechanism
+        if mechanism.unbounded is not None:
+            raise PlanInfeasible(f"{mechanism.unbounded}: give max_updates")
         if self._construction_bound(1.0) is None:
             raise PlanInfeasible(
                 "a guaranteed plan needs the number of records: declare it public, or open a session with "

@@ -96,6 +96,9 @@ class ElementsQuery(Query):
     def add_to(self, array: FloatArray, scale: float) -> None:
         raise TypeError("an unbounded universe has no array")
 
+    def integers(self) -> IntArray:
+        raise TypeError("an unbounded universe has no array")
+
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
         raise TypeError("an unbounded universe has no array")
 

@@ -84,6 +84,10 @@ class Query(ABC):
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
         """Multiply every cell of a dense array by ``exp(min(rate * weight - top, 0))``, in place."""
 
+    @abstractmethod
+    def integers(self) -> IntArray:
+        """The weight of every cell, in the space's shape and in units of 2^-grid_bits."""
+
     @property
     @abstractmethod
     def range(self) -> tuple[float, float]:
@@ -171,6 +175,12 @@ class ProductQuery(Query):
             np.ones(length) if a is None else a.real_vector() for a, length in zip(self.axes, self.shape, strict=True)
         )
         terms.add(scale, left, right)
+
+    def integers(self) -> IntArray:
+        result = np.ones((), dtype=np.int64)
+        for axis, length in zip(self.axes, self.shape, strict=True):
+            result = result[..., None] * (np.ones(length, dtype=np.int64) if axis is None else axis.vector())
+        return result
 
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         masses = hypothesis.weighted_block(self.axes)
@@ -265,6 +275,14 @@ class PairQuery(Query):
         if both.any():
             terms.add(-scale, both, both)
 
+    def integers(self) -> IntArray:
+        left, right, both = (a.vector() for a in (self.left, self.right, self.both))
+        result = np.outer(left, right)
+        result += result.T.copy()
+        result -= np.outer(both, both)
+        np.fill_diagonal(result, 0)
+        return result
+
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         if self.grid_bits == 0:
             return np.ones(1), np.array([self.inner(hypothesis)])
@@ -340,6 +358,14 @@ class SparseQuery(Query):
         if self.symmetric:
             flat[self._mirrored] += scale * self._real
 
+    def integers(self) -> IntArray:
+        result = np.zeros(self.shape, dtype=np.int64)
+        flat = result.reshape(-1)
+        flat[self.positions] = self.weights
+        if self.symmetric:
+            flat[self._mirrored] = self.weights
+        return result
+
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         return self._real, hypothesis.gather(self.positions)
 
@@ -396,6 +422,9 @@ class DenseQuery(Query):
     def add_to(self, array: FloatArray, scale: float) -> None:
         array += scale * self._real
 
+    def integers(self) -> IntArray:
+        return self.weights.astype(np.int64)
+
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         masses = hypothesis.array.reshape(-1)
         return self._real.reshape(-1), masses / 2 if self.symmetric else masses
@@ -447,6 +476,9 @@ class ZeroQuery(Query):
 
     def add_to(self, array: FloatArray, scale: float) -> None:
         return None
+
+    def integers(self) -> IntArray:
+        return np.zeros(self.shape, dtype=np.int64)
 
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         return np.zeros(1), np.zeros(1)

@@ -93,6 +93,20 @@ def test_exact_answers_are_python_integers_own(d) -> None:
 
 
 @given(st.data())
+def test_integers_are_the_weights(d) -> None:
+    """Would catch a weight on the wrong cell of the array, a mirrored one left out, and a diagonal that weighs."""
+    u, words = d.draw(questions())
+    query = u.compiled(words)
+    array = query.integers()
+    assert array.shape == u.space.shape
+    for cell, weight in u.weights(query).items():
+        assert int(array[cell]) == weight * 2**query.grid_bits
+        if u.undirected:
+            assert array[cell[::-1]] == array[cell]
+    assert not u.undirected or not np.diagonal(array).any()
+
+
+@given(st.data())
 def test_range_and_norm_are_those_of_the_weights(d) -> None:
     """Would catch a range over the touched cells alone, a diagonal or mirrored cell counted in the norm, and a zero
     query that is not told as such (its answer would be paid for)."""
