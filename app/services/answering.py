@@ -143,6 +143,14 @@ class _Work:
             tx.add_replies(list(self.replies.values()))
 
 
+class _NoRoom(Exception):
+    """A session does not fit into memory beside those whose answers are not written yet."""
+
+
+class _Unfinished(Exception):
+    """A refusal that came after the noise: from there on it is an error like any other, and charged."""
+
+
 class Answering:
     """The lanes, and the way into them."""
 
@@ -156,13 +164,15 @@ class Answering:
         *,
         render: Callable[[CuratorError], dict[str, Any]],
         deliver: Callable[[list[Ticket]], None],
+        defer: Callable[[Callable[[], None]], None],
         queue_limit: int,
         memory_limit: int,
     ) -> None:
         self.store, self.private, self.noise, self.clock, self.meter = store, private, noise, clock, meter
-        self.render, self.deliver = render, deliver
+        self.render, self.deliver, self.defer = render, deliver, defer
         self._queue_limit = queue_limit
         self._lanes = [_Lane(self, f"lane-{i}", memory_limit // (1 + HEAVY_LANES)) for i in range(1 + HEAVY_LANES)]
+        self._outboxes: list[list[Ticket]] = [[] for _ in self._lanes]
         self._places: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -177,7 +187,8 @@ class Answering:
 
     def stop(self, seconds: float) -> None:
         """Finish what waits, as far as the time allows; take nothing more."""
-        for lane in self._lanes:
+        for number, lane in enumerate(self._lanes):
+            self._send(number)
             lane.inbox.put(None)
         deadline = time.monotonic() + seconds
         for lane in self._lanes:
@@ -241,7 +252,17 @@ class Answering:
             if waiting >= self._queue_limit and ticket.actor:
                 raise TooManyRequests("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
-        self._lanes[lane].inbox.put(ticket)
+            outbox = self._outboxes[lane]
+            outbox.append(ticket)
+            first = len(outbox) == 1
+        if first:
+            self.defer(lambda: self._send(lane))
+
+    def _send(self, lane: int) -> None:
+        """Hand a lane all that has come together for it: one wake-up, and one commit, for requests of one moment."""
+        with self._lock:
+            tickets, self._outboxes[lane] = self._outboxes[lane], []
+        self._lanes[lane].inbox.put(tickets)
 
     def leave(self, tickets: Sequence[Ticket]) -> None:
         """Requests that are done no longer wait."""
@@ -269,27 +290,24 @@ class _Lane(threading.Thread):
     def __init__(self, service: Answering, name: str, memory_limit: int) -> None:
         super().__init__(name=name, daemon=True)
         self.service = service
-        self.inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.stalled = False
         self._memory_limit = memory_limit
         self._live: OrderedDict[str, _Live] = OrderedDict()
         self._held = 0
+        self._postponed: list[Ticket] = []
 
     def run(self) -> None:
         """Answer until told to stop and nothing waits."""
         stopping = False
-        while not stopping or not self.inbox.empty():
-            first = self.inbox.get()
-            group: list[Ticket] = []
-            stopping = stopping or first is None
-            if first is not None:
-                group.append(first)
-            while len(group) < GROUP and not self.inbox.empty():
-                ticket = self.inbox.get()
-                if ticket is None:
+        while not stopping or self._postponed or not self.inbox.empty():
+            group, self._postponed = self._postponed, []
+            while len(group) < GROUP and not (self.inbox.empty() and (group or stopping)):
+                arrived = self.inbox.get()
+                if arrived is None:
                     stopping = True
                 else:
-                    group.append(ticket)
+                    group.extend(arrived)
             if group:
                 self._turn(group)
 
@@ -302,7 +320,7 @@ class _Lane(threading.Thread):
             self._answer(group, work)
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
             log.error("answering failed", error=type(error).__name__)
-            self._salvage(work)
+            self._abandon(work)
             for ticket in group:
                 if ticket.reply is None and ticket.error is None:
                     ticket.error = Unavailable("the answer could not be made: send the request again")
@@ -324,36 +342,40 @@ class _Lane(threading.Thread):
             if not work.empty:
                 self._commit(work)
             return
-        failure: BaseException | None = None
-        with store.write() as tx:
-            self._play(lambda: tx, group, work)
-            if work.empty:
-                return
-            try:
-                work.write(tx)
-                tx.commit()
-            except Exception as error:  # noqa: BLE001 - whatever it was, the outcome must be kept
-                failure = error
-        if failure is not None:
-            self._failed(failure)
-            self._commit(work)
+        played = False
+        try:
+            with store.write() as tx:
+                self._play(lambda: tx, group, work)
+                played = True
+                if not work.empty:
+                    work.write(tx)
+                    tx.commit()
+        except Exception as error:
+            if not played:
+                raise
+            if not work.empty:
+                self._failed(error)
+                self._commit(work)
 
     def _failed(self, error: BaseException) -> None:
         self.service.meter.commit_failed()
         log.warning("commit failed, keeping the outcome", error=type(error).__name__)
 
-    def _commit(self, work: _Work) -> None:
-        """Write the outcome until the database has it. Never draws afresh."""
+    def _commit(self, work: _Work, *, abandoned: bool = False) -> None:
+        """Write the outcome until the database has it. Never draws afresh.
+
+        Of ``abandoned`` work only the rounds are charged.
+        """
         attempt = 0
         while True:
             try:
                 with self.service.store.write() as tx:
-                    if attempt or not self.service.store.exclusive:
+                    if attempt or abandoned or not self.service.store.exclusive:
                         stored = tx.lock_sessions(sorted(work.base))
-                        if self._is_written(work, stored):
+                        if self._is_written(work, tx, stored):
                             break
-                        if any(stored[id].sequence != base.sequence for id, base in work.base.items()):
-                            self._forfeit(work, tx, stored)
+                        self._forfeit(work, stored, set(stored) if abandoned else self._moved(work, tx, stored))
+                        abandoned = False
                     work.write(tx)
                     tx.commit()
                 break
@@ -365,16 +387,31 @@ class _Lane(threading.Thread):
         self.stalled = False
 
     @staticmethod
-    def _is_written(work: _Work, stored: dict[str, SessionRow]) -> bool:
-        """Whether the failed commit had happened after all: the recorded head is one of ours."""
-        if not work.rows:
-            return False
-        id, row = next(iter(work.rows.items()))
-        return stored[id].sequence >= row.sequence > work.base[id].sequence and stored[id].head_hash == row.head_hash
+    def _is_written(work: _Work, tx: Transaction, stored: dict[str, SessionRow]) -> bool:
+        """Whether the failed commit had happened after all.
 
-    def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow]) -> None:
-        """Rewrite the work of sessions that somebody else has moved: each round played is charged as a hit."""
-        moved = [id for id, base in work.base.items() if stored[id].sequence != base.sequence]
+        All of it shares one fate, so one trace will do, of a kind that nobody changes afterwards: an entry, a
+        reply, or the row of a closed session.
+        """
+        if work.entries:
+            entry = work.entries[0]
+            return tx.entry_lines(entry.session, entry.sequence - 1, 1) == [(entry.sequence, entry.line)]
+        for reply in work.replies.values():
+            return tx.reply(reply.principal, reply.route, reply.key) == reply
+        return any(stored[id] == row for id, row in work.rows.items())
+
+    @staticmethod
+    def _moved(work: _Work, tx: Transaction, stored: dict[str, SessionRow]) -> set[str]:
+        """Sessions that somebody else has moved or closed, or answered under a key of ours."""
+        moved = {id for id, base in work.base.items() if stored[id] != base}
+        for ticket in work.done:
+            key = ticket.key
+            if key is not None and tx.reply(key.principal, key.route, key.key) is not None:
+                moved.add(ticket.session)
+        return moved
+
+    def _forfeit(self, work: _Work, stored: dict[str, SessionRow], moved: set[str]) -> None:
+        """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
         for id in moved:
             work.entries = [e for e in work.entries if e.session != id]
             work.weights = [w for w in work.weights if w.session != id]
@@ -383,14 +420,15 @@ class _Lane(threading.Thread):
             row = stored[id]
             work.base[id] = row
             work.rows.pop(id, None)
-            for _ in range(work.rounds.pop(id, 0)):
+            # The number of rounds is kept: should the session move once more, they are charged there.
+            for _ in range(work.rounds.get(id, 0)):
                 row = self._charge_forfeit(work, row)
             if row is not stored[id]:
                 work.rows[id] = row
         for ticket in work.done:
             if ticket.session in moved:
                 ticket.reply = None
-                ticket.error = Unavailable("the session moved while its answer was being stored: send again")
+                ticket.error = Unavailable("the answer could not be stored: send the request again")
                 if ticket.key is not None:
                     work.replies.pop((ticket.key.principal, ticket.key.route, ticket.key.key), None)
 
@@ -412,28 +450,15 @@ class _Lane(threading.Thread):
             head_hash=sealed.entry_hash,
         )
 
-    def _salvage(self, work: _Work) -> None:
+    def _abandon(self, work: _Work) -> None:
         """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""
-        rounds, moved = dict(work.rounds), list(work.base)
-        for id in moved:
+        for id in work.base:
             self._drop(id)
+        if any(work.rounds.values()):
+            self._commit(work, abandoned=True)
+            return
         for ticket in work.done:
             ticket.reply, ticket.error = None, Unavailable("the answer could not be stored: send the request again")
-        if not any(rounds.values()):
-            return
-        charge = _Work()
-        try:
-            with self.service.store.write() as tx:
-                for id, row in tx.lock_sessions(sorted(rounds)).items():
-                    charge.base[id] = charged = row
-                    for _ in range(rounds[id]):
-                        charged = self._charge_forfeit(charge, charged)
-                    if charged is not row:
-                        charge.rows[id] = charged
-                charge.write(tx)
-                tx.commit()
-        except Exception as error:  # noqa: BLE001
-            log.error("charging an abandoned round failed", error=type(error).__name__)
 
     # ------------------------------------------------------------------ playing, in memory
 
@@ -444,9 +469,13 @@ class _Lane(threading.Thread):
             rows = begin().lock_sessions(missing) if missing else {}
         else:
             rows = begin().lock_sessions(ids)
-        for ticket in group:
+        for number, ticket in enumerate(group):
             try:
                 self._one(begin, ticket, rows, work)
+            except _NoRoom:
+                self._postponed = group[number:]
+                del group[number:]
+                return
             except CuratorError as error:
                 ticket.error = error
 
@@ -462,8 +491,9 @@ class _Lane(threading.Thread):
                 return
         row = work.rows.get(ticket.session) or rows.get(ticket.session)
         live = self._live.get(ticket.session)
-        if row is None and live is not None:
-            row = live.row
+        if row is None:
+            # Not in memory any more when others of the group took its room.
+            row = live.row if live is not None else begin().lock_sessions([ticket.session]).get(ticket.session)
         if row is None:
             raise NotFound("there is no such session of yours")
         if row.status != "open":
@@ -471,7 +501,7 @@ class _Lane(threading.Thread):
         if ticket.kind == "close":
             ticket.reply = self._close(row, work)
         else:
-            live = self._load(begin, row)
+            live = self._load(begin, row, work)
             if ticket.kind == "ask":
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
@@ -501,18 +531,21 @@ class _Lane(threading.Thread):
             query, unverified = space.compile(words), words.unverified
         work.base.setdefault(live.row.id, live.row)
         due = session.consider(query, unverified=unverified)
-        if isinstance(due, RoundDue):
-            private = space.to_answer_grid(query.exact(live.data), query)
-            # From here on the round counts, whatever happens to the request.
-            work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
-            outcome = self._round(live, due.hypothesis, private)
-            if live.noise.low:
-                self.service.refills.put(live.noise)
-            hit = isinstance(outcome, Hit)
-            answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
-        else:
-            answer = due
-        return self._record(live, query, answer, work)
+        private = space.to_answer_grid(query.exact(live.data), query) if isinstance(due, RoundDue) else 0
+        try:
+            if isinstance(due, RoundDue):
+                # From here on the round counts, whatever happens to the request.
+                work.rounds[live.row.id] = work.rounds.get(live.row.id, 0) + 1
+                outcome = self._round(live, due.hypothesis, private)
+                if live.noise.low:
+                    self.service.refills.put(live.noise)
+                hit = isinstance(outcome, Hit)
+                answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
+            else:
+                answer = due
+            return self._record(live, query, answer, work)
+        except CuratorError as error:
+            raise _Unfinished from error
 
     @staticmethod
     def _round(live: _Live, hypothesis: int, private: int) -> Hit | Miss:
@@ -599,18 +632,30 @@ class _Lane(threading.Thread):
 
     # ------------------------------------------------------------------ what is in memory
 
-    def _load(self, begin: Callable[[], Transaction], row: SessionRow) -> _Live:
-        """The session in memory, at the state of its row."""
+    def _load(self, begin: Callable[[], Transaction], row: SessionRow, work: _Work) -> _Live:
+        """The session in memory, at the state of its row.
+
+        Raises:
+            _NoRoom: when it must wait until the answers of others are written.
+        """
         live = self._live.get(row.id)
         if live is None:
             live = self._restore(begin(), row)
             self._live[row.id] = live
             self._held += live.nbytes
             while self._held > self._memory_limit and len(self._live) > 1:
-                oldest = next(id for id in self._live if id != row.id)
+                # What is not written yet could not be restored from the database.
+                oldest = next((id for id in self._live if id != row.id and id not in work.base), None)
+                if oldest is None:
+                    self._drop(row.id)
+                    raise _NoRoom
                 self._drop(oldest)
         elif live.row.sequence < row.sequence:
-            catch_up(begin(), row.id, live.session)
+            try:
+                catch_up(begin(), row.id, live.session)
+            except BaseException:
+                self._drop(row.id)  # an entry may have been counted whose update was not made
+                raise
             live.row = row
         self._live.move_to_end(row.id)
         return live
