@@ -1,0 +1,361 @@
+"""The state of a session: what is answered without a round, in which order things are checked, what counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.curator.dataset import PublicDataset
+from app.curator.errors import QueriesExhausted, UpdatesExhausted
+from app.curator.oqr import Hit, play
+from app.curator.request import parse_request
+from app.curator.session import Answer, RoundDue, Session
+from app.spaces.errors import InvalidQuery
+from app.spaces.query import Query
+from app.spaces.spec import parse_spec
+from tests.strategies import BUDGET, Universe, answer, asked, data, queries, universe, universes
+
+TABLE = universe(
+    {
+        "name": "t",
+        "kind": "table",
+        "attributes": [{"name": "x0", "size": 4}, {"name": "x1", "size": 3}],
+        "budget": BUDGET,
+    }
+)
+
+
+def session(u: Universe = TABLE, records: float | None = 10**6, construction: str = "mw", **more: Any) -> Session:
+    request = {"dataset": "t", "mechanism": {"construction": construction}, "epsilon": 0.5, "max_queries": 10} | more
+    return Session(PublicDataset(parse_spec(u.declared), records), parse_request(request))
+
+
+def cell(i: int, u: Universe = TABLE) -> Query:
+    return u.compiled({"type": "sparse", "indices": [i], "weights": [1.0]})
+
+
+NOTHING = TABLE.compiled({"type": "sparse", "indices": [], "weights": []})
+
+
+def hit(s: Session, query: Query, value: float) -> None:
+    """Record a measurement, as after a round that was due."""
+    due = s.consider(query)
+    assert isinstance(due, RoundDue)
+    s.record(query, Answer(value, "measurement", due.error_bound))
+
+
+def miss(s: Session, query: Query) -> None:
+    due = s.consider(query)
+    assert isinstance(due, RoundDue)
+    s.record(query, Answer(s.real(due.hypothesis), "hypothesis", due.error_bound))
+
+
+# ------------------------------------------------------------------------------------------------ order of checks
+
+
+def best_effort_out_of_updates() -> Session:
+    s = session(max_updates=1)
+    hit(s, cell(0), 5000.0)
+    return s
+
+
+def guaranteed_out_of_updates() -> Session:
+    s = session()
+    hit(s, cell(0), 5000.0)
+    while s.updates_left:
+        s.forfeit()
+    return s
+
+
+def out_of_queries() -> Session:
+    s = session(max_queries=2, max_updates=5)
+    hit(s, cell(0), 5000.0)
+    miss(s, cell(1))
+    return s
+
+
+def out_of_both() -> Session:
+    s = session(max_queries=1, max_updates=1)
+    hit(s, cell(0), 5000.0)
+    return s
+
+
+CASES = [
+    # state, and what a new, a known, a zero and an unverified query get
+    (lambda: session(max_updates=5), {"new": "round", "zero": "hypothesis", "unverified": "unverified"}),
+    (
+        best_effort_out_of_updates,
+        {"new": UpdatesExhausted, "known": "cached", "zero": "hypothesis", "unverified": "unverified"},
+    ),
+    (
+        guaranteed_out_of_updates,
+        {"new": "hypothesis", "known": "cached", "zero": "hypothesis", "unverified": "unverified"},
+    ),
+    (
+        out_of_queries,
+        {"new": QueriesExhausted, "known": "cached", "zero": QueriesExhausted, "unverified": "unverified"},
+    ),
+    (out_of_both, {"new": QueriesExhausted, "known": "cached", "zero": QueriesExhausted, "unverified": "unverified"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "wanted"), [(make, kind, wanted) for make, table in CASES for kind, wanted in table.items()]
+)
+def test_what_is_checked_first(make: Any, kind: str, wanted: Any) -> None:
+    """Unverified questions are always answered, known ones come from what was given, then the queries must last, zero
+    queries cost no round, then the updates. Would catch a round that is paid for though the answer is public, and an
+    answer after exhaustion."""
+    s = make()
+    before = (s.sequence, s.queries_asked, s.updates_used)
+    query = {"new": cell(7), "known": cell(0), "zero": NOTHING, "unverified": cell(0)}[kind]
+    if isinstance(wanted, type):
+        with pytest.raises(wanted) as refused:
+            s.consider(query)
+        assert "unverified" in refused.value.detail
+    else:
+        due = s.consider(query, unverified=kind == "unverified")
+        if wanted == "round":
+            assert isinstance(due, RoundDue)
+            assert due.error_bound >= s.plan.error_bound
+        else:
+            assert isinstance(due, Answer)
+            assert due.unverified == (wanted == "unverified")
+            assert due.source == ("hypothesis" if due.unverified else wanted)
+            if kind == "zero":
+                assert due == Answer(0.0, "hypothesis", 0.0)
+            elif due.unverified:
+                assert due.error_bound is None
+                assert due.value == pytest.approx(s.construction.answer(s.hypothesis, query), abs=s.real(1))
+            elif wanted == "cached":
+                assert (due.value, due.error_bound) == (5000.0, s.error_bound(query))
+            else:
+                assert due.error_bound == s.error_bound(query)
+    # Looking at a question changes nothing.
+    assert (s.sequence, s.queries_asked, s.updates_used) == before
+
+
+def test_weights_too_small_for_the_grid_still_have_an_error() -> None:
+    """Half of 2^-20 on a million records may be half a record: would catch a bound of zero on an answer of zero."""
+    s = session(max_updates=5)
+    tiny = TABLE.compiled({"type": "product", "weights": {"x0": [4e-7] * 4}})
+    assert tiny.is_zero
+    due = s.consider(tiny)
+    assert isinstance(due, Answer)
+    assert due.value == 0
+    assert due.error_bound == pytest.approx(4e-7 * 10**6)
+
+
+def test_a_known_answer_keeps_its_first_value_and_bound() -> None:
+    """Asked again under other words, after updates, and as cached once more. Would catch a cache that follows the
+    hypothesis, or counts."""
+    s = session(max_updates=5)
+    query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
+    miss(s, query)
+    first = s.consider(query)
+    assert isinstance(first, Answer)
+    hit(s, cell(0), 5000.0)
+    again = TABLE.compiled({"type": "product", "weights": {"x0": [0.0, 1.0, 0.0, 0.0]}})
+    for _ in range(2):
+        known = s.consider(again)
+        assert known == Answer(first.value, "cached", first.error_bound)
+        s.record(again, known)
+    assert (s.sequence, s.queries_asked, s.updates_used) == (4, 2, 1)
+
+
+def test_an_unverified_answer_is_never_remembered() -> None:
+    """Would catch an answer without a bound that comes back as a cached one."""
+    s = session(max_updates=5)
+    s.record(cell(3), s.consider(cell(3), unverified=True))
+    assert isinstance(s.consider(cell(3)), RoundDue)
+    assert (s.sequence, s.queries_asked) == (1, 0)
+
+
+@dataclass
+class Counters:
+    """What the page says of counting: an entry each, a query where a first answer was given, an update a hit."""
+
+    sequence: int = 0
+    queries: int = 0
+    updates: int = 0
+
+
+@settings(max_examples=40)
+@given(
+    st.booleans(),
+    st.lists(
+        st.tuples(st.sampled_from(["ask", "ask", "unverified", "forfeit"]), st.integers(0, 7), st.booleans()),
+        max_size=30,
+    ),
+)
+def test_counters_follow_the_entries(guaranteed: bool, steps: list[tuple[str, int, bool]]) -> None:
+    """A walk through any entries against three plain counters. Would catch a query that counts twice, an exhausted
+    session that goes on, or one that stops early."""
+    s = session(max_queries=6, **({} if guaranteed else {"max_updates": 3}))
+    most = s.plan.max_updates
+    model, given_ = Counters(), set()
+    for kind, index, far in steps:
+        query = cell(index) if index else NOTHING
+        if kind == "forfeit":
+            if model.updates < most:
+                s.forfeit()
+                model.sequence += 1
+                model.updates += 1
+            continue
+        try:
+            due = s.consider(query, unverified=kind == "unverified")
+        except QueriesExhausted:
+            assert kind == "ask"
+            assert model.queries == 6
+            assert index not in given_
+            continue
+        except UpdatesExhausted:
+            assert not guaranteed
+            assert model.updates == most
+            assert index not in given_
+            continue
+        if isinstance(due, RoundDue):
+            assert model.queries < 6
+            assert model.updates < most
+            source = "measurement" if far else "hypothesis"
+            s.record(query, Answer(s.real(due.hypothesis) + (1e5 if far else 0), source, due.error_bound))
+            model.updates += far
+        else:
+            s.record(query, due)
+        model.sequence += 1
+        if kind == "ask" and index not in given_:
+            given_.add(index)
+            model.queries += 1
+        assert (s.sequence, s.queries_asked, s.updates_used) == (model.sequence, model.queries, model.updates)
+        assert s.queries_left == 6 - model.queries
+        assert s.updates_left == most - model.updates
+
+
+# ------------------------------------------------------------------------------------------- the error contract
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
+    """Any data, any query, noise up to b ln(k/beta): the released number is within the stated bound of what the words
+    ask of the data, hit or miss, and a hit's half-space holds the data and lies at least alpha beyond the
+    hypothesis. Would catch rounding (of weights, of values, of the hypothesis) that no bound covers."""
+    u = d.draw(universes().filter(lambda v: v.declared["kind"] != "matrix"))
+    x = d.draw(data(u))
+    mass = Fraction(sum(x.values()), 1 << u.space.data_bits)
+    construction = d.draw(st.sampled_from(["mw", "fk"]))
+    public = d.draw(st.booleans()) or construction == "mw"
+    s = session(
+        u,
+        float(mass) if public else None,
+        construction,
+        max_updates=d.draw(st.sampled_from([1, 40])),
+        max_queries=d.draw(st.sampled_from([1, 1000])),
+        beta=d.draw(st.sampled_from([0.9, 0.05])),
+    )
+    plan = s.plan
+    largest = largest_noise(s)
+    tensor = u.space.tensor(u.array(x))
+    for _ in range(3):
+        words = d.draw(queries(u))
+        try:
+            query = s.dataset.space.compile(u_words(words))
+            due = s.consider(query)
+        except (QueriesExhausted, UpdatesExhausted, InvalidQuery):
+            continue
+        truth = answer(asked(u, words), x) / (1 << u.space.data_bits)
+        if not isinstance(due, RoundDue):
+            assert due.error_bound is not None
+            assert abs(truth - Fraction(due.value)) <= Fraction(due.error_bound) * (1 + Fraction(1, 10**12))
+            continue
+        compiled = Fraction(query.exact(tensor), 1 << (query.grid_bits + u.space.data_bits))
+        present = s.construction.answer(s.hypothesis, query)
+        noise = d.draw(st.sampled_from([-largest, 0, largest]))
+        private = s.dataset.space.to_answer_grid(query.exact(tensor), query)
+        outcome = play(due.hypothesis, private, noise, plan.threshold_units)
+        released = Fraction(outcome.value, 1 << plan.answer_bits)
+        assert abs(truth - released) <= Fraction(due.error_bound) * (1 + Fraction(1, 10**12))
+        if isinstance(outcome, Hit):
+            assert abs(compiled - released) <= Fraction(plan.noise_bound)
+            assert abs(compiled - Fraction(present)) >= Fraction(plan.progress)
+            assert abs(released - Fraction(present)) - Fraction(plan.noise_bound) >= Fraction(plan.progress)
+        source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
+        s.record(query, Answer(s.real(outcome.value), source, due.error_bound))
+
+
+def u_words(words: Any) -> Any:
+    from app.spaces.queries import parse_query
+
+    return parse_query(words)
+
+
+def largest_noise(s: Session) -> int:
+    """The least whole number of units that all noises stay within with probability 1 - beta: with r = e^(-1/scale),
+    P[|A| > m] = 2 r^(m+1) / (1 + r), summed over the queries."""
+    scale = float(s.plan.noise_scale_units)
+    r = math.exp(-1 / scale)
+    most = math.ceil(scale * math.log(s.plan.max_queries / s.plan.beta))
+    assert s.plan.max_queries * 2 * r ** (most + 1) / (1 + r) <= s.plan.beta
+    return most
+
+
+@pytest.mark.parametrize("beta", [0.9, 0.3, 0.05])
+def test_coarse_grids_are_in_the_bounds(beta: float) -> None:
+    """A capacity of 2^40 leaves answers in 32nds, and a large epsilon noise of a few of those: half a unit of rounding
+    is then no trifle. Would catch a noise bound without room for it."""
+    u = universe(TABLE.declared | {"capacity": 2**40, "budget": {"epsilon": 1000.0, "delta": 1e-6}})
+    s = session(u, 100, epsilon=1000.0, max_updates=1, max_queries=1, beta=beta)
+    plan = s.plan
+    assert plan.answer_bits == 5
+    # The weight puts the exact value half-way between two grid points, of which the further one is released.
+    query = u.compiled({"type": "product", "weights": {"x0": [1 / 64, 0, 0, 0]}})
+    tensor = u.space.tensor(u.array({(0, 0): 1}))
+    released = Fraction(u.space.to_answer_grid(query.exact(tensor), query) + largest_noise(s), 32)
+    assert released - Fraction(1, 64) == Fraction(2 * largest_noise(s) + 1, 64)
+    assert released - Fraction(1, 64) <= plan.noise_bound
+    # A hit's gap, as far as the grid can tell it, is above alpha for the real numbers too.
+    least_hit = plan.threshold_units + 1
+    assert Fraction(least_hit - largest_noise(s), 32) - Fraction(1, 32) >= plan.progress
+
+
+# ------------------------------------------------------------------------------------------------- catching up
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(1, 7), st.sampled_from(["miss", "hit", "unverified", "forfeit"])), max_size=12))
+def test_a_session_caught_up_from_entries_is_the_one_that_gave_them(steps: list[tuple[int, str]]) -> None:
+    """record() on the server, recall(), learn(), skip() and forfeit() from the transcript: the same counters, known
+    answers and hypothesis, bit for bit. Would catch a server that goes on from another state after a restart."""
+    first, second = session(max_queries=20, max_updates=20), session(max_queries=20, max_updates=20)
+    for index, kind in steps:
+        query = cell(index)
+        if kind == "forfeit":
+            first.forfeit()
+            second.forfeit()
+            continue
+        due = first.consider(query, unverified=kind == "unverified")
+        if not isinstance(due, RoundDue):
+            first.record(query, due)
+            second.skip()
+            continue
+        value = first.real(due.hypothesis + (first.plan.threshold_units + 5 if kind == "hit" else 0))
+        source = "measurement" if kind == "hit" else "hypothesis"
+        first.record(query, Answer(value, source, due.error_bound))
+        second.recall(query.digest, value, due.error_bound)
+        if kind == "hit":
+            second.learn(query, value)
+    assert (first.sequence, first.queries_asked, first.updates_used) == (
+        second.sequence,
+        second.queries_asked,
+        second.updates_used,
+    )
+    for index in range(1, 8):
+        assert first.consider(cell(index)) == second.consider(cell(index))
+    content = [s.construction.export(s.hypothesis).content() for s in (first, second)]
+    assert content[0] == content[1]
