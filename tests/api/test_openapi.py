@@ -1,0 +1,133 @@
+"""The OpenAPI document against the server, by schemathesis: what is described is what happens.
+
+For every operation, with an admin's and an analyst's key: the systematic requests, valid and invalid, at every
+boundary that the document names, and random valid ones. No reply may be a server error (a 503 included: nothing here
+gives a reason for one), have a status or a media type that the document does not give the operation, or a body that
+is not of the schema it gives; what breaks the document's own schema must be refused, and so must undescribed methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+
+from tests.api.support import ARROW, NPY, Noise, Service, arrow, npy, open_session, people, serving, unique
+from tests.api.test_principals import ROUTES
+
+load_all_checks()
+CONFORMANCE = CHECKS.get_by_names(
+    [
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
+        "negative_data_rejection",
+        "unsupported_method",
+        "allow_header_conformance",
+    ]
+)
+#: Every operation, with the roles that may call it.
+OPERATIONS = {
+    f"{method} {path}".replace("nothing", "{name}")
+    .replace("0123456789abcdef0123456789abcdef", "{id}")
+    .replace("principals/nobody", "principals/{name}")
+    .replace("grants/nobody", "grants/{principal}"): roles.split()
+    for method, path, roles in ROUTES
+} | {"GET /healthz": ["admin", "analyst"], "GET /readyz": ["admin", "analyst"]}
+#: Random valid requests for each operation and key, beside the systematic ones.
+EXAMPLES = 8
+#: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match.
+BEYOND_SCHEMA = {"POST /v1/datasets"}
+
+_eight = st.lists(st.floats(-1, 1), min_size=8, max_size=8)
+schemathesis.openapi.media_type(NPY, _eight.map(npy) | st.binary(max_size=200))
+schemathesis.openapi.media_type(ARROW, _eight.map(arrow) | st.binary(max_size=200))
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("fuzzed"), noise=Noise(), memory_limit=64 << 20) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def schema(fuzzed: Service) -> Any:
+    return schemathesis.openapi.from_dict(fuzzed.admin.get("/openapi.json").json())
+
+
+@pytest.fixture(scope="module")
+def analyst(fuzzed: Service) -> httpx.Client:
+    return fuzzed.principal("analyst")
+
+
+def existing(service: Service, client: httpx.Client, label: str) -> dict[str, str]:
+    """Path parameters of things that exist, made for this operation: it may destroy them."""
+    found = {}
+    if "/sessions/{id}" in label:
+        found["id"] = open_session(client, people(service))["id"]
+    if "/datasets/{name}" in label:
+        found["name"] = people(service)
+    if "/principals/{name}" in label:
+        found["name"] = unique("leaver")
+        service.principal("analyst", found["name"])
+    if "{principal}" in label:
+        found["principal"] = unique("grantee")
+        service.principal("analyst", found["principal"])
+    return found
+
+
+@pytest.mark.parametrize("role", ["admin", "analyst"])
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_what_happens_is_what_is_described(
+    fuzzed: Service, schema: Any, analyst: httpx.Client, label: str, role: str
+) -> None:
+    """Catches a status, a media type or a field that the document does not tell, a request taken that the document
+    does not allow, and any server error. What a role may do has to succeed at least once: the rest would not be
+    reached otherwise.
+    """
+    client = fuzzed.admin if role == "admin" else analyst
+    method, path = label.split()
+    operation = schema[path][method]
+    exists, dataset = existing(fuzzed, client, label), people(fuzzed)
+    headers = {"Authorization": client.headers["Authorization"]}
+    statuses: set[int] = set()
+
+    def check(case: Any) -> None:
+        for name in set(exists) & set(case.path_parameters or ()):
+            case.path_parameters[name] = exists[name]
+        if isinstance(case.body, dict) and isinstance(case.body.get("dataset"), str):
+            case.body["dataset"] = dataset
+        response = case.call(base_url=fuzzed.url, headers=headers)
+        case.validate_response(response, checks=CONFORMANCE)
+        assert response.status_code < 500, response.text
+        statuses.add(response.status_code)
+
+    for case in schema.iter_coverage_cases(
+        operation, generation_modes=list(GenerationMode), generation_config=schema.config.generation
+    ):
+        check(case)
+    bounded = settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    bounded(given(case=operation.as_strategy(headers=headers))(check))()
+    if role in OPERATIONS[label] and label not in BEYOND_SCHEMA:
+        assert statuses & {200, 201, 204}, statuses
+
+
+def test_nothing_is_left_out(schema: Any) -> None:
+    """Catches an operation that the test above does not know."""
+    described = {operation.ok().label for operation in schema.get_all_operations()}
+    assert described == set(OPERATIONS)
