@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
-from app.constructions.refit import Tilt, entropic
+from app.constructions.refit import entropic
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -85,50 +85,42 @@ class MultiplicativeWeights(Construction):
     def update(self, state: WeightsState, measurement: Measurement) -> None:
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
-        tilt = self._look(state, query)
-        present = float(tilt.weights @ tilt.masses)
-        if self.step == "paper":
-            rate = math.copysign(self._rate(self.progress, query), measurement.value - present)
-            self._move(state, query, tilt, rate)
-        else:
-            margin = MARGIN * (tilt.high - tilt.low)
-            aim = target_of(measurement, present, self.step)
-            target = min(max(aim, (tilt.low + margin) * n), (tilt.high - margin) * n)
-            # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
-            if tilt.high > tilt.low and (target - present) * (measurement.value - present) > 0:
-                self._move(state, query, tilt, _tilt(tilt.weights, tilt.masses, tilt.rest, target))
-        if self.step == "refit":
-            state.kept.append(measurement)
-            entropic(
-                state.kept,
-                n,
-                lambda q: self._look(state, q),
-                lambda q, seen, rate: self._move(state, q, seen, rate),
-            )
-
-    def _look(self, state: WeightsState, query: Query) -> Tilt:
-        """The query's weights and the masses they meet."""
         weights, masses = query.levels(state.tensor)
         low, high = query.range
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
         rest = state.slack
         if low <= 0.0 <= high:
-            rest += max(0.0, self.mass - state.slack - float(masses.sum()))
-        if self.facts.padded:
-            low, high = min(low, 0.0), max(high, 0.0)
-        return Tilt(weights, masses, rest, low, high)
+            rest += max(0.0, n - state.slack - float(masses.sum()))
+        present = float(weights @ masses)
+        if self.step == "paper":
+            rate = math.copysign(self._rate(self.progress, query), measurement.value - present)
+        else:
+            if self.facts.padded:
+                low, high = min(low, 0.0), max(high, 0.0)
+            margin = MARGIN * (high - low)
+            aim = target_of(measurement, present, self.step)
+            target = min(max(aim, (low + margin) * n), (high - margin) * n)
+            # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
+            useful = high > low and (target - present) * (measurement.value - present) > 0
+            rate = _tilt(weights, masses, rest, target) if useful else 0.0
+        if rate != 0.0:
+            # Exponents are counted from that of the heaviest factor, so that nothing overflows.
+            top = float((rate * weights[masses > 0]).max(initial=0.0 if rest > 0 else -math.inf))
+            query.scale_exp(state.tensor.array, rate, top)
+            state.slack *= math.exp(-max(top, 0.0))
+            # Normalised by the sum that is really there: the mass drifts by no rounding error.
+            total = float(state.tensor.array.sum()) / self.copies + state.slack
+            state.tensor.array *= n / total
+            state.slack *= n / total
+            state.tensor.touch()
+        if self.step == "refit":
+            state.kept.append(measurement)
+            state.slack = entropic(state.kept, state.tensor, state.slack, n, self.copies)
 
-    def _move(self, state: WeightsState, query: Query, tilt: Tilt, rate: float) -> None:
-        """Multiply every mass by ``exp(rate * weight)`` and normalise, in place."""
-        # Exponents are counted from that of the heaviest factor, so that nothing overflows.
-        top = float((rate * tilt.weights[tilt.masses > 0]).max(initial=0.0 if tilt.rest > 0 else -math.inf))
-        query.scale_exp(state.tensor.array, rate, top)
-        state.slack *= math.exp(-max(top, 0.0))
-        # Normalised by the sum that is really there: the mass drifts by no rounding error.
-        total = float(state.tensor.array.sum()) / (2 if self.space.symmetric else 1) + state.slack
-        state.tensor.array *= self.mass / total
-        state.slack *= self.mass / total
-        state.tensor.touch()
+    @property
+    def copies(self) -> int:
+        """How often a mass stands in the array: that of an unordered pair twice."""
+        return 2 if self.space.symmetric else 1
 
     def bound(self, progress: float) -> float | None:
         """``2 zeta^2 n^2 ln d / alpha^2``, with zeta = 1 as weights reach from -1 to 1; the paper's 4 n^2 ln d/alpha^2.

@@ -8,7 +8,7 @@ With answers a(z), released values y and noise bounds L (proportional to the noi
 h being the present hypothesis and D the squared Euclidean distance over 2, or the relative entropy over the simplex.
 kappa is so small that it moves an answer by a 2^-8th of L or so: it decides between the hypotheses that fit
 equally well, and keeps the problem well posed. This is mirror descent from h on the released values, run to its
-limit: Euclidean steps are solved at once in the span of the queries, entropic ones query by query.
+limit: Euclidean steps are solved at once in the span of the queries, entropic ones by Newton's method.
 
 All of it is a function of released values: free of privacy cost, and a replay reproduces it. It has no bound of
 updates.
@@ -16,6 +16,7 @@ updates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -23,19 +24,18 @@ import numpy as np
 
 from app.constructions.base import Measurement
 from app.geometry.norms import FloatArray
-from app.geometry.potentials import Line, tilted_line
-from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
+from app.spaces.tensor import DenseTensor
 
 #: How far kappa may move an answer, as a part of the noise bound.
 SLACK = 2.0**-8
-#: Entropic refits end when the duality gap of the objective, whose unit is half of a squared noise bound, is below.
-TOLERANCE = 1e-6
-_MOST_SWEEPS = 500
+#: Entropic refits end when no answer is further from its place than this part of its noise bound.
+_CLOSE = 1e-9
+_MOST_STEPS = 200
+#: No mass falls below this part of the whole.
+_LEAST = 1e-280
 #: Targets keep this distance, as a part of the mass, from what the simplex can just reach.
 _MARGIN = 2.0**-30
-#: Distances below this part of the mass are rounding.
-_RESOLUTION = 2.0**-44
 
 
 @dataclass
@@ -70,66 +70,94 @@ def euclidean(kept: Kept, answers: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.solve(kept.gram + kappa * np.diag(bounds**2), residuals), dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class Tilt:
-    """A query against masses of a simplex: weights that occur, mass at each, mass of weight zero, reach of answers."""
+def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float, mass: float, copies: int) -> float:
+    """Refit masses of a simplex in place, its last cell one that no query touches.
 
-    weights: FloatArray
-    masses: FloatArray
-    rest: float
-    low: float
-    high: float
+    The solution is ``h exp(sum_j c_j f_j)``, normalised, with ``a_j + kappa L_j^2 c_j = y_j``: the least c of
 
+        mass ln(sum h exp(sum_j c_j f_j) / mass) - <c, y> + 1/2 sum_j kappa L_j^2 c_j^2.
 
-def entropic(
-    measurements: list[Measurement],
-    mass: float,
-    look: Callable[[Query], Tilt],
-    move: Callable[[Query, Tilt, float], None],
-) -> None:
-    """Refit masses of a simplex in place.
-
-    The solution is ``h exp(sum_j c_j f_j)``, normalised. Each step solves the optimality condition of one query,
-    ``(a_j - y_j)/L_j^2 + kappa c_j = 0``, which is coordinate ascent on the dual, in turn until the duality gap
-    ``1/2 sum_j ((a_j - y_j)/L_j + kappa L_j c_j)^2`` is below the tolerance. Values out of the simplex' reach are
-    taken to lie just within.
+    Damped Newton steps in c, whose matrix of covariances of the queries under h is made anew when steps gain little.
+    They run to the limit of float64 (a billionth of the noise bound or so), so that machines agree. Values out of
+    the simplex' reach are taken to lie just within.
 
     Args:
         measurements: all released values.
-        mass: mass of the simplex in counts.
-        look: a query against the present masses.
-        move: multiplies them by ``exp(rate * weight)`` and normalises.
+        tensor: the masses, each standing ``copies`` times.
+        slack: mass of the cell that no query touches.
+        mass: of the simplex, in counts.
+        copies: 2 where a symmetric array holds each pair twice.
+
+    Returns:
+        The new mass of the slack cell.
     """
-    kappa = SLACK / max(m.noise_bound for m in measurements)
-    tilts = [0.0] * len(measurements)
-    for _ in range(_MOST_SWEEPS):
-        gap = 0.0
-        for j, measurement in enumerate(measurements):
-            query, bound = measurement.query, measurement.noise_bound
-            tilt = look(query)
-            margin = _MARGIN * (tilt.high - tilt.low)
-            if margin == 0.0:
-                continue
-            value = min(max(measurement.value, (tilt.low + margin) * mass), (tilt.high - margin) * mass)
-            stiffness = kappa * bound**2
-            balance = _balance(tilted_line(tilt.weights, tilt.masses, tilt.rest), stiffness, tilts[j])
-            excess = balance(0.0)[0] - value
-            gap += (excess / bound) ** 2 / 2
-            if abs(excess) <= _RESOLUTION * mass:
-                continue
-            guess = first_rate(1 / mass, (tilt.high - tilt.low) / 2, -excess)
-            rate = solve(balance, value, guess, scale=mass)
-            tilts[j] += rate
-            move(query, tilt, rate)
-        if gap <= TOLERANCE:
+    queries = [m.query for m in measurements]
+    bounds = np.array([m.noise_bound for m in measurements])
+    reach = np.array([query.range for query in queries])
+    if slack > 0:
+        reach = np.stack([np.minimum(reach[:, 0], 0.0), np.maximum(reach[:, 1], 0.0)], axis=1)
+    margin = _MARGIN * (reach[:, 1] - reach[:, 0])
+    values = np.array([m.value for m in measurements])
+    values = np.clip(values, (reach[:, 0] + margin) * mass, (reach[:, 1] - margin) * mass)
+    stiffness = SLACK / float(bounds.max()) * bounds**2
+    c, answers = np.zeros(len(queries)), _answers(queries, tensor)
+    matrix: FloatArray | None = None
+    fresh = True
+    for _ in range(_MOST_STEPS):
+        short = values - answers - stiffness * c
+        distance = float(np.abs(short / bounds).max())
+        if distance <= _CLOSE:
             break
+        if matrix is None:
+            matrix, fresh = _covariances(queries, tensor, answers, mass) + np.diag(stiffness), True
+        step = np.linalg.solve(matrix, short)
+        exponents = np.zeros(tensor.shape)
+        for rate, query in zip(step.tolist(), queries, strict=True):
+            query.add_to(exponents, rate)
+        for length in 0.25 ** np.arange(20):
+            moved, rest, growth = _tilted(tensor.array, slack, exponents, length, mass, copies)
+            answers = _answers(queries, DenseTensor(moved))
+            there = c + length * step
+            closer = float(np.abs((values - answers - stiffness * there) / bounds).max()) <= distance / 2
+            change = growth - length * float(step @ values) + float(stiffness @ (there**2 - c**2)) / 2
+            if closer or change <= -1e-4 * length * float(step @ short):
+                tensor.array, slack, c = moved, rest, there
+                tensor.touch()
+                break
+        else:
+            if fresh:
+                break
+            closer = False
+        # A matrix serves as long as steps with it gain much.
+        matrix, fresh = (matrix, False) if closer else (None, True)
+    return slack
 
 
-def _balance(line: Line, stiffness: float, tilt: float) -> Line:
-    """rate -> answer + stiffness * (tilt + rate)."""
+def _answers(queries: list[Query], tensor: DenseTensor) -> FloatArray:
+    return np.array([query.inner(tensor) for query in queries])
 
-    def at(rate: float) -> tuple[float, float]:
-        answer, slope = line(rate)
-        return answer + stiffness * (tilt + rate), slope + stiffness
 
-    return at
+def _covariances(queries: list[Query], tensor: DenseTensor, answers: FloatArray, mass: float) -> FloatArray:
+    """``sum_x h(x) f_i(x) f_j(x) - a_i a_j / mass``: the derivative of answers by tilts."""
+    result = np.zeros((len(queries), len(queries)))
+    for i, query in enumerate(queries):
+        weighted = np.zeros(tensor.shape)
+        query.add_to(weighted, 1.0)
+        weighted *= tensor.array
+        result[i, : i + 1] = _answers(queries[: i + 1], DenseTensor(weighted))
+    result += np.tril(result, -1).T
+    return result - np.outer(answers, answers) / mass
+
+
+def _tilted(
+    array: FloatArray, slack: float, exponents: FloatArray, length: float, mass: float, copies: int
+) -> tuple[FloatArray, float, float]:
+    """Masses times ``exp(length * exponent)``, normalised; the slack cell's; what the first term of the dual gains."""
+    top = length * float(exponents.max())
+    top = max(top, 0.0) if slack > 0 else top
+    moved = array * np.exp(length * exponents - top)
+    # Where there was mass some is left, so that later measurements can raise it again.
+    np.maximum(moved, _LEAST * mass, out=moved, where=array > 0)
+    rest = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
+    total = float(moved.sum()) / copies + rest
+    return moved * (mass / total), rest * (mass / total), mass * (top + math.log(total / mass))

@@ -100,11 +100,14 @@ class GroupForm(Form):
         self._show(state)
 
     def _show(self, state: GroupState) -> None:
-        by_row = state.factors[:, None] if self.side == "rows" else state.factors[None, :]
+        np.multiply(state.theta, self._by_row(state.factors), out=state.tensor.array)
         if self.space.symmetric:
-            by_row = (by_row + by_row.T) / 2
-        np.multiply(state.theta, by_row, out=state.tensor.array)
+            state.tensor.array = (state.tensor.array + state.tensor.array.T) / 2
         state.tensor.touch()
+
+    def _by_row(self, factors: FloatArray) -> FloatArray:
+        """One factor a row, ready to be multiplied with a matrix."""
+        return factors[:, None] if self.side == "rows" else factors[None, :]
 
     def _magnitudes(self, state: GroupState) -> FloatArray:
         """Norms of the hypothesis' rows."""
@@ -114,7 +117,7 @@ class GroupForm(Form):
         """Give the hypothesis' rows other norms in the same directions."""
         norms = link_magnitudes(magnitudes, self.p)
         ratio = np.divide(norms, state.norms, out=np.zeros_like(norms), where=state.norms > 0)
-        state.theta *= ratio[:, None] if self.side == "rows" else ratio
+        state.theta *= self._by_row(ratio)
         state.norms = np.where(state.norms > 0, norms, 0.0)
         state.factors = np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0)
         self._show(state)
@@ -122,7 +125,7 @@ class GroupForm(Form):
     def add(self, state: GroupState, terms: Terms) -> None:
         # The hypothesis itself, not its symmetric part.
         h = state.theta
-        h *= state.factors[:, None] if self.side == "rows" else state.factors
+        h *= self._by_row(state.factors)
         for coefficient, query in terms:
             query.add_to(h, self._half * coefficient)
         state.norms = row_norms(h, self.side)

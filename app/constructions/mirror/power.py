@@ -18,6 +18,8 @@ from app.spaces.tensor import DenseTensor, FloatArray
 _KEPT = 2.0**-10
 #: The largest ``|tau|^q`` may leave 1 by this power of two before all is divided by it.
 _DRIFT = 64
+#: Up to this power of two factors of ``|tau|^q`` stay in float64.
+_FAR = 900
 
 
 @dataclass
@@ -115,13 +117,19 @@ class PowerForm(Form):
             state.powers.touch()
             state.total = 0.0
             return
-        rest = moves.rest
-        if abs(math.log2(largest)) > _DRIFT / self.q:
+        rest, drift = moves.rest, self.q * math.log2(largest)
+        if abs(drift) > _DRIFT:
             state.tau /= largest
-            state.powers.array *= largest ** (1 - self.q)
             state.unit *= largest
             block /= largest
-            rest /= largest**self.q
+            if abs(drift) < _FAR:
+                state.powers.array *= largest ** (1 - self.q)
+                rest /= largest**self.q
+            else:
+                # The powers that stood there have left float64.
+                state.tau[moves.index] = 0.0
+                state.powers.array[...] = _signed_power(state.tau, self.q - 1)
+                rest = float((state.tau * state.powers.array).sum()) / self.copies
         powers = _signed_power(block, self.q - 1)
         state.tau[moves.index] = block
         state.powers.array[moves.index] = powers
