@@ -72,10 +72,13 @@ class MirrorDescent(Construction):
     def radius(self) -> float | None:
         """The radius of the ball that the hypothesis is kept in; None where there is none.
 
-        The ball's norm is one that was bought, or that is public because the data are unweighted edges; what only
-        follows from the mass is a bound on the potential, too weak to confine anything.
+        The ball's norm is one that was bought, or that is public because entries are 0 or 1. Bounds that merely
+        follow from the mass confine too little to be worth the projection.
         """
-        return None if self.ball is None else self.facts.norms.get(self.ball.name)
+        if self.ball is None:
+            return None
+        exact = exact_norm(self.space, self.facts, self.ball)
+        return self.facts.norms.get(self.ball.name) if exact is None else exact
 
     def update(self, state: MirrorState, measurement: Measurement) -> None:
         """Move theta along the query, in place; confine and refit where that is asked for."""
@@ -139,6 +142,14 @@ class MirrorDescent(Construction):
 
     def dense(self, state: MirrorState) -> FloatArray:
         return self.form.dense(state.form)
+
+
+def exact_norm(space: Space, facts: PublicFacts, norm: Norm) -> float | None:
+    """The norm itself where it is public: ``||x||_p^p = n`` where entries are 0 or 1 and their number n is known."""
+    unweighted = space.largest == 1 and space.data_bits == 0 and not space.signed
+    if norm.family != "lp" or not unweighted or facts.mass is None or facts.padded:
+        return None
+    return float(facts.mass ** (1 / norm.p))
 
 
 def norm_bound(space: Space, facts: PublicFacts, norm: Norm) -> float | None:

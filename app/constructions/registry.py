@@ -6,7 +6,7 @@ from app.constructions.base import Construction, PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
 from app.constructions.median import Median, SampledMedian
-from app.constructions.mirror_descent import mirror_descent
+from app.constructions.mirror_descent import exact_norm, mirror_descent
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.constructions.sparse_weights import SparseWeights
 from app.spaces.errors import InvalidRequest
@@ -31,6 +31,15 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
             f"potential {mechanism.potential} is one of matrices; this {space.kind} has {len(space.shape)} axes: use lp"
         )
     return None
+
+
+def missing(mechanism: Mechanism, space: Space, facts: PublicFacts) -> str | None:
+    """The name of the fact that must be bought before a session of this mechanism can start, or None."""
+    fact = mechanism.fact(space)
+    if fact is None or facts.known(fact):
+        return None
+    ball = mechanism.ball(space)
+    return None if ball is not None and exact_norm(space, facts, ball) is not None else fact
 
 
 def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: float, queries: int) -> Construction:

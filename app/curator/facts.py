@@ -1,8 +1,15 @@
 """Facts about the data that a construction needs and a session may buy: masses, norms.
 
 Each is computed from the private array once, on a public grid, and released with discrete Laplace noise padded
-upward by its tail. Neighbours are ``gamma`` apart in L1, so every norm that a unit vector has length 1 in moves by
-at most ``gamma``.
+upward by its tail. A mass is an exact integer. A norm is not, so its sensitivity is gamma in grid units and two
+more:
+
+- l_p, group and Schatten norms give 1 to a unit vector, so by the triangle inequality neighbours, gamma apart in
+  L1, have norms at most gamma apart. (The full matrix of an undirected graph holds each pair twice: there a group
+  or Schatten norm moves by ``2^(1/p) gamma``.)
+- rounding to the grid moves each of the two by half a unit;
+- float64 errors move each by half a unit at most: the grid is coarsened until a bound on them from public sizes is
+  below that.
 """
 
 from __future__ import annotations
@@ -12,9 +19,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
+from app.constructions.base import PublicFacts
+from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
+from app.curator.errors import PlanInfeasible
+from app.geometry.norms import Norm
 from app.spaces.space import Space
-from app.spaces.tensor import Tensor
+from app.spaces.tensor import DenseTensor, SparseTensor, Tensor
 
 
 @dataclass(frozen=True)
@@ -46,14 +57,63 @@ class Purchase:
         return float(max(1, math.ceil(math.ldexp(raised, -self.bits))))
 
 
+#: Norms are rounded to 2^-10 counts, or a coarser grid where float64 is not good to that.
+NORM_BITS = 10
+#: Singular values take about rows * columns * min(rows, columns) steps; more (some seconds) are not taken at opening.
+MOST_STEPS = 2**34
+_ROUNDOFF = 2.0**-53
+
+
 def grid_of(space: Space, fact: str) -> tuple[int, int]:
-    """(bits, sensitivity in units of 2^-bits) of a fact."""
-    assert fact == "mass"
-    return space.data_bits, int(space.unit * (1 << space.data_bits))
+    """(bits, sensitivity in units of 2^-bits) of a fact.
+
+    Raises:
+        PlanInfeasible: when the fact cannot be measured at this size.
+    """
+    if fact == "mass":
+        return space.data_bits, int(space.unit * (1 << space.data_bits))
+    norm = Norm.parse(fact)
+    if norm.family == "schatten" and math.prod(space.shape) * min(space.shape) > MOST_STEPS:
+        raise PlanInfeasible(
+            f"the singular values of a matrix of {space.shape[0]:,} by {space.shape[1]:,} are too many to be measured: "
+            'leave ball_p out, or give "none"'
+        )
+    bits = min(NORM_BITS, math.floor(-1 - math.log2(_float_error(space, norm))))
+    if bits < 0:
+        raise PlanInfeasible(f"float64 cannot tell norms of data of this size to a count: {fact} is not measured")
+    doubled = 2 ** (1 / norm.p) * (1 + 2.0**-40) if space.symmetric and norm.family != "lp" else 1
+    return bits, math.ceil(space.unit * Fraction(doubled) * (1 << bits)) + 2
+
+
+def _float_error(space: Space, norm: Norm) -> float:
+    """A bound from public sizes on how far a norm measured in float64 is off, in counts.
+
+    Entries are exact. Powers and roots are good to a few units in the last place. Sums of m terms are made
+    pairwise in blocks (a chain of 19 + log2 m roundings), those within a row one after another. The error of
+    singular values is that of a backward stable decomposition, a modest multiple of (rows + columns) units of the
+    largest, each of which enters the norm.
+    """
+    largest = norm_bound(space, PublicFacts(float(space.capacity)), norm)
+    assert largest is not None
+    terms = 64.0 + math.log2(max(space.cells, 2))
+    if norm.family == "group":
+        terms += max(space.shape)
+    error = largest * terms
+    if norm.family == "schatten":
+        square = space.norm2sq_bound(float(space.capacity))
+        assert square is not None
+        copies = 2 if space.symmetric else 1
+        error += 16 * sum(space.shape) * math.sqrt(copies * square) * min(space.shape) ** (1 / norm.p)
+    return error * _ROUNDOFF
 
 
 def measure(space: Space, data: Tensor, fact: str) -> int:
-    """The private fact, exact, in units of its grid."""
-    assert fact == "mass"
-    units = int(data.contract((None,) * len(space.shape)))
-    return units // 2 if space.symmetric else units
+    """The private fact in units of its grid: a mass exactly, a norm rounded."""
+    if fact == "mass":
+        units = int(data.contract((None,) * len(space.shape)))
+        return units // 2 if space.symmetric else units
+    norm = Norm.parse(fact)
+    copies = 2 if space.symmetric and norm.family == "lp" else 1
+    array = data.matrix if isinstance(data, SparseTensor) else data.array if isinstance(data, DenseTensor) else None
+    assert array is not None, "norms are of arrays"
+    return round(math.ldexp(norm.of(array, copies), grid_of(space, fact)[0] - space.data_bits))

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from app.constructions.base import Construction, PublicFacts
-from app.constructions.registry import construct, unfit
+from app.constructions.registry import construct, missing, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, grid_of
@@ -168,8 +168,8 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     try:
         share = budget.share(request.epsilon)
         purchase = None
-        fact = request.mechanism.fact(space)
-        if fact is not None and not dataset.facts.known(fact):
+        fact = missing(request.mechanism, space, dataset.facts)
+        if fact is not None:
             purchase = purchase_of(dataset, fact, share)
         if request.calibration == "exact":
             _check_exact(dataset, request, purchase)
@@ -277,9 +277,10 @@ class _Planner:
         request, budget, space = self.request, self.dataset.budget, self.dataset.space
         scale = self._scale(updates, request.epsilon)
         units = scale * (1 << self.bits)
-        failure = request.beta - (FACT_FAILURE if guaranteed and self.dataset.facts.padded else 0.0)
+        # The bound rests on each fact that was bought lying above the true one.
+        failure = request.beta - (FACT_FAILURE * len(self.dataset.bought) if guaranteed else 0.0)
         if failure <= 0:
-            raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of the bought mass")
+            raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of a bought fact")
         race = self._race(failure, updates) if request.release == "race" else None
         rounds = request.max_queries * (1.0 if race is None else float(race.mean))
         # One unit more than the noise needs: private values and the hypothesis' answers are rounded to the grid.
@@ -347,8 +348,7 @@ class _Planner:
         return None if bound is None or bound > MOST_UPDATES else math.floor(bound)
 
     def _step(self, plan: Plan) -> float | None:
-        fact = self.request.mechanism.fact(self.dataset.space)
-        if fact is not None and not self.dataset.facts.known(fact):
+        if missing(self.request.mechanism, self.dataset.space, self.dataset.facts) is not None:
             return None
         return self._construction(plan).step_size(plan.progress)
 
@@ -361,7 +361,13 @@ class _Planner:
         mass, mechanism = self.dataset.mass_bound, self.request.mechanism
         if mechanism.unbounded is not None:
             raise PlanInfeasible(f"{mechanism.unbounded}: give max_updates")
-        if self._construction_bound(1.0) is None:
+        fact = missing(mechanism, self.dataset.space, self.dataset.facts)
+        if fact is not None or self._construction_bound(1.0) is None:
+            if mechanism.norm(self.dataset.space) is not None:
+                raise PlanInfeasible(
+                    "a guaranteed plan needs a bound on the norm of the data: open a session with ball_p and "
+                    "max_updates that buys it first"
+                )
             raise PlanInfeasible(
                 "a guaranteed plan needs the number of records: declare it public, or open a session with "
                 "max_updates that buys it first"
