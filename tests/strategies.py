@@ -10,6 +10,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,24 @@ UNIT_WEIGHTS = st.one_of(
     st.floats(0, 1),
 )
 WEIGHTS = st.one_of(UNIT_WEIGHTS, UNIT_WEIGHTS.map(lambda w: -w))
-BITS = st.sampled_from([0.0, 1.0])
 
 Words = dict[str, Any]
+
+
+def bits(length: int) -> st.SearchStrategy[list[float]]:
+    """Any 0/1 vector, each as likely as another: lists of draws would nearly always be short on ones."""
+    return st.integers(0, 2**length - 1).map(lambda mask: [float(mask >> i & 1) for i in range(length)])
+
+
+def reals(length: int, low: float) -> st.SearchStrategy[list[float]]:
+    """Ordinary weights in [low, 1], some of them 0 and 1; or a list of odd ones."""
+
+    def ordinary(seed: int) -> list[float]:
+        random = Random(seed)
+        return [random.choice([0.0, 1.0, *(random.uniform(low, 1) for _ in range(3))]) for _ in range(length)]
+
+    odd = st.lists(UNIT_WEIGHTS if low == 0 else WEIGHTS, min_size=length, max_size=length)
+    return st.one_of(st.integers(0, 10**6).map(ordinary), odd)
 
 
 @dataclass(frozen=True)
@@ -100,7 +116,7 @@ def universe(declared: Words) -> Universe:
 def attributes(draw: st.DrawFn, name: str) -> Words:
     match draw(st.sampled_from(["size", "values", "integers", "bins", "edges"])):
         case "size":
-            return {"name": name, "size": draw(st.integers(1, 4))}
+            return {"name": name, "size": draw(st.sampled_from([3, 4, 2, 1]))}
         case "values":
             pool = st.lists(
                 st.one_of(st.sampled_from(["a", "b", "cé", "", "10"]), st.integers(0, 9)),
@@ -123,7 +139,7 @@ def attributes(draw: st.DrawFn, name: str) -> Words:
 
 @st.composite
 def tables(draw: st.DrawFn) -> Universe:
-    count = draw(st.integers(1, 3))
+    count = draw(st.sampled_from([2, 3, 1]))
     declared: Words = {
         "name": "t",
         "kind": "table",
@@ -142,7 +158,7 @@ def _grids(draw: st.DrawFn) -> Words:
 
 @st.composite
 def bipartites(draw: st.DrawFn) -> Universe:
-    left, right = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    left, right = draw(st.sampled_from([4, 3, 5, 2, 1])), draw(st.sampled_from([3, 4, 5, 2, 1]))
     declared = {"name": "b", "kind": "bipartite", "left": left, "right": right, "budget": BUDGET} | _grids(draw)
     if draw(st.booleans()):
         declared |= {"left_labels": [f"u{i}" for i in range(left)], "right_labels": [f"é{i}" for i in range(right)]}
@@ -151,7 +167,7 @@ def bipartites(draw: st.DrawFn) -> Universe:
 
 @st.composite
 def graphs(draw: st.DrawFn, directed: bool | None = None) -> Universe:
-    nodes = draw(st.integers(2, 6))
+    nodes = draw(st.sampled_from([5, 4, 3, 6, 2]))
     directed = draw(st.booleans()) if directed is None else directed
     declared = {"name": "g", "kind": "graph", "nodes": nodes, "directed": directed, "budget": BUDGET} | _grids(draw)
     if draw(st.booleans()):
@@ -170,7 +186,7 @@ def matrices(draw: st.DrawFn) -> Universe:
 
 
 def universes() -> st.SearchStrategy[Universe]:
-    return st.one_of(tables(), bipartites(), graphs(), matrices())
+    return st.one_of(tables(), bipartites(), graphs(directed=True), graphs(directed=False), matrices())
 
 
 # ------------------------------------------------------------------------------------------------ private data
@@ -182,20 +198,31 @@ def data(draw: st.DrawFn, u: Universe) -> dict[tuple[int, ...], int]:
     cells = u.cells
     if u.declared["kind"] == "table":
         most = max(1, u.space.capacity // len(cells))
-        values = st.one_of(st.integers(0, min(9, most)), st.just(most))
+        low, high, values = 0, min(9, most), st.one_of(st.integers(0, min(9, most)), st.just(most))
     elif u.declared["kind"] == "matrix":
+        low, high = matrix_bounds(u)
         values = entries(u)
     else:
-        whole = 1 << u.space.data_bits
-        values = st.one_of(st.sampled_from([0, whole]), st.integers(0, whole))
+        low, high = 0, 1 << u.space.data_bits
+        values = st.one_of(st.sampled_from([low, high]), st.integers(low, high))
         if u.declared["kind"] == "graph":
             cells = [c for c in cells if c[0] != c[1]]
+    if draw(st.booleans()):
+        # Ordinary data: hardly two cells alike.
+        random = Random(draw(st.integers(0, 10**6)))
+        return {cell: random.randint(low, high) for cell in cells}
     return {cell: draw(values) for cell in cells}
+
+
+def matrix_bounds(u: Universe) -> tuple[int, int]:
+    """Least and largest entry in data units."""
+    low, high = (round(u.declared[bound] / u.declared["grid"]) for bound in ("lower", "upper"))
+    return low, high
 
 
 def entries(u: Universe) -> st.SearchStrategy[int]:
     """Data units that a matrix' bounds allow, both bounds often."""
-    low, high = (round(u.declared[bound] / u.declared["grid"]) for bound in ("lower", "upper"))
+    low, high = matrix_bounds(u)
     return st.one_of(st.sampled_from([low, high]), st.integers(low, high))
 
 
@@ -265,32 +292,29 @@ def queries(draw: st.DrawFn, u: Universe) -> Words:
             left, right = ("labels", "labels") if kind == "graph" else ("left_labels", "right_labels")
             return {"type": "cut", "left": draw(_side(u, 0, left)), "right": draw(_side(u, 1, right))}
         case "rank_one" | "rank_one_bits":
-            one = BITS if form == "rank_one_bits" else UNIT_WEIGHTS if u.undirected else WEIGHTS
-            sides = [draw(st.lists(one, min_size=n, max_size=n)) for n in shape]
+            low = 0.0 if u.undirected else -1.0
+            sides = [draw(bits(n) if form == "rank_one_bits" else reals(n, low)) for n in shape]
             return {"type": "rank_one", "left": sides[0], "right": sides[1]}
         case "sparse" | "sparse_nested":
-            cells = draw(st.lists(st.sampled_from(u.cells), unique=True, max_size=8))
+            least = min(draw(st.integers(0, 2)), len(u.cells))
+            cells = draw(st.lists(st.sampled_from(u.cells), unique=True, min_size=least, max_size=8))
             if u.undirected:
                 cells = [c[::-1] if draw(st.booleans()) else c for c in cells]
-            weights = [draw(st.one_of(st.just(1.0), WEIGHTS)) for _ in cells]
+            weights = [1.0] * len(cells) if draw(st.booleans()) else draw(reals(len(cells), -1.0))
             flat = [int(np.ravel_multi_index(c, shape)) for c in cells]
             indices: Any = flat if form == "sparse" else [list(c) for c in cells]
             return {"type": "sparse", "indices": indices, "weights": weights}
     weights = np.zeros(shape)
-    one = BITS if form == "dense_bits" else WEIGHTS
-    for cell in u.cells:
-        weights[cell] = draw(one)
+    values = draw(bits(len(u.cells)) if form == "dense_bits" else reals(len(u.cells), -1.0))
+    for cell, value in zip(u.cells, values, strict=True):
+        weights[cell] = value
         if u.undirected:
             weights[cell[::-1]] = weights[cell]
     return {"type": "dense", "weights": (weights.reshape(-1) if form == "dense_flat" else weights).tolist()}
 
 
 def _weights(length: int) -> st.SearchStrategy[list[float]]:
-    return st.one_of(
-        st.lists(WEIGHTS, min_size=length, max_size=length),
-        st.lists(BITS, min_size=length, max_size=length),
-        st.just([1.0] * length),
-    )
+    return st.one_of(reals(length, -1.0), bits(length), st.just([1.0] * length))
 
 
 @st.composite
@@ -298,7 +322,9 @@ def _side(draw: st.DrawFn, u: Universe, axis: int, labels: str) -> Any:
     if draw(st.integers(0, 5)) == 0:
         return "all"
     names = u.declared.get(labels, list(range(u.space.shape[axis])))
-    return draw(st.lists(st.sampled_from(names), max_size=7))
+    chosen = [name for name, on in zip(names, draw(bits(len(names))), strict=True) if on]
+    again = chosen[: draw(st.integers(0, 2))]  # ids may be repeated and come in any order
+    return draw(st.permutations(chosen + again))
 
 
 # ------------------------------------------------------------------------------------ what the words ask, exactly
