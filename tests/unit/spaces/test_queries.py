@@ -229,7 +229,8 @@ def test_the_answer_grid_rounds_to_the_nearest(d) -> None:
 
 @given(st.data())
 def test_undirected_rank_one_weights_stay_in_the_unit_interval(d) -> None:
-    """Would catch w = u*v rounded down: near u = v = 1 the weight 1 - (1 - u_i v_j)(1 - u_j v_i) then passes 1."""
+    """Near u = v = 1, where the two products and w = u*v nearly cancel. Would catch a w rounded further than the sides
+    allow, which takes weights out of [0, 1], and a stated rounding that leaves one of the four roundings out."""
     u = d.draw(graphs(directed=False))
     n = u.space.shape[0]
     bits = u.space.axis_bits(2)

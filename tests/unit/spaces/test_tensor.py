@@ -14,14 +14,16 @@ from scipy.sparse import csr_array
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries import parse_query
+from app.spaces.query import DenseQuery
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, universe
 
 CELLS = 70_000  # several chunks of the fused kernel, the last one short
 
 
-def one_axis(capacity: int, cells: int = CELLS) -> Universe:
-    attributes = [{"name": "x", "size": cells}]
+def flat_table(capacity: int, cells: int = CELLS) -> Universe:
+    """Two attributes, so that weights of every cell are no product of any."""
+    attributes = [{"name": "x", "size": cells // 10}, {"name": "y", "size": 10}]
     return universe({"name": "t", "kind": "table", "attributes": attributes, "capacity": capacity, "budget": BUDGET})
 
 
@@ -37,12 +39,13 @@ def full(capacity: int, cells: int, rng: np.random.Generator) -> np.ndarray:
 def test_dense_queries_are_exact_up_to_the_capacity(capacity: int, sign: int) -> None:
     """Either side of 2^53, where float64 sums of integers stop being exact. Would catch a float path taken one
     capacity too far: the largest odd sums are lost there first."""
-    u, rng = one_axis(capacity), np.random.default_rng(capacity)
-    counts = full(capacity, CELLS, rng)
+    u, rng = flat_table(capacity), np.random.default_rng(capacity)
+    counts = full(capacity, CELLS, rng).reshape(u.space.shape)
     bits = u.space.axis_bits(1)
     integers = rng.integers((1 << bits) - 999, (1 << bits) - 1, CELLS) * sign
     query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
-    truth = sum(a * b for a, b in zip(counts.tolist(), integers.tolist(), strict=True))
+    truth = sum(a * b for a, b in zip(counts.reshape(-1).tolist(), integers.tolist(), strict=True))
+    assert isinstance(query, DenseQuery)
     assert query.grid_bits == bits
     assert query.exact(u.space.tensor(counts)) == truth
     assert query.exact(u.space.tensor(counts.astype(np.uint64))) == truth
@@ -52,13 +55,15 @@ def test_dense_queries_are_exact_up_to_the_capacity(capacity: int, sign: int) ->
 def test_a_single_odd_unit_beside_everything_else_is_seen(left: int, odd: int) -> None:
     """All the mass in one cell at nearly full weight, one record in another at the least weight: the sum differs from
     the nearest float64 by one. Would catch any path that goes through floats."""
-    u = one_axis(left, 1000)
+    u = flat_table(left, 1000)
     bits = u.space.axis_bits(1)
     counts = np.zeros(1000, dtype=np.int64)
     counts[3], counts[700] = left - odd, odd
     integers = np.arange(1000)
     integers[3], integers[700] = (1 << bits) - 1, 1
     query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
+    assert isinstance(query, DenseQuery)
+    counts = counts.reshape(u.space.shape)
     assert query.exact(u.space.tensor(counts)) == (left - odd) * ((1 << bits) - 1) + odd
 
 
@@ -111,7 +116,7 @@ def test_the_largest_graphs_are_exact_for_cuts_and_refuse_weights() -> None:
 def test_answers_are_coarser_where_the_capacity_is_large() -> None:
     """Would catch an answer grid on which a hypothesis' float64 answer would not be good to a unit."""
     for bits in range(1, 41):
-        space = one_axis(2**bits, 4).space
+        space = flat_table(2**bits, 4).space
         assert space.capacity << space.answer_bits <= 2**46
         assert space.answer_bits == 20 or space.capacity << (space.answer_bits + 2) > 2**46
 
