@@ -116,7 +116,7 @@ def test_the_largest_graphs_are_exact_for_cuts_and_refuse_weights() -> None:
 def test_answers_are_coarser_where_the_capacity_is_large() -> None:
     """Would catch an answer grid on which a hypothesis' float64 answer would not be good to a unit."""
     for bits in range(1, 41):
-        space = flat_table(2**bits, 4).space
+        space = flat_table(2**bits, 40).space
         assert space.capacity << space.answer_bits <= 2**46
         assert space.answer_bits == 20 or space.capacity << (space.answer_bits + 2) > 2**46
 
