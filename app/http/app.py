@@ -34,7 +34,7 @@ from app.http import bodies, problems, schemas
 from app.http.deadline import Deadline
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe
-from app.http.openapi import describe, multipart, problem_responses, query_body
+from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
 from app.services.answering import Answering, Ticket, check_body
 from app.services.datasets import Datasets
 from app.services.errors import NotFound, Unauthenticated, Unavailable
@@ -515,18 +515,22 @@ def _session_routes(app: FastAPI, services: Services) -> None:
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/SessionRequest"}}},
         }
     }
+    plan_request = {"requestBody": plan_body()}
 
     @app.post(
         "/v1/plans",
         tags=["sessions"],
-        summary="The plan a session would have; charges nothing",
-        response_model=schemas.PlanView,
+        summary="The plan a session would have, or those of several mechanisms side by side; charges nothing",
+        response_model=schemas.PlanView | schemas.ComparisonView,
         responses=problem_responses(401, 404, 413, 422),
-        openapi_extra=session_request,
+        openapi_extra=plan_request,
     )
     async def plan(request: Request) -> Response:
         await _principal(request, services)
         asked = await _object(request, services)
+        if "mechanisms" in asked:
+            comparison = await run_in_threadpool(services.sessions.compare, asked)
+            return _json(comparison.document(problems.document))
         return _json(await run_in_threadpool(services.sessions.plan, asked))
 
     @app.post(

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
 from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.spaces.queries import AnyQuery
@@ -70,6 +71,12 @@ def query_body(*, single: bool) -> dict[str, Any]:
     return {"required": True, "content": content}
 
 
+def plan_body() -> dict[str, Any]:
+    """The body of a plan: a session's, with one mechanism or a list of them."""
+    one, several = ({"$ref": _REF.format(model=model)} for model in ("SessionRequest", "ComparisonRequest"))
+    return {"required": True, "content": {"application/json": {"schema": {"anyOf": [one, several]}}}}
+
+
 def _extra_schemas() -> dict[str, Any]:
     query = TypeAdapter(AnyQuery).json_schema(ref_template=_REF)
     session = SessionRequest.model_json_schema(ref_template=_REF)
@@ -81,6 +88,21 @@ def _extra_schemas() -> dict[str, Any]:
         if number is not None and {"type": "string"} in field["anyOf"]:
             del field["anyOf"]
             field.update(number)
+    mechanisms = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOST_MECHANISMS,
+        "items": session["properties"]["mechanism"],
+        "description": "mechanisms to compare, in the place of mechanism",
+    }
+    found["ComparisonRequest"] = {
+        **session,
+        "title": "ComparisonRequest",
+        "description": "A session asked for with several mechanisms, to compare their plans.",
+        "properties": {"mechanisms": mechanisms}
+        | {field: kind for field, kind in session["properties"].items() if field != "mechanism"},
+        "required": ["mechanisms", *(field for field in session["required"] if field != "mechanism")],
+    }
     name = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
     found["PrincipalRequest"] = {
         "type": "object",

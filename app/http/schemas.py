@@ -100,6 +100,30 @@ class PlanView(Reply):
     calibration: str
 
 
+class PlanOutcome(Reply):
+    """A mechanism with its plan, or with the problem that kept it from one."""
+
+    mechanism: dict[str, Any]
+    plan: PlanView | None = None
+    problem: ProblemDocument | None = None
+
+
+class GaussianView(Reply):
+    """Independent Gaussian noise on every answer, in counts: the line that a mechanism has to beat."""
+
+    sigma: float
+    error_bound: float
+
+
+class ComparisonView(Reply):
+    """Plans in the order of the mechanisms; ``best`` is the index of the one with the least error bound."""
+
+    plans: list[PlanOutcome]
+    best: int | None
+    independent_gaussian: GaussianView
+    advice: str
+
+
 class SessionView(Reply):
     """A session's public state."""
 

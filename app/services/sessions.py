@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -14,6 +14,7 @@ import orjson
 
 from app.audit import records
 from app.audit.replay import hypothesis_digest, session_of
+from app.curator.comparison import Comparison, compare, parse_comparison
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
 from app.curator.planner import Plan, make_plan, noise_scales
@@ -163,6 +164,16 @@ class Sessions:
         plan = make_plan(dataset, request)
         return {**plan.document(), "noise_scales": noise_scales(dataset, request, plan)}
 
+    def compare(self, asked: Mapping[str, Any]) -> Comparison:
+        """The plans of several mechanisms for one task. Reads public facts only and charges nothing.
+
+        Raises:
+            InvalidRequest, NotFound: as opening would.
+            PlanInfeasible: when no mechanism could have such a share.
+        """
+        requests = parse_comparison(asked)
+        return compare(self._datasets.public(requests[0].dataset), requests)
+
     def open(self, actor: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
         """Open a session: plan it, reserve its share, buy what it needs, commit, and only then reply.
 
@@ -177,6 +188,7 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         plan = make_plan(dataset, request)
+        exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
         with self._store.write() as tx:
             row = tx.dataset(request.dataset, lock=True)
             known = find_reply(tx, key)  # a concurrent twin held the lock before us
@@ -188,9 +200,19 @@ class Sessions:
                 dataset = public_dataset(row)
                 plan = make_plan(dataset, request)
             self._reserve(tx, row, actor, dataset, plan)
-            reply = self._begin(tx, row, actor, dataset, request, plan, key)
+            reply = self._begin(tx, row, actor, dataset, request, plan, key, exact)
             tx.commit()
         return reply
+
+    def _measure(self, actor: Principal, dataset: PublicDataset, plan: Plan, purchase: Purchase) -> int:
+        """The fact that the session will buy, for those who may open it. Norms take time: no transaction waits."""
+        with self._store.read() as tx:
+            row = tx.dataset(dataset.spec.name)
+            if row is None or row.retired_at is not None:
+                raise NotFound(f"the data set {dataset.spec.name!r} is retired")
+            self._datasets.allowed(tx, row, actor, plan.reserved, dataset.budget)
+        data = self._private.tensor(dataset.space, row.vault_entry)
+        return measure(dataset.space, data, purchase.fact)
 
     def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
         budget = dataset.budget
@@ -215,11 +237,14 @@ class Sessions:
         request: SessionRequest,
         plan: Plan,
         key: IdempotencyKey | None,
+        exact: int | None,
     ) -> bytes:
         now, id = self._clock(), secrets.token_hex(16)
         bought = None
         if plan.purchase is not None:
-            bought = self._buy(row, dataset, plan.purchase)
+            # Facts are only ever added, so what this plan buys the first one bought too.
+            assert exact is not None
+            bought = self._buy(plan.purchase, exact)
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
         header = records.header(
             session=id,
@@ -256,10 +281,8 @@ class Sessions:
             tx.add_replies([key.row(201, reply, now)])
         return reply
 
-    def _buy(self, row: DatasetRow, dataset: PublicDataset, purchase: Purchase) -> Bought:
+    def _buy(self, purchase: Purchase, exact: int) -> Bought:
         """The fact plus discrete Laplace noise, padded upward: pure epsilon-DP at the purchase's epsilon."""
-        data = self._private.tensor(dataset.space, row.vault_entry)
-        exact = measure(dataset.space, data, purchase.fact)
         noisy = exact + int(self._noise.laplace(purchase.scale_units).take(1)[0])
         return Bought(purchase.padded(noisy), purchase.noise_scale)
 
