@@ -2,9 +2,10 @@
 not in logs.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 IntArray: TypeAlias = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
+
+#: One element in this many is a landmark of look-ups.
+_STRIDE = 8
 
 
 class _Concealed:
@@ -89,16 +93,24 @@ class ElementsData(_Concealed):
 
     def lookup(self, elements: Iterable[str]) -> NDArray[np.int64]:
         """The counts of `elements` in their order, 0 where absent, by binary search (about 20 comparisons
-        in 10^6).
+        in 10^6, most of them among the landmarks).
         """
         keys = [element.encode("utf-8", "surrogatepass") for element in elements]
         answer = np.zeros(len(keys), np.int64)
         sequence = _Elements(self.blob.data, self.offsets.data)
         for position, key in enumerate(keys):
-            found = bisect_left(sequence, key)
-            if found < len(sequence) and sequence[found] == key:
+            first = max(0, bisect_right(self._landmarks, key) - 1) * _STRIDE
+            beyond = min(first + _STRIDE, len(sequence))
+            found = bisect_left(sequence, key, first, beyond)
+            if found < beyond and sequence[found] == key:
                 answer[position] = self.counts[found]
         return answer
+
+    @cached_property
+    def _landmarks(self) -> list[bytes]:
+        """Every eighth element, at hand as bytes: a search begins among these."""
+        sequence = _Elements(self.blob.data, self.offsets.data)
+        return [sequence[index] for index in range(0, len(sequence), _STRIDE)]
 
 
 class _Elements:

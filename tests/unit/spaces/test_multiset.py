@@ -171,3 +171,13 @@ def test_a_private_multiset_shows_nothing() -> None:
     """Would catch an element or a count in a log line."""
     assert "secret" not in repr(private({"secret": 12345}))
     assert "12345" not in repr(private({"secret": 12345}))
+
+
+@given(st.sets(st.text("ab\u00e9", min_size=1, max_size=4), max_size=60), st.text("ab\u00e9", max_size=4))
+def test_every_element_of_many_is_found_and_no_other(elements: set[str], other: str) -> None:
+    """Would catch an element lost between the landmarks of a look-up, at either end, and a neighbour's count taken."""
+    counts = {element: i + 1 for i, element in enumerate(sorted(elements))}
+    tensor = private(counts)
+    asked = [*counts, other, "b" * 9, ""]
+    found = tensor.gather(np.array(asked, dtype=object)).tolist()
+    assert found == [counts.get(element, 0) for element in asked]
