@@ -3,11 +3,11 @@
 The rules, in the order they are checked:
 
 1. The file is a header, entries and a trailer, each a canonical JSON line.
-2. The plan follows from the header's data set and mechanism.
+2. The header's data set and mechanism say what they say once and in full, and its plan follows from them.
 3. Sequences run from 1 without a gap; each entry carries the hash before it and its own.
 4. Each query is the canonical form of what it says, on the header's space.
-5. A hypothesis' answer is the hypothesis' own, to one unit of the answer grid; a measurement lies further than the
-   threshold from it; a cached answer is the first one given; bounds are the plan's.
+5. Values lie on the answer grid. A hypothesis' answer is the hypothesis' own, to one unit; a measurement lies further
+   than the threshold from it; a cached answer is the first one given; bounds are the plan's.
 6. No answer comes after what the plan allows; unverified ones stand apart and count nothing.
 7. The trailer's counts and head are those arrived at.
 """
@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from app.curator.planner import Plan, make_plan
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session
 from app.privacy.errors import PrivacyError
+from app.privacy.exactness import EXACT
 from app.spaces.errors import CuratorError
 from app.spaces.query import Query
 
@@ -78,14 +81,45 @@ def session_of(header: dict[str, Any]) -> Session:
     return Session(*opening_of(header))
 
 
+#: What reading a stranger's JSON as something else may raise.
+_UNREADABLE = (
+    AttributeError,
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
+_HEADER = {"record", "format", "session", "dataset", "mechanism", "plan", "opened_at"}
+_TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status"}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two documents have the same canonical bytes; False where one has none."""
+    try:
+        return records.canonical(first) == records.canonical(second)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
+    try:
+        return records.canonical(record) == line
+    except (ValueError, RecursionError):
+        return False
+
+
 class _Replay:
     def __init__(self) -> None:
         self.session: Session | None = None
         self.head = ""
         self.name = ""
         self.blobs: dict[str, bytes] = {}
-        self.first: dict[bytes, int] = {}
         self.counts = {"hypothesis": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
+        self.digest = ""
         self.ended = False
 
     def line(self, line: bytes) -> None:
@@ -94,7 +128,7 @@ class _Replay:
         try:
             record = records.parse(line)
             kind = record["record"]
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, RecursionError):
             raise _Broken("a line is not a record", self._next()) from None
         if self.session is None:
             if kind != "header":
@@ -115,16 +149,28 @@ class _Replay:
     def _header(self, line: bytes, record: dict[str, Any]) -> None:
         if record.get("format") != records.FORMAT:
             raise _Broken("the transcript's format is not known")
-        if records.canonical(record) != line:
+        if not _is_canonical(record, line):
             raise _Broken("the header is not canonical")
         try:
-            session = session_of(record)
+            dataset, request, plan = opening_of(record)
+            session = Session(dataset, request, plan)
+            stated = PublicDataset.from_descriptor(record["dataset"]).descriptor()
         except (CuratorError, PrivacyError) as error:
             raise _Broken(f"the header describes no session: {error}") from None
-        except (KeyError, TypeError, ValueError):
+        except _UNREADABLE:
             raise _Broken("the header describes no session") from None
-        if session.plan.document() != record.get("plan"):
+        if not _same(stated, record["dataset"]):
+            raise _Broken("the data set's description contradicts itself")
+        if not _same(request.document(), record["mechanism"]):
+            raise _Broken("the mechanism is not stated in full")
+        if not _same(plan.document(), record.get("plan")):
             raise _Broken("the plan does not follow from the data set and the mechanism")
+        if set(record) != _HEADER | ({"bought"} if plan.purchase else set()):
+            raise _Broken("the header has other fields than a session's")
+        if plan.purchase and not _same(dataset.bought[plan.purchase.fact].document(), record["bought"]):
+            raise _Broken("what was bought is not stated in full")
+        if plan.purchase and dataset.bought[plan.purchase.fact].noise_scale != plan.purchase.noise_scale:
+            raise _Broken("what was bought has other noise than the plan's")
         self.session, self.head, self.name = session, records.sha256(line), str(record.get("session"))
 
     def _weights(self, line: bytes, record: dict[str, Any]) -> None:
@@ -161,7 +207,7 @@ class _Replay:
                 )
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
-        except (KeyError, TypeError, ValueError):
+        except _UNREADABLE:
             raise _Broken("the entry cannot be read", sequence) from None
         if sealed.line != line:
             raise _Broken("the entry is not what its hash names", sequence)
@@ -177,6 +223,10 @@ class _Replay:
     def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
         value, source, bound = record["value"], record["source"], record["error_bound"]
         unverified = bool(record.get("unverified", False))
+        if any(type(number) not in (int, float) for number in (value, 0 if bound is None else bound)):
+            raise _Broken("a value or bound is no number", sequence)
+        if abs(value) > session.real(2**63) or session.real(session.grid(value)) != value:
+            raise _Broken("the value does not lie on the answer grid", sequence)
         try:
             due = session.consider(query, unverified=unverified)
         except CuratorError as error:
@@ -206,8 +256,13 @@ class _Replay:
         self.counts["unverified" if unverified else source] += 1
 
     def _trailer(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
-        if records.canonical(record) != line:
+        if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
+        if set(record) != _TRAILER or record["status"] not in ("open", "closed"):
+            raise _Broken("the trailer has other fields than a session's")
+        if not isinstance(record["hypothesis_digest"], str) or not _DIGEST.fullmatch(record["hypothesis_digest"]):
+            raise _Broken("the trailer's digest is none")
+        self.digest = record["hypothesis_digest"]
         if record.get("entries") != session.sequence:
             raise _Broken("the trailer counts other entries than there are")
         if record.get("head_hash") != self.head:
@@ -223,6 +278,8 @@ class _Replay:
         if not self.ended:
             raise _Broken("the trailer is missing", self._next())
         plan = session.plan
+        digest = hypothesis_digest(session)
+        bought = Decimal(0) if plan.purchase is None else plan.purchase.cost
         return Verdict(
             True,
             {
@@ -235,10 +292,11 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
-                "spent": str(plan.cost_per_update * session.updates_used),
+                "spent": str(EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))),
                 "reserved": str(plan.reserved),
                 "head_hash": self.head,
-                "hypothesis_digest": hypothesis_digest(session),
+                "hypothesis_digest": digest,
+                "hypothesis_digest_agrees": digest == self.digest,
             },
         )
 

@@ -1,0 +1,120 @@
+"""Entries are written from a template: their bytes must be those of the RFC 8785 library."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.audit import records
+from tests.strategies import queries, universes
+
+HASHES = st.binary(min_size=32, max_size=32).map(lambda b: b.hex())
+TIMES = st.datetimes().map(lambda t: t.isoformat() + "Z")
+VALUES = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-(2**50), 2**50).map(lambda n: n / 2**20),
+    st.sampled_from([0.0, -0.0, 5e-324, 1e21, 1e-7, 123456789.0, 2.0**62, -1.5]),
+)
+
+
+@given(
+    st.data(),
+    st.integers(1, 2**53 - 1),
+    VALUES,
+    st.sampled_from(["hypothesis", "measurement", "cached"]),
+    st.none() | VALUES.map(abs),
+    st.booleans(),
+    TIMES,
+    HASHES,
+)
+def test_an_answer_is_what_the_library_writes(
+    d: Any, sequence: int, value: float, source: str, bound: float | None, unverified: bool, at: str, previous: str
+) -> None:
+    """Every field of any answer. Would catch keys out of order, a number in Python's own notation (1e+21), and a hash
+    of other bytes than the ones that are stored."""
+    u = d.draw(universes())
+    query = u.compiled(d.draw(queries(u)))
+    sealed = records.answer_entry(
+        sequence=sequence,
+        query=query.canonical_bytes,
+        value=value,
+        source=source,
+        error_bound=bound,
+        unverified=unverified,
+        recorded_at=at,
+        previous_hash=previous,
+    )
+    document = {
+        "record": "answer",
+        "sequence": sequence,
+        "query": query.canonical,
+        "value": value,
+        "source": source,
+        "error_bound": bound,
+        "recorded_at": at,
+        "previous_hash": previous,
+    }
+    if unverified:
+        document["unverified"] = True
+    assert sealed.entry_hash == hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    assert sealed.line == rfc8785.dumps(document | {"entry_hash": sealed.entry_hash})
+    assert records.parse(sealed.line) == json.loads(sealed.line)
+
+
+@given(st.integers(1, 2**53 - 1), TIMES, HASHES)
+def test_a_forfeit_is_what_the_library_writes(sequence: int, at: str, previous: str) -> None:
+    sealed = records.forfeit_entry(sequence=sequence, recorded_at=at, previous_hash=previous)
+    document = {"record": "forfeit", "sequence": sequence, "recorded_at": at, "previous_hash": previous}
+    assert sealed.entry_hash == hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    assert sealed.line == rfc8785.dumps(document | {"entry_hash": sealed.entry_hash})
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.binary(max_size=40))
+def test_headers_and_weights_carry_any_text_and_bytes(name: str, blob: bytes) -> None:
+    """Names of attributes and categories may be any text: would catch an encoding that loses or escapes it
+    otherwise."""
+    line = records.header(
+        session="s",
+        dataset={"domain": {"attributes": [{"name": name, "values": [name + "a", name]}]}, name: name},
+        mechanism={},
+        plan={},
+        opened_at="now",
+        bought={"value": 3.0, "noise_scale": 0.5},
+    )
+    document = json.loads(line)
+    assert rfc8785.dumps(document) == line
+    assert document["dataset"][name] == name
+    digest = hashlib.sha256(blob).hexdigest()
+    read = json.loads(records.weights_record(digest, blob))
+    assert base64.b64decode(read["data"]) == blob
+    assert read["sha256"] == digest
+
+
+@pytest.mark.parametrize("line", [b"", b"5", b"[]", b'"x"', b"null", b"{", b'{"a":1}x', b"\xff", b'{"a":NaN}'])
+def test_what_is_no_record_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError):
+        records.parse(line)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_json_number_is_not_recorded(value: float) -> None:
+    """Would catch an entry that nobody can read again."""
+    with pytest.raises(ValueError):
+        records.answer_entry(
+            sequence=1,
+            query=b"{}",
+            value=value,
+            source="hypothesis",
+            error_bound=None,
+            unverified=False,
+            recorded_at="",
+            previous_hash="",
+        )

@@ -1,0 +1,703 @@
+"""Replay: honest transcripts are accepted, and each planted falsehood is found where it stands."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rfc8785
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from app.audit.replay import Verdict, replay, replay_file
+from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
+from tests.unit.audit.transcripts import Document, Played, play_session, reseal
+
+TABLE = universe(
+    {
+        "name": "t",
+        "kind": "table",
+        "attributes": [{"name": "x0", "values": ["é", "b", "c"]}, {"name": "x1", "size": 4}],
+        "budget": BUDGET,
+    }
+)
+COUNTS = np.array([[9000, 40, 300, 2], [10, 20, 3000, 70], [1, 2500, 5, 900]])
+GRAPH = universe({"name": "g", "kind": "graph", "nodes": 6, "weighted": True, "grid": 0.25, "budget": BUDGET})
+CELLS: list[Words | str] = [{"type": "sparse", "indices": [i], "weights": [1.0]} for i in range(12)]
+RAMP: Words = {"type": "dense", "weights": [0.3, -0.2, 0.9, 1, 0, 0.5, -1, 0.7, 0.1, 0.2, 0.4, 0.6]}
+
+
+@functools.cache
+def story() -> Played:
+    """Hits, misses, cached answers, unverified ones, a forfeit, zero, dense weights, and more cells than updates."""
+    asked: list[Words | str] = [
+        {"type": "predicate", "where": {"x0": {"equals": "é"}}},
+        CELLS[0],
+        CELLS[0],
+        RAMP,
+        CELLS[3] | {"unverified": True},
+        {"type": "product", "weights": {"x0": [0.0, 0.0, 0.0]}},
+        "forfeit",
+        *CELLS[1:6],
+        {"type": "predicate", "where": {"x0": {"in": ["é"]}}},
+        {"type": "product", "weights": {"x1": [0.25, 0.5, -0.75, 1.0]}},
+        RAMP,
+        *CELLS[6:],
+        CELLS[11] | {"unverified": True},
+        {"type": "predicate", "where": {}},
+    ]
+    return play_session(TABLE, COUNTS, asked, mechanism={"construction": "mw"}, max_updates=9, seed=4)
+
+
+@functools.cache
+def bought() -> Played:
+    """A first session over private records: its mass was bought at opening."""
+    return play_session(
+        TABLE, COUNTS, CELLS, mechanism={"construction": "mw"}, records_public=False, max_updates=4, seed=2
+    )
+
+
+def test_the_story_holds_every_kind_of_entry() -> None:
+    """The tests below are worth something only if each kind occurs."""
+    told = {(d.get("source"), d.get("unverified", False)) for d in story().documents if d["record"] == "answer"}
+    assert told == {("hypothesis", False), ("measurement", False), ("cached", False), ("hypothesis", True)}
+    assert {d["record"] for d in story().documents} == {"header", "answer", "forfeit", "weights", "trailer"}
+    assert "bought" in bought().documents[0]
+
+
+# ------------------------------------------------------------------------------------------------ honest ones
+
+
+def accepted(played: Played) -> Verdict:
+    verdict = replay(played.content.splitlines(keepends=True))
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    session = played.session
+    summary = verdict.summary
+    assert summary["entries"] == session.sequence
+    assert summary["queries"] == session.queries_asked
+    assert summary["updates"] == session.updates_used
+    assert summary["hypothesis_digest_agrees"]
+    plan = session.plan
+    paid = plan.cost_per_update * session.updates_used + (plan.purchase.cost if plan.purchase else 0)
+    assert float(summary["spent"]) == pytest.approx(float(paid), rel=1e-15)
+    return verdict
+
+
+def test_the_story_is_accepted(tmp_path: Path) -> None:
+    """Line by line and as a file, whose reading is told on the way."""
+    accepted(story())
+    accepted(bought())
+    path = tmp_path / "transcript.ndjson"
+    path.write_bytes(story().content)
+    heard: list[tuple[int, int]] = []
+    assert replay_file(path, lambda done, total: heard.append((done, total))).ok
+    assert heard[-1] == (len(story().content), len(story().content))
+    assert replay(story().lines) == replay_file(path)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_honest_sessions_are_accepted(d) -> None:
+    """Every space, query form, construction and step; any noise; purchases, forfeits, exhaustion. Would catch a rule
+    that honest transcripts break, and anything that a replay computes otherwise than the session did."""
+    u = d.draw(universes())
+    assume(u.declared["kind"] != "matrix")
+    x = u.array(d.draw(data(u)))
+    public = d.draw(st.booleans())
+    asked: list[Words | str] = []
+    for _ in range(d.draw(st.integers(0, 8))):
+        words = d.draw(queries(u))
+        asked.append("forfeit" if d.draw(st.integers(0, 9)) == 0 else words)
+        if d.draw(st.booleans()):
+            asked.append(words | ({"unverified": True} if d.draw(st.booleans()) else {}))
+    played = play_session(
+        u,
+        x,
+        asked,
+        mechanism={
+            "construction": d.draw(st.sampled_from(["mw", "fk"])),
+            "step": d.draw(st.sampled_from(["projection", "paper"])),
+        },
+        records_public=public,
+        seed=d.draw(st.integers(0, 99)),
+        max_updates=d.draw(st.sampled_from([1, 2, 50])),
+        max_queries=d.draw(st.sampled_from([3, 1000])),
+        # Noise far beyond its scale, too: a session must be replayed whatever was drawn.
+        noise=d.draw(st.sampled_from([None, lambda rng, scale: int(rng.choice([-40, 0, 40]) * scale)])),
+    )
+    accepted(played)
+
+
+BIG = universe({"name": "g", "kind": "graph", "nodes": 60, "budget": {"epsilon": 30.0, "delta": 1e-6}})
+
+
+@pytest.mark.parametrize(("construction", "u", "epsilon"), [("mw", TABLE, 1.0), ("fk", TABLE, 1.0), ("mw", BIG, 30.0)])
+def test_guaranteed_sessions_are_accepted_beyond_their_last_update(
+    construction: str, u: Universe, epsilon: float
+) -> None:
+    """After the last update the hypothesis goes on answering with its bound."""
+    if u is TABLE:
+        x = COUNTS // 4
+        asked: list[Words | str] = [*CELLS, *["forfeit"] * 400, {"type": "predicate", "where": {}}]
+    else:
+        x = u.array({c: int(c[0] < 55 or c[1] % 2) for c in u.cells})
+        asked = [{"type": "cut", "left": list(range(i, 30 + i)), "right": "all"} for i in range(9)]
+        asked += [*["forfeit"] * 4000, {"type": "cut", "left": [7], "right": "all"}]
+    played = play_session(
+        u, x, asked, mechanism={"construction": construction}, epsilon=epsilon, max_queries=100, beta=0.5
+    )
+    assert played.session.plan.guaranteed
+    assert played.session.updates_left == 0
+    assert played.documents[-2]["source"] == "hypothesis"
+    assert played.documents[-2]["error_bound"] >= played.session.plan.error_bound
+    accepted(played)
+
+
+def test_caches_asked_in_another_order_move_no_answer_by_more_than_a_unit() -> None:
+    """A server restarts and computes from other marginals than the replay: hundreds of updates later its answers are
+    still within the tolerance. Would catch rounding errors that grow."""
+    rng = np.random.default_rng(5)
+    u = universe(
+        {
+            "name": "t",
+            "kind": "table",
+            "attributes": [{"name": f"x{i}", "size": 4} for i in range(6)],
+            "budget": {"epsilon": 100.0, "delta": 1e-6},
+            "capacity": 2**31 - 1,
+        }
+    )
+    x = rng.multinomial(2**31 - 10, rng.dirichlet(np.full(4096, 0.1))).reshape(u.space.shape)
+    asked: list[Words | str] = []
+    for _ in range(300):
+        axes = rng.choice(6, size=rng.integers(1, 4), replace=False)
+        asked.append({"type": "predicate", "where": {f"x{a}": {"equals": int(rng.integers(4))} for a in axes}})
+    played = play_session(u, x, asked, mechanism={"construction": "mw"}, epsilon=100.0, max_updates=500, seed=1)
+    assert played.session.updates_used > 100
+    documents = played.documents
+    for document in documents:
+        # What a restarted server would have written: the same answers from a state that was only caught up.
+        assert document["record"] != "forfeit"
+    other = play_session(
+        u,
+        x,
+        [w for words in asked for w in (words, words | {"unverified": True})],
+        mechanism={"construction": "mw"},
+        epsilon=100.0,
+        max_updates=500,
+        seed=1,
+    )
+    mine = [d["value"] for d in documents if d["record"] == "answer"]
+    theirs = [d["value"] for d in other.documents if d["record"] == "answer" and not d.get("unverified")]
+    unit = 2.0**-played.session.plan.answer_bits
+    distinct = [v for d, v in zip(documents[1:-1], mine, strict=True) if d["source"] != "cached"]
+    assert len(distinct) > 100
+    assert max(abs(a - b) for a, b in zip(mine, theirs, strict=False)) <= unit
+
+
+# ------------------------------------------------------------------------------------------------ damage
+
+
+@settings(max_examples=250)
+@given(st.sampled_from([story, bought]), st.integers(0, 2**31), st.integers(1, 255))
+def test_any_changed_byte_is_found(make: Callable[[], Played], at: int, mask: int) -> None:
+    """Any byte, any change. Only the hypothesis' digest is informative, and then the summary says that it does not
+    agree. Would catch a field that nothing holds."""
+    content = bytearray(make().content)
+    at %= len(content)
+    content[at] ^= mask
+    verdict = replay(bytes(content).splitlines(keepends=True))
+    assert not verdict.ok or not verdict.summary["hypothesis_digest_agrees"]
+
+
+def test_every_byte_of_the_trailer_is_held() -> None:
+    """The trailer is no link of the chain: all of its bytes, one changed bit each."""
+    *rest, last = story().lines
+    for at in range(len(last)):
+        changed = bytearray(last)
+        changed[at] ^= 1
+        verdict = replay([*rest, bytes(changed)])
+        assert not verdict.ok or not verdict.summary["hypothesis_digest_agrees"]
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**31), st.integers(0, 2**31), st.binary(max_size=3))
+def test_any_cut_or_insertion_is_found(start: int, length: int, put: bytes) -> None:
+    """Would catch a truncated file that passes for a shorter session."""
+    content = story().content
+    start %= len(content)
+    end = min(len(content), start + length % 200)
+    changed = content[:start] + put + content[end:]
+    assume(changed.rstrip(b"\n") != content.rstrip(b"\n"))
+    verdict = replay(changed.splitlines(keepends=True))
+    assert not verdict.ok or not verdict.summary["hypothesis_digest_agrees"]
+
+
+def test_lines_dropped_swapped_or_doubled_are_found_where_they_stand() -> None:
+    """Without a recomputed chain: the first entry that does not follow is named."""
+    lines = story().lines
+    entries = [i for i, d in enumerate(story().documents) if d["record"] in ("answer", "forfeit")]
+    for i in entries:
+        sequence = story().sequence(i)
+        dropped, doubled = replay(lines[:i] + lines[i + 1 :]), replay([*lines[:i], lines[i], *lines[i:]])
+        assert not dropped.ok
+        assert not doubled.ok
+        # The last entry's absence shows in the trailer alone, which is no entry.
+        assert dropped.sequence == (None if i == entries[-1] else sequence)
+        assert doubled.sequence == sequence + 1
+    for i in entries[:-1]:
+        j = i + 1 if story().documents[i + 1]["record"] != "weights" else i + 2
+        changed = list(lines)
+        changed[i], changed[j] = lines[j], lines[i]
+        verdict = replay(changed)
+        assert not verdict.ok
+        assert verdict.sequence == story().sequence(i)
+    for changed in (lines[:-1], lines[1:], lines + lines[-1:], [*lines, b""], lines[:1] + lines, []):
+        assert not replay(changed).ok
+    weights = story().entry(record="weights")
+    verdict = replay(lines[:weights] + lines[weights + 1 :])
+    assert (verdict.ok, verdict.sequence) == (False, story().sequence(weights + 1))
+
+
+# ------------------------------------------------------------------------------------------------ forgeries
+
+UNIT = 2.0**-20
+
+
+def forged(change: Callable[[list[Document]], None], make: Callable[[], Played] = story, count: bool = True) -> Verdict:
+    """The verdict on a changed transcript whose chain was computed anew."""
+    documents = copy.deepcopy(make().documents)
+    change(documents)
+    return replay(reseal(documents, count=count))
+
+
+def refused(verdict: Verdict, sequence: int | None, says: str = "") -> None:
+    assert not verdict.ok
+    assert verdict.sequence == sequence, verdict
+    assert says in str(verdict.problem), verdict
+
+
+def test_the_forger_knows_his_trade() -> None:
+    """Nothing changed, all sealed anew: accepted. So what is refused below is refused for its content."""
+    assert reseal(story().documents) == story().lines
+    assert reseal(bought().documents) == bought().lines
+    assert forged(lambda d: None).ok
+
+
+def positions(**wanted: Any) -> list[int]:
+    return [
+        i
+        for i, d in enumerate(story().documents)
+        if d["record"] == "answer" and all(d.get(k, False) == v for k, v in wanted.items())
+    ]
+
+
+HYPOTHESIS = positions(source="hypothesis", unverified=False)
+MEASUREMENT = positions(source="measurement")
+CACHED = positions(source="cached")
+UNVERIFIED = positions(unverified=True)
+
+
+@pytest.mark.parametrize("i", HYPOTHESIS + CACHED + UNVERIFIED)
+@pytest.mark.parametrize("off", [2 * UNIT, -2 * UNIT, 1.0])
+def test_a_changed_value_is_found(i: int, off: float) -> None:
+    """Two units of the grid: the smallest change beyond the tolerance between machines."""
+
+    def change(documents: list[Document]) -> None:
+        documents[i]["value"] += off
+
+    refused(forged(change), story().sequence(i))
+
+
+@pytest.mark.parametrize("i", CACHED)
+def test_a_cached_value_is_the_first_one_to_the_last_bit(i: int) -> None:
+    def change(documents: list[Document]) -> None:
+        documents[i]["value"] += UNIT
+
+    refused(forged(change), story().sequence(i), "not the one that was due")
+
+
+@pytest.mark.parametrize("i", HYPOTHESIS + MEASUREMENT)
+@pytest.mark.parametrize("value", ["12", None, True, [], {}, 1e308, -1e308, 1e300, UNIT / 2, 3 + UNIT / 4])
+def test_a_value_that_is_no_grid_point_is_found(i: int, value: Any) -> None:
+    """Would catch a type or size that ends the replay in an exception instead of a verdict."""
+
+    def change(documents: list[Document]) -> None:
+        documents[i]["value"] = value
+
+    refused(forged(change), story().sequence(i))
+
+
+@pytest.mark.parametrize(
+    ("i", "source"),
+    [(i, s) for i in HYPOTHESIS for s in ("measurement", "cached", "other")]
+    + [(i, s) for i in MEASUREMENT for s in ("hypothesis", "cached")]
+    + [(i, s) for i in CACHED for s in ("hypothesis", "measurement")]
+    + [(i, s) for i in UNVERIFIED for s in ("cached", "measurement")],
+)
+def test_a_changed_source_is_found(i: int, source: str) -> None:
+    """A hit told as a miss hides a charge; a miss told as a hit is a measurement within the threshold."""
+
+    def change(documents: list[Document]) -> None:
+        documents[i]["source"] = source
+
+    refused(forged(change), story().sequence(i))
+
+
+@pytest.mark.parametrize("i", MEASUREMENT)
+@pytest.mark.parametrize("side", [-1, 1])
+def test_a_measurement_within_the_threshold_is_found(i: int, side: int) -> None:
+    """A measurement is released only outside c +- T: just inside it, on either side, it was none."""
+    plan = story().session.plan
+    present = hypothesis_before(i)
+    inside = present + side * (plan.threshold_units - 2) * UNIT
+    outside = present + side * (plan.threshold_units + 2) * UNIT
+
+    def change(documents: list[Document], value: float) -> None:
+        documents[i]["value"] = value
+
+    refused(forged(lambda d: change(d, inside)), story().sequence(i), "within the threshold")
+    later = forged(lambda d: change(d, outside))
+    assert later.ok or (later.sequence or 10**9) > story().sequence(i)
+
+
+def hypothesis_before(i: int) -> float:
+    """c of the round at a position, told by the replay itself: the only value a hypothesis' answer may have there."""
+    low, high = -(2**40), 2**40
+    documents = copy.deepcopy(story().documents)
+    documents[i]["source"] = "measurement"
+    from app.audit import replay as module
+
+    state = module._Replay()
+    for line in story().lines[:i]:
+        state.line(line)
+    session = state.session
+    assert session is not None
+    query = session.dataset.space.from_canonical(documents[i]["query"], state.blobs)
+    due = session.consider(query)
+    assert low < due.hypothesis < high
+    return session.real(due.hypothesis)
+
+
+@pytest.mark.parametrize("i", HYPOTHESIS + MEASUREMENT + CACHED)
+def test_a_lowered_bound_is_found(i: int) -> None:
+    """Below what the plan promises, or left out; and a bound that is no number. (What rounding of the weights added
+    to it cannot be told from the rounded weights.)"""
+    bound = story().documents[i]["error_bound"] and story().session.plan.error_bound
+    for smaller in ([bound * 0.999, bound - UNIT, -1.0] if bound else [-1.0]) + [None, "9", True, []]:
+
+        def change(documents: list[Document], put: Any = smaller) -> None:
+            documents[i]["error_bound"] = put
+
+        refused(forged(change), story().sequence(i))
+
+
+@pytest.mark.parametrize("i", UNVERIFIED)
+def test_an_unverified_answer_stays_one(i: int) -> None:
+    """Given a bound, or told as a verified one, it is refused."""
+
+    def with_bound(documents: list[Document]) -> None:
+        documents[i]["error_bound"] = 1e9
+
+    def told_as_verified(documents: list[Document]) -> None:
+        del documents[i]["unverified"]
+
+    refused(forged(with_bound), story().sequence(i))
+    refused(forged(told_as_verified), story().sequence(i))
+
+
+@pytest.mark.parametrize("i", MEASUREMENT)
+def test_a_measurement_told_as_unverified_is_found(i: int) -> None:
+    """It would cost nothing: a way to hide a charge."""
+
+    def change(documents: list[Document]) -> None:
+        documents[i] |= {"unverified": True, "error_bound": None, "source": "hypothesis"}
+
+    refused(forged(change), story().sequence(i), "not the one that was due")
+
+
+def test_a_hidden_update_is_found_at_the_first_answer_that_it_would_have_moved() -> None:
+    """Each measurement and the forfeit left out, everything renumbered and counted again: the hypothesis of a later
+    entry is another. (The forfeit moves no hypothesis: it shows where the updates would have ended.)"""
+    for i in MEASUREMENT[:-1]:
+
+        def change(documents: list[Document], at: int = i) -> None:
+            del documents[at]
+
+        verdict = forged(change)
+        assert not verdict.ok
+        assert verdict.sequence is not None
+        assert verdict.sequence >= story().sequence(i)
+
+
+@functools.cache
+def exhausted() -> Played:
+    """Best effort: both updates are used, and the last question was refused."""
+    asked: list[Words | str] = [CELLS[0], CELLS[1], CELLS[9], CELLS[10], "forfeit", CELLS[2], CELLS[0]]
+    return play_session(TABLE, COUNTS, asked, mechanism={"construction": "mw"}, max_updates=2, seed=1)
+
+
+def test_an_answer_after_exhaustion_is_found() -> None:
+    """After the last update a new question gets no verified answer, from wherever it claims to come, and there is
+    nothing left to forfeit."""
+    assert exhausted().session.updates_left == 0
+    assert exhausted().documents[-2]["source"] == "cached"
+    last = exhausted().session.sequence
+    new = {"axes": [[0, {"range": [0, 2]}]], "type": "product"}
+    for source in ("hypothesis", "measurement", "cached"):
+
+        def change(documents: list[Document], source: str = source) -> None:
+            entry = copy.deepcopy(documents[-2])
+            documents.insert(-1, entry | {"query": new, "source": source, "value": 9000.0, "error_bound": 1e6})
+
+        refused(forged(change, exhausted), last + 1, "updates-exhausted")
+
+    def forfeit(documents: list[Document]) -> None:
+        documents.insert(-1, {"record": "forfeit", "recorded_at": "x"})
+
+    refused(forged(forfeit, exhausted), last + 1, "after the last update")
+
+    def unverified(documents: list[Document]) -> None:
+        documents[-2] |= {"query": new, "unverified": True, "source": "hypothesis", "error_bound": None}
+
+    refused(forged(unverified, exhausted), last, "not the one that was due")
+
+
+def test_more_queries_than_the_plan_are_found() -> None:
+    def few() -> Played:
+        return play_session(TABLE, COUNTS, CELLS, mechanism={"construction": "mw"}, max_queries=5, max_updates=20)
+
+    def change(documents: list[Document]) -> None:
+        extra = next(d for d in documents if d.get("source") == "measurement")
+        query = {"type": "product", "axes": [[0, {"range": [0, 2]}]]}
+        documents.insert(-1, copy.deepcopy(extra) | {"query": query, "value": 2.0**30})
+
+    refused(forged(change, few), 6, "queries-exhausted")
+
+
+@pytest.mark.parametrize("key", sorted(json.loads(story().lines[0])["plan"]))
+def test_any_change_of_the_plan_is_found(key: str) -> None:
+    """Less noise, a smaller threshold or bound, more updates, another cost: the plan follows from what is public."""
+    value = story().documents[0]["plan"][key]
+    for other in [None, 0, 1, "x", True] + ([value * 1.0000001, value + 1, value / 2] if type(value) is float else []):
+        if other == value and type(other) is type(value):
+            continue
+
+        def change(documents: list[Document], put: Any = other) -> None:
+            documents[0]["plan"][key] = put
+
+        if rfc8785.dumps(other) != rfc8785.dumps(value):
+            refused(forged(change), None, "the plan does not follow")
+
+    def left_out(documents: list[Document]) -> None:
+        del documents[0]["plan"][key]
+
+    refused(forged(left_out), None, "the plan does not follow")
+
+
+@pytest.mark.parametrize("key", ["shape", "cells", "capacity", "gamma", "privacy_unit", "kind", "budget", "records"])
+def test_any_change_of_the_data_sets_description_is_found(key: str) -> None:
+    """A description that says one thing to a reader and another to the plan. Would catch a gamma of a half, or a shape
+    that is not the domain's."""
+    for other in [None, 1, 0.5, "x", [1], {"epsilon": 2.0, "delta": 1e-6}]:
+        if other == story().documents[0]["dataset"][key]:
+            continue
+
+        def change(documents: list[Document], put: Any = other) -> None:
+            documents[0]["dataset"][key] = put
+
+        refused(forged(change), None)
+
+
+@pytest.mark.parametrize(
+    ("where", "change"),
+    [
+        ("mechanism", {"construction": "fk"}),
+        ("mechanism", {"construction": "unknown"}),
+        ("mechanism", {"step": "paper"}),
+        ("mechanism", {"epsilon": 0.25}),
+        ("mechanism", {"epsilon": "0.5"}),
+        ("mechanism", {"max_queries": 10**6}),
+        ("mechanism", {"max_updates": 10}),
+        ("mechanism", {"max_updates": True}),
+        ("mechanism", {"beta": 0.06}),
+        ("mechanism", {"calibration": "jt2012"}),
+        ("mechanism", {"more": 1}),
+        ("dataset", {"domain": {"attributes": [{"name": "x0", "size": 12}]}}),
+        ("dataset", {"domain": []}),
+        ("dataset", {"name": "../t"}),
+        ("dataset", {"records": -1}),
+        ("dataset", {"records": "many"}),
+        ("dataset", {"bought": {"mass": {"value": 3.0}}}),
+        ("dataset", {"more": 1}),
+    ],
+)
+def test_a_changed_mechanism_or_domain_is_found(where: str, change: Document) -> None:
+    def apply(documents: list[Document]) -> None:
+        documents[0][where] |= change
+
+    refused(forged(apply), None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"format": None},
+        {"more": 1},
+        {"bought": {"value": 3.0, "noise_scale": 1.0}},
+        {"dataset": None},
+        {"dataset": []},
+        {"dataset": "t"},
+        {"mechanism": []},
+        {"plan": None},
+        {"record": "answer"},
+    ],
+)
+def test_a_header_of_another_form_is_found(change: Document) -> None:
+    def apply(documents: list[Document]) -> None:
+        documents[0] |= change
+
+    refused(forged(apply), None)
+
+
+def test_a_header_without_a_field_is_found() -> None:
+    for key in story().documents[0]:
+
+        def change(documents: list[Document], key: str = key) -> None:
+            del documents[0][key]
+
+        refused(forged(change), None)
+
+
+@pytest.mark.parametrize(
+    "bought_",
+    [None, {}, {"value": 3.0}, {"value": 15_000.0, "noise_scale": 1.0}, {"value": "3", "noise_scale": 1.0}, []],
+)
+def test_another_purchase_is_found(bought_: Any) -> None:
+    """The noise of what was bought is the plan's own."""
+
+    def change(documents: list[Document]) -> None:
+        documents[0]["bought"] = bought_
+
+    refused(forged(change, bought), None)
+
+
+def test_another_bought_mass_is_found_at_the_first_answer() -> None:
+    """The hypothesis would have started otherwise."""
+
+    def change(documents: list[Document]) -> None:
+        documents[0]["bought"]["value"] *= 2
+
+    first = next(d for d in bought().documents if d.get("source") == "hypothesis")
+    verdict = forged(change, bought)
+    assert not verdict.ok
+    assert verdict.sequence is not None
+    assert verdict.sequence <= first["sequence"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("entries", [0, None, "7"]),
+        ("updates", [0, None, "9"]),
+        ("head_hash", ["0" * 64, None, 5]),
+        ("hypothesis_digest", ["0" * 63, "G" * 64, None, 5]),
+        ("status", ["retired", None, True, 5, ["open"]]),
+        ("more", [1]),
+    ],
+)
+def test_a_changed_trailer_is_found(key: str, values: list[Any]) -> None:
+    *rest, last = story().lines
+    for value in values:
+        verdict = replay([*rest, rfc8785.dumps(json.loads(last) | {key: value})])
+        refused(verdict, None)
+    without = {k: v for k, v in json.loads(last).items() if k != key}
+    if key != "more":
+        refused(replay([*rest, rfc8785.dumps(without)]), None)
+
+
+def test_another_digest_of_the_hypothesis_is_told() -> None:
+    """Machines differ in the last bits, so this alone does not refuse a transcript; but it is not passed over."""
+    *rest, last = story().lines
+    verdict = replay([*rest, rfc8785.dumps(json.loads(last) | {"hypothesis_digest": "0" * 64})])
+    assert verdict.ok
+    assert verdict.summary["hypothesis_digest_agrees"] is False
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        None,
+        [],
+        "all",
+        5,
+        {},
+        {"type": "zero"},
+        {"type": "product", "axes": [[0, {"in": [0]}]]},
+        {"type": "product", "axes": [[0, {"range": [0, 10**15]}]]},
+        {"type": "sparse", "bits": 20, "indices": [3], "weights": [2**21]},
+        {"type": "dense", "bits": 20, "sha256": "0" * 64},
+    ],
+)
+@pytest.mark.parametrize("i", [HYPOTHESIS[1], MEASUREMENT[0], CACHED[0]])
+def test_another_query_is_found(i: int, query: Any) -> None:
+    """What is no query, not a canonical one, or names weights that are not there."""
+
+    def change(documents: list[Document]) -> None:
+        documents[i]["query"] = query
+
+    refused(forged(change), story().sequence(i))
+
+
+def test_other_weights_under_their_name_are_found() -> None:
+    """A weights record is held by the hash that names it."""
+    at = story().entry(record="weights")
+    blob = bytearray(base64.b64decode(story().documents[at]["data"]))
+    blob[0] ^= 1
+
+    def change(documents: list[Document]) -> None:
+        documents[at]["data"] = base64.b64encode(bytes(blob)).decode()
+
+    refused(forged(change), story().sequence(at + 1), "not what its hash names")
+
+
+def test_a_file_of_something_else_gets_a_verdict() -> None:
+    """Would catch an exception on whatever a path may hold."""
+    deep = b"[" * 900 + b"]" * 900
+    header = story().lines[0]
+    for lines in (
+        [b"\xff\xfe"],
+        [b"id,value"],
+        [deep],
+        [b'{"record":"header","format":1,"dataset":' + deep + b"}"],
+        [b'{"record":"header"}'],
+        [b'{"record":"header","format":1,"big":123456789012345678901234567890}'],
+        [header[:-1] + b',"big":9007199254740993}'],
+        [header, b'{"record":{}}'],
+        [header, b'{"record":"trailer","entries":9007199254740993}'],
+        [header, b'{"record":"weights"}'],
+        [header, b'{"record":"weights","sha256":5,"data":5}'],
+        [header, b'{"record":"answer"}'],
+        [header, b'{"record":"answer","sequence":1}'],
+        [header, b'{"record":"unknown"}'],
+        [header, header],
+    ):
+        assert not replay(lines).ok
+
+
+def test_an_absurd_universe_gets_a_verdict() -> None:
+    """A header may declare more cells than any machine holds."""
+
+    def change(documents: list[Document]) -> None:
+        dataset = documents[0]["dataset"]
+        dataset["domain"]["attributes"] = [{"name": f"x{i}", "size": 2**20} for i in range(2)]
+        dataset |= {"shape": [2**20, 2**20], "cells": 2**40}
+
+    assert not forged(change).ok

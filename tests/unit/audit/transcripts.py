@@ -1,0 +1,174 @@
+"""Honest sessions played in memory, their transcripts as bytes, and what a forger could make of them.
+
+The player keeps the protocol by hand: consider, play with injected noise, seal, record. The forger re-seals what he
+changed with the RFC 8785 library and SHA-256 alone, so that the chain holds and only the content can betray him.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import rfc8785
+from scipy.sparse import csr_array
+
+from app.audit import records
+from app.audit.replay import hypothesis_digest
+from app.curator.dataset import Bought, PublicDataset
+from app.curator.errors import QueriesExhausted, UpdatesExhausted
+from app.curator.facts import measure
+from app.curator.oqr import Hit, play
+from app.curator.planner import make_plan
+from app.curator.request import parse_request
+from app.curator.session import Answer, RoundDue, Session
+from app.spaces.queries import parse_query
+from app.spaces.spec import parse_spec
+from tests.strategies import Universe, Words
+
+Document = dict[str, Any]
+
+
+@dataclass
+class Played:
+    """A session that was played, and its transcript line by line."""
+
+    session: Session
+    lines: list[bytes] = field(default_factory=list)
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(line + b"\n" for line in self.lines)
+
+    @property
+    def documents(self) -> list[Document]:
+        return [json.loads(line) for line in self.lines]
+
+    def entry(self, **wanted: Any) -> int:
+        """Position in the file of the first entry with these fields."""
+        return next(
+            i for i, d in enumerate(self.documents) if all(d.get(key) == value for key, value in wanted.items())
+        )
+
+    def sequence(self, position: int) -> int:
+        return int(self.documents[position]["sequence"])
+
+
+def play_session(
+    u: Universe,
+    x: np.ndarray,
+    asked: list[Words | str],
+    *,
+    mechanism: Words,
+    records_public: bool = True,
+    seed: int = 0,
+    noise: Callable[[np.random.Generator, float], int] | None = None,
+    **more: Any,
+) -> Played:
+    """A session over private integers; ``asked`` holds queries and the word "forfeit"."""
+    rng = np.random.default_rng(seed)
+    spec = parse_spec(u.declared | {"records_public": records_public})
+    public = PublicDataset(spec)
+    private = public.space.tensor(csr_array(x) if x.ndim == 2 and seed % 2 else x)
+    if records_public:
+        public = PublicDataset(spec, np.ldexp(float(measure(public.space, private, "mass")), -public.space.data_bits))
+    request = parse_request({"dataset": spec.name, "mechanism": mechanism, "epsilon": 0.5, "max_queries": 500} | more)
+    plan = make_plan(public, request)
+    header: Document = {
+        "record": "header",
+        "format": 1,
+        "session": "a1b2",
+        "dataset": public.descriptor(),
+        "mechanism": request.document(),
+        "plan": plan.document(),
+        "opened_at": "2026-01-01T00:00:00Z",
+    }
+    opened = public
+    if plan.purchase is not None:
+        noisy = measure(public.space, private, plan.purchase.fact) + round(
+            rng.laplace(0, float(plan.purchase.scale_units))
+        )
+        bought = Bought(plan.purchase.padded(noisy), plan.purchase.noise_scale)
+        header["bought"] = bought.document()
+        opened = public.with_bought(plan.purchase.fact, bought)
+    played = Played(Session(opened, request, plan), [rfc8785.dumps(header)])
+    session, head, named = played.session, hashlib.sha256(played.lines[0]).hexdigest(), set()
+    for number, words in enumerate(asked):
+        at = f"2026-01-01T00:00:{number % 60:02d}.5Z"
+        if words == "forfeit":
+            if session.updates_left == 0:
+                continue
+            session.forfeit()
+            sealed = records.forfeit_entry(sequence=session.sequence, recorded_at=at, previous_hash=head)
+            played.lines.append(sealed.line)
+            head = sealed.entry_hash
+            continue
+        read = parse_query(words)
+        query = session.dataset.space.compile(read)
+        try:
+            due = session.consider(query, unverified=read.unverified)
+        except (QueriesExhausted, UpdatesExhausted):
+            continue
+        if isinstance(due, RoundDue):
+            exact = session.dataset.space.to_answer_grid(query.exact(private), query)
+            scale = float(plan.noise_scale_units)
+            drawn = round(rng.laplace(0, scale)) if noise is None else noise(rng, scale)
+            outcome = play(due.hypothesis, exact, drawn, plan.threshold_units)
+            source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
+            answer = Answer(session.real(outcome.value), source, due.error_bound)
+        else:
+            answer = due
+        if query.blob is not None and query.digest not in named:
+            named.add(query.digest)
+            played.lines.append(records.weights_record(query.canonical["sha256"], query.blob))
+        session.record(query, answer)
+        sealed = records.answer_entry(
+            sequence=session.sequence,
+            query=query.canonical_bytes,
+            value=answer.value,
+            source=answer.source,
+            error_bound=answer.error_bound,
+            unverified=answer.unverified,
+            recorded_at=at,
+            previous_hash=head,
+        )
+        played.lines.append(sealed.line)
+        head = sealed.entry_hash
+    played.lines.append(
+        records.trailer(
+            entries=session.sequence,
+            head_hash=head,
+            hypothesis_digest=hypothesis_digest(session),
+            updates=session.updates_used,
+            status="open",
+        )
+    )
+    return played
+
+
+def reseal(documents: list[Document], *, count: bool = True) -> list[bytes]:
+    """The documents as a transcript whose chain holds; with ``count`` sequences and the trailer's counts are put
+    right, too."""
+    lines, head, sequence, updates = [rfc8785.dumps(documents[0])], "", 0, 0
+    head = hashlib.sha256(lines[0]).hexdigest()
+    for document in documents[1:]:
+        copy = {k: v for k, v in document.items() if k != "entry_hash"}
+        if copy.get("record") in ("answer", "forfeit"):
+            sequence += 1
+            updates += copy["record"] == "forfeit" or (
+                copy.get("source") == "measurement" and not copy.get("unverified", False)
+            )
+            copy["previous_hash"] = head
+            if count:
+                copy["sequence"] = sequence
+            head = hashlib.sha256(rfc8785.dumps(copy)).hexdigest()
+            copy["entry_hash"] = head
+        elif copy.get("record") == "trailer":
+            copy["head_hash"] = head
+            if count:
+                copy |= {"entries": sequence, "updates": updates}
+        lines.append(rfc8785.dumps(copy))
+    return lines
