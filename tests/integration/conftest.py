@@ -1,0 +1,44 @@
+"""Fixtures of the integration suites: a world on each database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.services import answering
+from tests.integration.world import World, make_world
+
+DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest) -> str | None:
+    """None for the embedded database, or the URL of an empty PostgreSQL database."""
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
+    """worlds(url, **settings): a service over this test's data folder; all of them are stopped afterwards.
+
+    Pauses between tries are shortened, to 10 ms each.
+    """
+    monkeypatch.setattr(answering, "_RETRY_SECONDS", (0.01,))
+    made: list[World] = []
+
+    def make(url: str | None, **settings: Any) -> World:
+        made.append(make_world(tmp_path, url, **settings))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.stop()
+
+
+@pytest.fixture
+def world(worlds: Callable[..., World], database: str | None) -> World:
+    """One service, on each database in turn."""
+    return worlds(database)

@@ -1,0 +1,369 @@
+"""A service put together in this process, with noise and faults of a test's own, and the books audited afterwards."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from app import bootstrap
+from app.audit.replay import replay
+from app.curator.dataset import PublicDataset
+from app.http.bodies import fingerprint
+from app.services.answering import Ticket
+from app.services.principals import Principal
+from app.services.sessions import IdempotencyKey
+from app.settings import Settings
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
+from app.storage.store import SqlStore, SqlTransaction
+
+ADMIN = Principal("admin", "admin")
+AUDITOR = Principal("audit", "auditor")
+ADMIN_KEY = "an-admin-key-for-tests"
+#: 4 x 8 cells of 100 records each: the uniform hypothesis is the truth, so noise alone decides a round.
+SHAPE = (4, 8)
+EACH = 100
+SPEC = {
+    "kind": "table",
+    "attributes": [{"name": "a", "size": SHAPE[0]}, {"name": "b", "size": SHAPE[1]}],
+    "records_public": True,
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+}
+#: Multiples of the noise's scale that pass every threshold of the plans used here: a certain hit.
+HIT = 10_000
+
+
+class Noise:
+    """Noise that a test tells: each value is a multiple of the scale, from ``script`` or else 0, a certain miss on
+    uniform data. ``drawn`` counts every value handed out; ``before`` is called ahead of each.
+    """
+
+    def __init__(self) -> None:
+        self.script: deque[float] = deque()
+        self.drawn = 0
+        self.before: Callable[[], None] = lambda: None
+
+    def laplace(self, scale: Any) -> _Source:
+        return _Source(self, scale)
+
+
+class _Source:
+    low = False
+
+    def __init__(self, noise: Noise, scale: Any) -> None:
+        self._noise, self._scale = noise, scale
+
+    def take(self, n: int) -> Any:
+        self._noise.before()
+        self._noise.drawn += n
+        script = self._noise.script
+        return np.array([round((script.popleft() if script else 0) * self._scale) for _ in range(n)], np.int64)
+
+    def refill(self) -> bool:
+        return False
+
+
+class Lost(OperationalError):
+    """What SQLAlchemy raises when a connection breaks."""
+
+    def __init__(self) -> None:
+        super().__init__("COMMIT", None, Exception("the connection was lost"))
+
+
+class FaultyTransaction(SqlTransaction):
+    """A transaction whose commit obeys its store's faults, if it moves a session."""
+
+    def __init__(self, inner: SqlTransaction, store: FaultyStore) -> None:
+        super().__init__(inner._connection)
+        self._store = store
+        self._moves = False
+
+    def move_sessions(self, rows: Sequence[Any]) -> None:
+        self._moves = True
+        super().move_sessions(rows)
+
+    def add_replies(self, rows: Sequence[Any]) -> None:
+        self._moves = True
+        super().add_replies(rows)
+
+    def lock_sessions(self, ids: Sequence[str]) -> Any:
+        self._moves = True
+        return super().lock_sessions(ids)
+
+    def commit(self) -> None:
+        if not self._moves:
+            return super().commit()
+        self._store.committing()
+        fault = self._store.faults.popleft() if self._store.faults else None
+        match fault:
+            case None:
+                super().commit()
+                self._store.committed()
+            case "before":
+                raise Lost
+            case "after":
+                super().commit()
+                self._store.committed()
+                raise Lost
+            case "cut":
+                self._store.cut(self._connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
+                super().commit()
+        return None
+
+
+class FaultyStore(SqlStore):
+    """A store that fails as told.
+
+    ``faults`` holds one word a commit that moves sessions: "before" and "after" (it really happened) raise, "cut"
+    ends the server's side of the connection and then commits. ``refuse`` writing transactions cannot begin.
+    ``between`` is called once, before the first writing transaction after a fault.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.faults: deque[str | None] = deque()
+        self.refuse = 0
+        self.between: Callable[[], None] | None = None
+        self.committing: Callable[[], None] = lambda: None
+        self.committed: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def write(self) -> Iterator[SqlTransaction]:
+        if self.refuse > 0:
+            self.refuse -= 1
+            raise Lost
+        if self.between is not None and not self.faults:
+            between, self.between = self.between, None
+            between()
+        with super().write() as tx:
+            yield FaultyTransaction(tx, self)
+
+    def cut(self, pid: int) -> None:
+        with self._writing.connect() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            connection.commit()
+
+
+@dataclass
+class World:
+    """A wired service with its lanes running, as one process has it."""
+
+    folder: Path
+    noise: Any
+    built: Any
+    store: FaultyStore
+    keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def answering(self) -> Any:
+        return self.built.services.answering
+
+    def register(self, name: str, counts: Any = None, **changes: Any) -> dict[str, Any]:
+        counts = np.full(SHAPE, EACH) if counts is None else counts
+        path = self.folder / f"{name}.npy"
+        np.save(path, counts)
+        try:
+            done: dict[str, Any] = self.built.services.datasets.register(
+                ADMIN, {**SPEC, "name": name, **changes}, path.name, path
+            )
+        finally:
+            path.unlink()
+        return done
+
+    def analyst(self, name: str) -> Principal:
+        """A principal of this name, added where there is none."""
+        known = {row["name"] for row in self.built.services.principals.list(ADMIN)}
+        if name not in known:
+            self.keys[name] = self.built.services.principals.add(ADMIN, name, "analyst")["api_key"]
+        return Principal(name, "analyst")
+
+    def open(self, who: Principal, dataset: str, **asked: Any) -> str:
+        body = {
+            "dataset": dataset,
+            "mechanism": {"construction": "mw"},
+            "epsilon": 0.2,
+            "max_queries": 1000,
+            "max_updates": 10,
+            **asked,
+        }
+        return str(json.loads(self.built.services.sessions.open(who, body, None))["id"])
+
+    def submit(self, who: Principal, id: str, *queries: Any, key: str | None = None, kind: str = "ask") -> Ticket:
+        """Put a request into its lane and return at once."""
+        named = None if key is None else IdempotencyKey(who.name, f"/{id}/{kind}", key, fingerprint(queries))
+        ticket = Ticket(kind, id, who.name, queries, named, threading.Event())  # type: ignore[arg-type]
+        self.answering.submit(who, ticket)
+        return ticket
+
+    def ask(self, who: Principal, id: str, query: Any, key: str | None = None) -> dict[str, Any]:
+        return wait(self.submit(who, id, query, key=key))
+
+    def close(self, who: Principal, id: str, key: str | None = None) -> dict[str, Any]:
+        return wait(self.submit(who, id, kind="close", key=key))
+
+    def entries(self, id: str) -> list[dict[str, Any]]:
+        """The transcript's entries, parsed."""
+        lines = [json.loads(line) for line in self.built.services.sessions.transcript(AUDITOR, id)]
+        return [line for line in lines if line["record"] in ("answer", "forfeit")]
+
+    def movements(self, dataset: str, id: str, kind: str = "charge") -> list[dict[str, Any]]:
+        ledger = self.built.services.datasets.ledger(AUDITOR, dataset)
+        return [m for m in ledger["entries"] if m["session"] == id and m["kind"] == kind]
+
+    def audit(self) -> None:
+        """Every transcript replays, and the books say what the transcripts say; see :func:`audit_books`."""
+        services = self.built.services
+        audit_books(
+            {d["name"]: services.datasets.ledger(AUDITOR, d["name"]) for d in services.datasets.list()},
+            services.sessions.list(AUDITOR),
+            lambda id: list(services.sessions.transcript(AUDITOR, id)),
+        )
+
+    def stop(self) -> None:
+        self.built.services.stop()
+
+
+def audit_books(
+    ledgers: dict[str, dict[str, Any]],
+    sessions: Sequence[dict[str, Any]],
+    transcript: Callable[[str], list[bytes]],
+) -> dict[str, list[bytes]]:
+    """Hold ledger, session states and transcripts against each other, exactly; the transcripts are the truth.
+
+    What a session spent is recomputed from its own transcript: the plan's cost for each hit and forfeit that the
+    replay counted, and the price of what it bought at opening. An open session holds all of its share, a closed one
+    what it spent.
+    """
+    sums = dict.fromkeys(ledgers, Decimal(0))
+    transcripts = {}
+    for state in sessions:
+        lines = transcripts[state["id"]] = transcript(state["id"])
+        verdict = replay(lines)
+        assert verdict.ok, (verdict.problem, verdict.sequence)
+        header, trailer = json.loads(lines[0]), json.loads(lines[-1])
+        bought = [Decimal(p["cost"]) for p in (header["plan"]["purchase"] or {}).values()]
+        cost = Decimal(header["plan"]["cost_per_update"])
+        numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
+        assert numbers == list(range(1, len(numbers) + 1))
+        spent = cost * verdict.summary["updates"] + sum(bought)
+        closed = state["status"] == "closed"
+        assert state["sequence"] == trailer["entries"] == len(numbers)
+        assert state["head_hash"] == trailer["head_hash"]
+        assert state["updates_used"] == verdict.summary["updates"]
+        assert state["queries_asked"] == verdict.summary["queries"]
+        assert Decimal(state["spent"]) == spent
+        held = spent if closed else Decimal(header["plan"]["reserved"])
+        assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
+        moved = [m for m in ledgers[state["dataset"]]["entries"] if m["session"] == state["id"]]
+        charged = [m["sequence"] for m in moved if m["kind"] == "charge"]
+        entries = [json.loads(line) for line in lines[1:-1]]
+        assert charged == [
+            e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
+        ]
+        assert all(Decimal(m["amount"]) == cost for m in moved if m["kind"] == "charge")
+        assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
+        assert len([m for m in moved if m["kind"] == "reserve"]) == 1
+        returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
+        assert returned == ([Decimal(header["plan"]["reserved"]) - spent] if closed else [])
+        sums[state["dataset"]] += held
+    for name, ledger in ledgers.items():
+        assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
+        reserved = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "reserve")
+        returned_all = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "return")
+        assert reserved - returned_all == sums[name]
+    return transcripts
+
+
+def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
+    """A ticket's reply; its refusal is raised."""
+    assert ticket.waiter.wait(seconds), "the lane did not come to an end"
+    if ticket.error is not None:
+        raise ticket.error
+    assert ticket.reply is not None
+    parsed: dict[str, Any] = json.loads(ticket.reply)
+    return parsed
+
+
+def make_world(folder: Path, url: str | None = None, noise: Any = None, **settings: Any) -> World:
+    """A service over a data folder and a database of its own, migrated and started."""
+    made = Settings(data_dir=folder, database_url=url, admin_key=ADMIN_KEY, log_level="error", **settings)
+    if url is not None:
+        _, writing = make_engines(made.sqlalchemy_url)
+        migrate(writing)
+        writing.dispose()
+    bootstrap.prepare(made)
+    noise = Noise() if noise is None else noise
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "SqlStore", FaultyStore)
+        built = bootstrap.build(made, noise)
+    assert isinstance(built.store, FaultyStore)
+    built.services.start()
+    return World(folder, noise, built, built.store)
+
+
+def query(a: int, *b: int) -> dict[str, Any]:
+    """A predicate over one value of ``a`` and some of ``b``: different numbers are different queries."""
+    return {"type": "predicate", "where": {"a": {"equals": a}, "b": {"in": list(b) or list(range(SHAPE[1]))}}}
+
+
+def distinct_queries() -> Iterator[dict[str, Any]]:
+    """Queries of which no two are the same."""
+    for bits in range(1, 1 << SHAPE[1]):
+        for a in range(SHAPE[0]):
+            yield query(a, *(b for b in range(SHAPE[1]) if bits >> b & 1))
+
+
+@contextmanager
+def served(world: World) -> Iterator[int]:
+    """The service behind a real HTTP server in this process; gives its port."""
+    config = uvicorn.Config(world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    delivery = world.answering.deliver
+
+    async def run() -> None:
+        import asyncio
+
+        delivery.loop = asyncio.get_running_loop()
+        await server.serve()
+
+    import asyncio
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        eventually(lambda: server.started)
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What ``holds`` gives once that is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = holds()
+        if found:
+            return found
+        assert time.monotonic() < deadline, "it did not come to be"
+        time.sleep(0.01)
+
+
+def public(world: World, name: str) -> PublicDataset:
+    """What is public of a data set."""
+    found: PublicDataset = world.built.services.datasets.public(name)
+    return found
