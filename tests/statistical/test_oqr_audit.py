@@ -13,7 +13,6 @@ and the optimum, about 1.4 times as much: one forgotten charge among many is for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -21,51 +20,23 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
 from app.curator.oqr import Hit, Miss, play
 from app.privacy.costs import ConditionalRelease, DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exact import delta_of
 from app.privacy.ledger import Account, Budget
-from app.privacy.noise import DiscreteLaplace, NoiseBlock
+from tests.statistical.audit import Noise, noise, proven_delta
 
 pytestmark = pytest.mark.statistical
 
 RATE = Fraction(1, 4)
 """e0 of every session: b = 4 gamma."""
-ALARM = 1e-6
 GREATEST_MISSES = 60
 MOST_COUNTED = 400
 """Sessions with more misses count as having so many."""
 
 Round = Callable[[int, float, int, int], Hit | Miss]
-
-
-class Noise:
-    """Noise from a block, kept so that several tests can start at its beginning.
-
-    Both worlds and all tests see the same values. That is sound: each interval is about one binomial count alone, and
-    the intervals are combined by the union bound.
-    """
-
-    def __init__(self, scale: Fraction) -> None:
-        self._block = NoiseBlock(DiscreteLaplace(scale), 1 << 16)
-        self._values: list[int] = []
-
-    def __iter__(self) -> Iterator[int]:
-        position = 0
-        while True:
-            if position == len(self._values):
-                self._values += self._block.take(1 << 16).tolist()
-            yield from self._values[position : (position := len(self._values))]
-
-
-_pools: dict[Fraction, Noise] = {}
-
-
-def noise(scale: Fraction) -> Noise:
-    return _pools.setdefault(scale, Noise(scale))
 
 
 @dataclass(frozen=True)
@@ -182,16 +153,7 @@ def lower_delta(epsilon: float, first: Counts, second: Counts) -> float:
     events = list(zip(at_least, (int(second.misses[m:].sum()) for m in range(GREATEST_MISSES)), strict=True))
     events += [(first.sessions - p, second.sessions - q) for p, q in events]
     events += [(first.tells[name], second.tells[name]) for name in first.tells]
-    # Two directions, two intervals each.
-    level = ALARM / (4 * len(events))
-    n, m = first.sessions, second.sessions
-    best = 0.0
-    for p, q in events:
-        for (hit, of), (against, out_of) in (((p, n), (q, m)), ((q, m), (p, n))):
-            low = beta.ppf(level, hit, of - hit + 1) if hit else 0.0
-            high = beta.ppf(1 - level, against + 1, out_of - against) if against < out_of else 1.0
-            best = max(best, float(low - math.exp(epsilon) * high))
-    return best
+    return proven_delta(epsilon, events, first.sessions, second.sessions)
 
 
 def audit(

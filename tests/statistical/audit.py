@@ -1,0 +1,64 @@
+"""What the audits share: noise, and the lower bound on delta that counted sessions prove."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from scipy.stats import beta
+
+from app.privacy.noise import DiscreteLaplace, NoiseBlock
+
+ALARM = 1e-6
+"""Greatest probability of a wrong alarm of one test."""
+
+
+class Noise:
+    """Noise from a block, kept so that several tests can start at its beginning.
+
+    Both worlds and all tests see the same values. That is sound: each interval is about one binomial count alone, and
+    the intervals are combined by the union bound.
+    """
+
+    def __init__(self, scale: Fraction) -> None:
+        self._block = NoiseBlock(DiscreteLaplace(scale), 1 << 16)
+        self._values: list[int] = []
+
+    def __iter__(self) -> Iterator[int]:
+        position = 0
+        while True:
+            if position == len(self._values):
+                self._values += self._block.take(1 << 16).tolist()
+            yield from self._values[position : (position := len(self._values))]
+
+
+_pools: dict[Fraction, Noise] = {}
+
+
+def noise(scale: Fraction) -> Noise:
+    """The noise of this scale in grid units that all tests share."""
+    return _pools.setdefault(scale, Noise(scale))
+
+
+def proven_delta(epsilon: float, events: Iterable[tuple[int, int]], first: int, second: int) -> float:
+    """Lower confidence bound on delta at epsilon, wrong with probability at most `ALARM`: the best event, at least 0.
+
+    For any event E a private mechanism has P[E] <= e^epsilon Q[E] + delta, either way round. Clopper-Pearson
+    intervals, Bonferroni over all events, both directions, and both counts of each.
+
+    Args:
+        epsilon: at which delta is bounded.
+        events: how many sessions showed each event, in the first world and in the second.
+        first: sessions played in the first world.
+        second: in the second.
+    """
+    counts = list(events)
+    level = ALARM / (4 * len(counts))
+    best = 0.0
+    for p, q in counts:
+        for (hit, of), (against, out_of) in (((p, first), (q, second)), ((q, second), (p, first))):
+            low = beta.ppf(level, hit, of - hit + 1) if hit else 0.0
+            high = beta.ppf(1 - level, against + 1, out_of - against) if against < out_of else 1.0
+            best = max(best, float(low - math.exp(epsilon) * high))
+    return best
