@@ -154,18 +154,21 @@ class Service:
         assert not self._thread.is_alive()
 
     def stored(self) -> str:
-        """Everything that is kept: all rows of all tables, the files of the vault, and every ledger as served."""
+        """Everything that is kept: all rows of all tables and the files of the vault."""
         with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as database:
             rows = list(database.iterdump())
         files = [
             f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
             for path in sorted(self.settings.vault_dir.glob("*"))
         ]
-        ledgers = [
+        return "\n".join([*rows, *files])
+
+    def ledgers(self) -> list[str]:
+        """Every ledger as it is served."""
+        return [
             self.admin.get(f"/v1/datasets/{item['name']}/ledger").text
             for item in self.admin.get("/v1/datasets").json()["items"]
         ]
-        return "\n".join([*rows, *files, *ledgers])
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """All rows of one table."""

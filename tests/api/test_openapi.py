@@ -19,7 +19,20 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
-from tests.api.support import ARROW, NPY, Noise, Service, arrow, npy, open_session, people, serving, unique
+from tests.api.support import (
+    ARROW,
+    JSON,
+    NPY,
+    Noise,
+    Service,
+    arrow,
+    npy,
+    open_session,
+    people,
+    register,
+    serving,
+    unique,
+)
 from tests.api.test_principals import ROUTES
 
 load_all_checks()
@@ -44,6 +57,18 @@ OPERATIONS = {
 } | {"GET /healthz": ["admin", "analyst"], "GET /readyz": ["admin", "analyst"]}
 #: Random valid requests for each operation and key, beside the systematic ones.
 EXAMPLES = 8
+#: A data set and a session of every kind, for the lists.
+KINDS: list[tuple[JSON, str, bytes, JSON]] = [
+    ({"kind": "graph", "nodes": 4, "records_public": True}, "g.txt", b"0 1\n1 2\n", {"construction": "mw"}),
+    ({"kind": "bipartite", "left": 2, "right": 3}, "g.csv", b"0,1,0.5\n", {"construction": "fk"}),
+    (
+        {"kind": "matrix", "rows": 2, "columns": 3, "lower": 0, "upper": 5, "absent": 0},
+        "m.csv",
+        b"row,column,value\n0,1,4.5\n",
+        {"construction": "md", "potential": "schatten", "p": 1.5},
+    ),
+    ({"kind": "multiset"}, "w.csv", b"element,count\nthe,3\n", {"construction": "smw", "sparsity": 3}),
+]
 #: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match.
 BEYOND_SCHEMA = {"POST /v1/datasets"}
 
@@ -55,6 +80,10 @@ schemathesis.openapi.media_type(ARROW, _eight.map(arrow) | st.binary(max_size=20
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("fuzzed"), noise=Noise(), memory_limit=64 << 20) as running:
+        for kind, filename, data, mechanism in KINDS:
+            spec = {**kind, "name": unique(kind["kind"]), "budget": {"epsilon": 1.0, "delta": 1e-6}}
+            assert register(running.admin, spec, data, filename).status_code == 201
+            open_session(running.admin, spec["name"], mechanism=mechanism, epsilon=0.1)
         yield running
 
 
