@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import brentq
 
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
 from app.constructions.refit import entropic
+from app.geometry.potentials import tilted_line
+from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -164,7 +165,7 @@ class MultiplicativeWeights(Construction):
 def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -> float:
     """The rate at which masses tilted by ``exp(rate * weight)`` and normalised answer ``target``.
 
-    Solves ``sum w m e^{rate w} / (sum m e^{rate w} + rest) = target / n``, monotone in the rate.
+    Solves ``n sum w m e^{rate w} / (sum m e^{rate w} + rest) = target``, monotone in the rate.
     """
     total = float(masses.sum()) + rest
     if len(weights) == 1 and weights[0] == 1.0:
@@ -172,16 +173,8 @@ def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -
         present = min(max(float(masses[0]) / total, RESOLUTION), 1 - RESOLUTION)
         return math.log(target / (total - target)) - math.log(present / (1 - present))
 
-    def excess(rate: float) -> float:
-        exponents = rate * weights
-        top = float(exponents[masses > 0].max(initial=0.0 if rest > 0 else -math.inf))
-        tilted = masses * np.exp(np.minimum(exponents - top, 0.0))
-        return float(weights @ tilted) / (float(tilted.sum()) + rest * math.exp(min(-top, 0.0))) - target / total
-
-    width, start = 1.0, excess(0.0)
-    sign = -math.copysign(1.0, start)
-    while excess(sign * width) * start > 0 and width < GREATEST_RATE:
-        width *= 2
-    if excess(sign * width) * start > 0:
-        return sign * width
-    return float(brentq(excess, *sorted((0.0, sign * width)), xtol=1e-15, rtol=1e-14))
+    line = tilted_line(weights, masses, rest)
+    present = line(0.0)[0]
+    low, high = min(float(weights.min()), 0.0), max(float(weights.max()), 0.0)
+    guess = first_rate(1 / total, (high - low) / 2, target - present)
+    return solve(line, target, guess, scale=total, most=GREATEST_RATE) if guess != 0 else 0.0

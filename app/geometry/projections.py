@@ -15,7 +15,7 @@ ACCURACY = 2.0**-47
 _MOST_STEPS = 200
 
 
-def solve(line: Line, target: float, guess: float, *, scale: float = 0.0) -> float:
+def solve(line: Line, target: float, guess: float, *, scale: float = 0.0, most: float = math.inf) -> float:
     """The rate of the sign of ``guess`` at which a line that never falls reaches ``target``.
 
     Newton's method inside a bracket that begins at 0 and is widened as needed; a step that leaves the bracket or
@@ -26,6 +26,7 @@ def solve(line: Line, target: float, guess: float, *, scale: float = 0.0) -> flo
         target: the value to reach; the caller makes sure that the line does on this side.
         guess: first rate, not 0.
         scale: size of the numbers behind the values; the search ends within ``ACCURACY`` of it.
+        most: the largest rate to try.
 
     Returns:
         The rate; where the line stays below the target, the largest rate tried.
@@ -44,6 +45,7 @@ def solve(line: Line, target: float, guess: float, *, scale: float = 0.0) -> flo
         following = rate + step
         if not low < following < high or abs(short) > before / 2 or following > 16 * rate:
             following = _middle(low, high, rate)
+        following = min(following, most)
         before = abs(short)
         if following == rate or (high < math.inf and high - low <= 2.0**-52 * high):
             break
