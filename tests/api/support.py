@@ -182,7 +182,8 @@ class Service:
 
 def start(folder: Path, *, noise: Any = None, admin_key: str = "the-operators-own-key", **settings: Any) -> Service:
     """Serve from ``folder`` on a free port, in a thread; ``noise`` replaces the system's."""
-    configured = Settings(data_dir=folder, database_url=None, admin_key=admin_key, **settings)  # type: ignore[arg-type]
+    # The database is named either way, whatever the environment says.
+    configured = Settings(data_dir=folder, **{"database_url": None, "admin_key": admin_key, **settings})
     prepare(configured)
     built = build(configured, noise)
     listening = socket.create_server(("127.0.0.1", 0))

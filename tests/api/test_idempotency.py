@@ -203,7 +203,7 @@ class TestRefusals:
         call = make(route, analyst)
         before = service.stored()
         headers = {"Idempotency-Key": key.encode("latin-1")}
-        reply = analyst.post(call.path, json=call.body, headers=headers)  # type: ignore[arg-type]
+        reply = analyst.post(call.path, json=call.body, headers=headers)
         assert "Idempotency-Key" in refused(reply, "invalid-request")["detail"]
         assert service.stored() == before
 
