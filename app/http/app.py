@@ -47,6 +47,8 @@ log = structlog.get_logger("app.http")
 #: A wrong key costs its sender this long.
 FAILED_LOGIN_SECONDS = 0.25
 MAX_BATCH = 10_000
+#: States rebuilt at a time for transcripts and hypotheses: each takes the memory of a universe, and no lane's.
+REBUILDS = 2
 _LINES = 500
 #: How often waits are held against their limit.
 TICK_SECONDS = 0.1
@@ -509,6 +511,7 @@ def _into_memory(upload: UploadFile) -> int:
 
 
 def _session_routes(app: FastAPI, services: Services) -> None:
+    rebuilding = asyncio.Semaphore(REBUILDS)
     session_request = {
         "requestBody": {
             "required": True,
@@ -580,9 +583,12 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def transcript(request: Request, id: str) -> Response:
         actor = await _principal(request, services)
         lines = await run_in_threadpool(services.sessions.transcript, actor, id)
+        async with rebuilding:
+            # The first line is there when the state has been rebuilt, which the last one speaks of.
+            header = await run_in_threadpool(next, lines)
 
         def blocks() -> Any:
-            block: list[bytes] = []
+            block = [header]
             for line in lines:
                 block.append(line)
                 if len(block) == _LINES:
@@ -605,7 +611,8 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def hypothesis(request: Request, id: str) -> Response:
         actor = await _principal(request, services)
         accept = request.headers.get("accept", "*/*")
-        return await run_in_threadpool(_hypothesis, services, actor, id, accept)
+        async with rebuilding:
+            return await run_in_threadpool(_hypothesis, services, actor, id, accept)
 
 
 def _negotiate(accept: str, offered: tuple[str, ...]) -> str:

@@ -51,7 +51,7 @@ class Observe:
             # The type alone: a message, or a traceback's values, could hold anything.
             log.error("unforeseen error", error=type(error).__name__, place=_place(error))
             if not status:
-                refusal = Unavailable("the request could not be finished; nothing was changed by it")
+                refusal = Unavailable("the request could not be finished: see what it did before sending it again")
                 await problems.response(refusal)(scope, receive, observed)
         finally:
             route: Any = scope.get("route")
