@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 
 from scipy.stats import beta
 
+from app.privacy.costs import ConditionalRelease, renyi_cost
+from app.privacy.errors import InsufficientBudget
+from app.privacy.ledger import Account, Budget
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 
+RATE = Fraction(1, 4)
+"""e0 of every session: b = 4 gamma."""
 ALARM = 1e-6
 """Greatest probability of a wrong alarm of one test."""
 
@@ -62,3 +68,23 @@ def proven_delta(epsilon: float, events: Iterable[tuple[int, int]], first: int, 
             high = beta.ppf(1 - level, against + 1, out_of - against) if against < out_of else 1.0
             best = max(best, float(low - math.exp(epsilon) * high))
     return best
+
+
+def hits_paid_for(hits: int, charges: Iterator[Decimal]) -> int:
+    """Hits until the account of a session that reserved `hits` true costs refuses another charge."""
+    order = Decimal(2)
+    cost = renyi_cost(ConditionalRelease(1 / RATE), order)
+    budget = Budget(Decimal(10), Decimal("0.01"), order, hits * cost)
+    account = Account(budget).reserve(budget.total)
+    made = 0
+    while True:
+        try:
+            account = account.charge(account.reserved, next(charges))
+        except InsufficientBudget:
+            return made
+        made += 1
+
+
+def true_charges() -> Iterator[Decimal]:
+    while True:
+        yield renyi_cost(ConditionalRelease(1 / RATE), Decimal(2))
