@@ -78,7 +78,7 @@ def as_mp(value: Fraction | Decimal | float) -> Any:
 SHARES = st.sampled_from([1.0, 0.5, 0.1, 0.015625])
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.sampled_from([0.1, 1.0, 3.0]),
     st.sampled_from([1e-12, 1e-9, 1e-6]),
@@ -176,7 +176,7 @@ def test_a_guaranteed_plan_is_the_least_that_meets_its_bound(
     assert plan.max_updates in (n := least_updates(data, request, bound), n - 1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.sampled_from(["epsilon", "max_queries", "beta", "records"]), st.sampled_from(["mw", "fk"]), st.booleans())
 def test_plans_are_monotone(what: str, construction: str, guaranteed: bool) -> None:
     """More epsilon, fewer queries or a larger beta never make the error larger; more records never make the relative
@@ -330,7 +330,7 @@ def test_no_data_is_no_error(construction: str, records: int) -> None:
         make_plan(dataset(records=records), asked(construction))
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(
     st.sampled_from([1e-6, 0.01, 1.0, 100.0, 1000.0]),
     st.sampled_from([1e-40, 1e-9, 0.1, 0.9]),
@@ -430,7 +430,7 @@ def test_a_request_survives_its_document(
 # --------------------------------------------------------------------------------------------------- purchases
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.sampled_from([0.1, 1.0, 3.0]), SHARES, st.integers(1, 200))
 def test_a_private_mass_is_bought_with_a_twentieth_of_the_share(epsilon: float, part: float, updates: int) -> None:
     """The cost min(e, a e^2/2) is at most a twentieth and nearly all of it, and is in the sum with the hits. Would

@@ -77,7 +77,7 @@ def test_forms_are_rfc8785_bytes_of_integers_and_ascii(d) -> None:
     assert query.canonical_bytes.isascii()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_one_digest_means_equal_weights(d) -> None:
     """Would catch two queries of different weights under one digest: the second would get the first's answer."""
@@ -96,7 +96,7 @@ def simple(query: Query) -> bool:
     return not (isinstance(query, PairQuery) and query.grid_bits)
 
 
-@settings(max_examples=200)
+@settings(max_examples=120)
 @given(st.data())
 def test_equal_weights_have_one_digest_cell_by_cell_too(d) -> None:
     """Any query with weights along one axis at most, and any cut, is recognised when it is spelled as a list of cells
