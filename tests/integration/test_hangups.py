@@ -1,0 +1,241 @@
+"""Clients that hang up, and clients that wait while commits fail, over real connections.
+
+An analyst who could make the service forget a round by hanging up on slow answers would have free threshold tests.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from app.bootstrap import SystemNoise
+from tests.integration.world import HIT, World, distinct_queries, eventually, query, served
+
+
+class Gate:
+    """Stops whoever comes until it is opened; tells when somebody has come."""
+
+    def __init__(self) -> None:
+        self.reached, self._open = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        assert self._open.wait(30)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Line:
+    """One connection, on which a request is sent byte by byte and that ends when the test says so."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._key = key
+
+    def send(self, path: str, body: Any, idempotency_key: str, *, short: int = 0) -> None:
+        """Send a request, without its last ``short`` bytes."""
+        content = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {self._key}\r\n"
+            f"Content-Type: application/json\r\nIdempotency-Key: {idempotency_key}\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        ).encode()
+        whole = head + content
+        self._socket.sendall(whole[: len(whole) - short])
+
+    def hang_up(self, *, reset: bool = False) -> None:
+        """End the connection; with ``reset`` by a RST instead of a FIN."""
+        if reset:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+
+class Client:
+    """A client that waits for its replies."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self.http = httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"}, timeout=30
+        )
+
+    def ask(self, id: str, asked: Any, key: str) -> httpx.Response:
+        return self.http.post(f"/v1/sessions/{id}/queries", json=asked, headers={"Idempotency-Key": key})
+
+
+def idle(world: World) -> bool:
+    """Whether nothing waits for a turn."""
+    return not world.answering._waiting
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
+@pytest.mark.parametrize("draw", [0, HIT], ids=["miss", "hit"])
+class TestHangingUp:
+    @pytest.mark.parametrize("moment", ["queued", "noise", "commit", "committed"])
+    def test_the_round_is_finished_and_recorded(self, world: World, moment: str, draw: int, reset: bool) -> None:
+        """At every stage of a round, held there until the connection is gone. Catches a round that ends with its
+        client's patience: no entry, no charge, and fresh noise for the next try.
+        """
+        world.register("d")
+        ann = world.analyst("ann")
+        id = world.open(ann, "d")
+        world.ask(ann, id, query(0))
+        gate = Gate()
+        with served(world) as port:
+            client = Client(port, world.keys["ann"])
+            waiting: list[threading.Thread] = []
+            if moment == "queued":
+                world.noise.before = gate
+                blocker = threading.Thread(target=client.ask, args=(id, query(2), "blocker"))
+                blocker.start()
+                waiting.append(blocker)
+                assert gate.reached.wait(10)
+                world.noise.script.append(0)
+            elif moment == "noise":
+                world.noise.before = gate
+            elif moment == "commit":
+                world.store.committing = gate
+            else:
+                world.store.committed = gate
+            world.noise.script.append(draw)
+            line = Line(port, world.keys["ann"])
+            line.send(f"/v1/sessions/{id}/queries", query(1), "k")
+            if moment == "queued":
+                eventually(lambda: world.answering._waiting.get(id) == 2)
+            else:
+                assert gate.reached.wait(10)
+            line.hang_up(reset=reset)
+            time.sleep(0.05)
+            world.noise.before = world.store.committing = world.store.committed = lambda: None
+            gate.open()
+            for thread in waiting:
+                thread.join(20)
+            eventually(lambda: idle(world))
+            # Nobody has seen it, and it stands: the same key is told the same, and nothing is drawn for it.
+            drawn = world.noise.drawn
+            entries = world.entries(id)
+            last = entries[-1]
+            assert last["source"] == ("measurement" if draw else "hypothesis")
+            assert len(world.movements("d", id)) == (1 if draw else 0)
+            reply = client.ask(id, query(1), "k").json()
+            assert (reply["sequence"], reply["value"]) == (last["sequence"], last["value"])
+            assert reply["entry_hash"] == last["entry_hash"]
+            assert client.ask(id, query(1), "another key").json()["source"] == "cached"
+            assert world.noise.drawn == drawn == (3 if moment == "queued" else 2)
+            client.http.close()
+        world.audit()
+
+    @pytest.mark.parametrize("short", [1, 200])
+    def test_a_request_that_never_arrived_whole_is_none(self, world: World, short: int, draw: int, reset: bool) -> None:
+        """Catches a round played for half a request."""
+        world.register("d")
+        ann = world.analyst("ann")
+        id = world.open(ann, "d")
+        world.noise.script.append(draw)
+        with served(world) as port:
+            line = Line(port, world.keys["ann"])
+            line.send(f"/v1/sessions/{id}/queries", query(1), "k", short=short)
+            time.sleep(0.1)
+            line.hang_up(reset=reset)
+            time.sleep(0.1)
+            assert world.noise.drawn == 0
+            assert world.entries(id) == []
+        world.audit()
+
+
+def test_hanging_up_at_random_moments(worlds: Callable[..., World], database: str | None) -> None:
+    """Real noise, a hundred requests, each left after a time drawn from the length of a request. Whatever the moment
+    was: the retry's answer is the recorded one, each query was played once, and the books are right.
+    """
+    world = worlds(database, noise=SystemNoise())
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d", max_updates=50)
+    chance, questions = random.Random(2011), distinct_queries()
+    asked = [next(questions) for _ in range(100)]
+    with served(world) as port:
+        client = Client(port, world.keys["ann"])
+        client.ask(id, query(0), "warm")
+        started = time.perf_counter()
+        client.ask(id, query(1), "warm as well")
+        usual = time.perf_counter() - started
+        for number, question in enumerate(asked):
+            line = Line(port, world.keys["ann"])
+            line.send(f"/v1/sessions/{id}/queries", question, f"k{number}")
+            time.sleep(chance.uniform(0, 1.5 * usual))
+            line.hang_up(reset=chance.random() < 0.5)
+        replies = [client.ask(id, question, f"k{number}").json() for number, question in enumerate(asked)]
+        client.http.close()
+        eventually(lambda: idle(world))
+    by_number = {e["sequence"]: e for e in world.entries(id)}
+    for reply in replies:
+        entry = by_number[reply["sequence"]]
+        assert (entry["entry_hash"], entry["value"], entry["source"]) == (
+            reply["entry_hash"],
+            reply["value"],
+            reply["source"],
+        )
+    # query(1) and query(0) are among the distinct ones: those two come back as cached.
+    played = [e for e in by_number.values() if e["source"] != "cached"]
+    assert len(played) == len({json.dumps(e["query"]) for e in played})
+    assert len(by_number) == len(asked) + 2
+    world.audit()
+
+
+class TestWaiting:
+    def test_503_with_retry_after_and_the_answer_later(
+        self, worlds: Callable[..., World], database: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While a commit keeps failing, clients are told to come again, readiness says no, and nothing is drawn;
+        afterwards the same request gets the outcome that was held. Catches a client left hanging, one told that
+        nothing happened, and a second draw.
+        """
+        world = worlds(database, request_timeout_seconds=0.2)
+        world.register("d")
+        ann, bob = world.analyst("ann"), world.analyst("bob")
+        id, other = world.open(ann, "d"), world.open(bob, "d")
+        failing = threading.Event()
+        failing.set()
+
+        def fail_while() -> None:
+            if failing.is_set():
+                world.store.faults.append("before")
+
+        world.store.committing = fail_while
+        world.noise.script.extend([HIT, 0])
+        with served(world) as port:
+            client, neighbour = Client(port, world.keys["ann"]), Client(port, world.keys["bob"])
+            for who, session in ((client, id), (client, id), (neighbour, other)):
+                reply = who.ask(session, query(1), "k")
+                assert reply.status_code == 503
+                assert reply.headers["content-type"] == "application/problem+json"
+                assert reply.json()["type"] == "/problems/unavailable"
+                assert int(reply.headers["Retry-After"]) >= 1
+            assert client.http.get("/readyz").status_code == 503
+            assert client.http.get("/healthz").status_code == 200
+            assert world.noise.drawn == 1
+            failing.clear()
+
+            def answered(who: Client, session: str) -> Any:
+                reply = who.ask(session, query(1), "k")
+                return reply.json() if reply.status_code == 200 else None
+
+            answer = eventually(lambda: answered(client, id))
+            eventually(lambda: answered(neighbour, other))
+            assert answer["source"] == "measurement"
+            assert client.http.get("/readyz").status_code == 200
+            client.http.close()
+            neighbour.http.close()
+        entries = world.entries(id)
+        assert [e["entry_hash"] for e in entries] == [answer["entry_hash"]]
+        assert world.noise.drawn == 2
+        world.audit()
