@@ -392,10 +392,13 @@ class TestSample:
         """After a cut the law is the uniform one on what is left: x_0 >= 40 of 100, so the rest is a simplex of 60.
         Would catch a walk that sticks to where it entered, and one that forgets the other bounds."""
         construction = CASES[0].make(1.0, "projection", 10, sampled=True)
-        state = construction.start()
         query = TABLE.compiled({"type": "sparse", "indices": [0], "weights": [1.0]})
-        construction.update(state, Measurement(query, 45.0, 5.0))
-        rest = (state.points - [40, 0, 0, 0]) / 60
+        samples = []
+        for i in range(40):  # the value seeds the walk
+            state = construction.start()
+            construction.update(state, Measurement(query, 45.0 + i / 2**20, 5.0 + i / 2**20))
+            samples.append(state.points)
+        rest = (np.concatenate(samples) - [40, 0, 0, 0]) / 60
         assert (rest >= -1e-9).all()
         for cell in range(4):
             assert kstest(rest[:, cell], "beta", args=(1, 3)).pvalue > 1e-4
