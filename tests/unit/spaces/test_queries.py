@@ -11,7 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.spaces.tensor import DenseTensor, LowRankTensor
-from tests.strategies import Universe, answer, asked, data, graphs, neighbours, queries, universes
+from tests.strategies import (
+    BUDGET,
+    Universe,
+    Words,
+    answer,
+    asked,
+    data,
+    graphs,
+    neighbours,
+    queries,
+    universe,
+    universes,
+)
 
 Cells = dict[tuple[int, ...], Fraction]
 
@@ -25,8 +37,41 @@ def _numbers(words: Any) -> set[float]:
     return {words} if isinstance(words, float | int) else set()
 
 
+# Forms that small random spaces hardly ever take: lists of few cells among many, and weights that all round away.
+MANY = universe({"name": "g", "kind": "graph", "nodes": 9, "budget": BUDGET})
+WIDE = universe({"name": "b", "kind": "bipartite", "left": 6, "right": 7, "budget": BUDGET})
+DEEP = universe(
+    {
+        "name": "t",
+        "kind": "table",
+        "attributes": [{"name": f"x{i}", "size": n} for i, n in enumerate((4, 3, 4))],
+        "budget": BUDGET,
+    }
+)
+TINY = 4e-7
+RARE: list[tuple[Universe, Words]] = [
+    (MANY, {"type": "sparse", "indices": [[1, 0], [2, 7], [8, 3]], "weights": [0.5, -1.0, 0.25]}),
+    (MANY, {"type": "sparse", "indices": [[1, 0], [2, 7]], "weights": [1.0, 1.0]}),
+    (MANY, {"type": "cut", "left": [1, 4, 5, 8], "right": [0, 4, 5, 6]}),
+    (MANY, {"type": "rank_one", "left": [0.1 * i for i in range(9)], "right": [1 - 0.1 * i for i in range(9)]}),
+    (WIDE, {"type": "sparse", "indices": [[0, 1], [5, 6], [3, 3]], "weights": [0.5, -1.0, 0.25]}),
+    (WIDE, {"type": "cut", "left": [0, 2, 5], "right": [1, 2, 6]}),
+    (DEEP, {"type": "sparse", "indices": [[0, 1, 2], [3, 2, 1], [3, 2, 3]], "weights": [0.5, -1.0, 0.25]}),
+    (DEEP, {"type": "product", "weights": {"x0": [1, 0, 1, 1], "x1": [0.5, -0.25, 1.0], "x2": [1, 0, 1, 0]}}),
+    (DEEP, {"type": "product", "weights": {"x0": [TINY] * 4}}),
+    (DEEP, {"type": "product", "weights": {"x0": [TINY] * 4, "x1": [1 - TINY] * 3}}),
+    (DEEP, {"type": "sparse", "indices": [3, 4], "weights": [TINY, -TINY]}),
+    (WIDE, {"type": "dense", "weights": [TINY] * 42}),
+    (MANY, {"type": "rank_one", "left": [TINY] * 9, "right": [1.0] * 9}),
+    (MANY, {"type": "rank_one", "left": [TINY] * 9, "right": [0.5] * 9}),
+    (MANY, {"type": "rank_one", "left": [1 - TINY] * 9, "right": [TINY, *[1.0] * 8]}),
+]
+
+
 @st.composite
 def questions(draw: st.DrawFn, spaces: st.SearchStrategy[Universe] | None = None):
+    if spaces is None and draw(st.integers(0, 3)) == 3:
+        return draw(st.sampled_from(RARE))
     u = draw(universes() if spaces is None else spaces)
     return u, draw(queries(u))
 
@@ -43,17 +88,25 @@ def real_array(u: Universe, weights: Cells) -> np.ndarray:
 
 def hypotheses(u: Universe):
     """Float hypotheses of the space: of an undirected graph symmetric with zero diagonal."""
-    values = st.floats(-4, 4).map(lambda v: round(v, 3))
-    flat = st.lists(values, min_size=u.space.cells, max_size=u.space.cells)
 
-    def shaped(entries: list[float]) -> np.ndarray:
-        array = np.array(entries).reshape(u.space.shape)
+    def shaped(seed: int) -> np.ndarray:
+        array = np.random.default_rng(seed).uniform(-4, 4, u.space.shape).round(3)
         if u.undirected:
             array = np.triu(array, 1)
             array = array + array.T
         return array
 
-    return flat.map(shaped)
+    return st.integers(0, 10**6).map(shaped)
+
+
+@pytest.mark.parametrize(("u", "words"), [r for r in RARE if r[1]["type"] != "cut"])
+def test_rare_forms_state_their_rounding(u: Universe, words: Words) -> None:
+    """Would catch weights that are told to be exact because all of them rounded away."""
+    query = u.compiled(words)
+    compiled, wanted = u.weights(query), asked(u, words)
+    worst = max(abs(compiled[c] - wanted[c]) for c in u.cells)
+    assert worst <= Fraction(query.rounding) * (1 + Fraction(1, 10**12))
+    assert (query.rounding > 0) == (worst > 0)
 
 
 @given(questions())
