@@ -107,11 +107,19 @@ def throughput(rows: list[list[Any]]) -> None:
     with postgres() as url, curator(url) as running:
         found = single(running, SESSIONS, SESSIONS, SECONDS)
     rows.append(
-        ["(b) single answers, PostgreSQL", found.rate, found.rate / noop.rate, found.median_ms, found.p99_ms, found.errors]
+        [
+            "(b) single answers, PostgreSQL",
+            found.rate,
+            found.rate / noop.rate,
+            found.median_ms,
+            found.p99_ms,
+            found.errors,
+        ]
     )
-    with curator() as running, httpx.Client(
-        base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=60
-    ) as client:
+    with (
+        curator() as running,
+        httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=60) as client,
+    ):
         rng = np.random.default_rng(0)
         register(client, table_spec("t", 5), rng.poisson(0.5, (10,) * 5).astype(np.int64))
         id, query = open_session(client, "t"), predicates(5)
@@ -123,15 +131,18 @@ def throughput(rows: list[list[Any]]) -> None:
             ).raise_for_status()
         took = time.perf_counter() - started
     rate = 1000 * len(batches) / took
-    rows.append(["(c) batches of 1,000, one client", rate, rate / noop.rate, 1000 * took / len(batches), float("nan"), 0])
+    rows.append(
+        ["(c) batches of 1,000, one client", rate, rate / noop.rate, 1000 * took / len(batches), float("nan"), 0]
+    )
 
 
 def latency(rows: list[list[Any]]) -> None:
     """(d): one client, by universe and kind of query."""
     rng = np.random.default_rng(1)
-    with curator(CURATOR_MAX_BODY_BYTES="1GiB") as running, httpx.Client(
-        base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=300
-    ) as client:
+    with (
+        curator(CURATOR_MAX_BODY_BYTES="1GiB") as running,
+        httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=300) as client,
+    ):
         for axes in (4, 6, 7):
             name = f"t{axes}"
             register(client, table_spec(name, axes), rng.poisson(0.5, (10,) * axes).astype(np.int64))

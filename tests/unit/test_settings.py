@@ -76,9 +76,7 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ("CURATOR_LOG_LEVEL", "s3cr3t"),
     ],
 )
-def test_a_bad_value_is_refused_and_not_repeated(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_value_is_refused_and_not_repeated(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ValidationError) as caught:
         Settings()
