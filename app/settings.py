@@ -39,9 +39,7 @@ def parse_bytes(text: object) -> object:
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError("expected a size such as 4GiB, 500MB or a number of bytes")
     return (
-        int(float(match[1]) * _UNITS[match[2].lower()])
-        if "." in match[1]
-        else int(match[1]) * _UNITS[match[2].lower()]
+        int(float(match[1]) * _UNITS[match[2].lower()]) if "." in match[1] else int(match[1]) * _UNITS[match[2].lower()]
     )
 
 
@@ -73,9 +71,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, env_ignore_empty=True, hide_input_in_errors=True, frozen=True, extra="forbid"
     )
 
-    data_dir: Path = Field(
-        Path("var"), description="Folder of the embedded database, the vault and the keys."
-    )
+    data_dir: Path = Field(Path("var"), description="Folder of the embedded database, the vault and the keys.")
     database_url: str | None = Field(
         None,
         description="URL of another database, postgresql+psycopg://... Unset: SQLite in data_dir.",
@@ -118,9 +114,7 @@ class Settings(BaseSettings):
         "work took; later ones leave at once and are counted. Unset: each leaves when it is there.",
     )
     metrics_open: bool = Field(False, description="Serve /metrics without a key.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severe line to log."
-    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -160,9 +154,7 @@ def _decode_key(value: SecretStr) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if len(key) != VAULT_KEY_BYTES:
-        raise ValueError(
-            f"expected base64 of exactly {VAULT_KEY_BYTES} bytes, as `openssl rand -base64 32` prints"
-        )
+        raise ValueError(f"expected base64 of exactly {VAULT_KEY_BYTES} bytes, as `openssl rand -base64 32` prints")
     return key
 
 
@@ -189,6 +181,4 @@ def unknown_variables(environment: Mapping[str, str], also_known: Iterable[str] 
     server refuses to start while this list is not empty.
     """
     known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES | set(also_known)
-    return sorted(
-        name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known
-    )
+    return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)

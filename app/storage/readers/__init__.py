@@ -30,9 +30,7 @@ def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) ->
     """
     suffix = Path(filename).suffix.lower()
     if suffix not in FORMATS:
-        raise InvalidDataset(
-            f"the file's name must end in one of {', '.join(FORMATS)}: that tells its format"
-        )
+        raise InvalidDataset(f"the file's name must end in one of {', '.join(FORMATS)}: that tells its format")
     if not path.stat().st_size:
         raise InvalidDataset("the file is empty")
     match spec:

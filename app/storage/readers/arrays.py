@@ -57,20 +57,14 @@ def _check_header(stream: IO[bytes], shape: tuple[int, ...], size: int) -> tuple
         elif version == (2, 0):
             header = npy.read_array_header_2_0(stream, max_header_size=_MAX_HEADER)
     if header is None:
-        raise InvalidDataset(
-            "the file is not a NumPy array, or its header is damaged: write it with numpy.save"
-        )
+        raise InvalidDataset("the file is not a NumPy array, or its header is damaged: write it with numpy.save")
     found, fortran, dtype = header
     if dtype.hasobject or dtype.kind not in "biuf" or dtype.itemsize > _MAX_ITEM:
-        raise InvalidDataset(
-            "the array must hold plain integers or floats: objects, text and records are not read"
-        )
+        raise InvalidDataset("the array must hold plain integers or floats: objects, text and records are not read")
     if found != shape:
         raise InvalidDataset(f"the array has shape {_shape(found)}, declared is {_shape(shape)}")
     if size != stream.tell() + math.prod(shape) * dtype.itemsize:
-        raise InvalidDataset(
-            "the array is truncated, or something follows it: write it again with numpy.save"
-        )
+        raise InvalidDataset("the array is truncated, or something follows it: write it again with numpy.save")
     return "F" if fortran else "C", dtype
 
 
@@ -86,9 +80,7 @@ def _read_npz(path: Path, shape: tuple[int, ...], memory_limit: int) -> NDArray[
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
                 raise InvalidDataset("the .npz file must be stored or deflated, as numpy.savez writes it")
             if member.file_size > min(allowed, memory_limit):
-                raise InvalidDataset(
-                    "the .npz file unpacks to more than the declared shape or the memory limit allows"
-                )
+                raise InvalidDataset("the .npz file unpacks to more than the declared shape or the memory limit allows")
             with archive.open(member) as stream:
                 order, dtype = _check_header(stream, shape, member.file_size)
                 array = np.empty(math.prod(shape), dtype)

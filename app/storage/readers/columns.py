@@ -77,9 +77,7 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
             values = pc.cast(column, pa.float64())
         except pa.ArrowInvalid:
             trimmed = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))
-            values = pc.cast(
-                pc.if_else(pc.match_substring_regex(trimmed, _NUMBER), trimmed, None), pa.float64()
-            )
+            values = pc.cast(pc.if_else(pc.match_substring_regex(trimmed, _NUMBER), trimmed, None), pa.float64())
     elif pa.types.is_boolean(kind):
         values = pc.cast(pc.cast(column, pa.int8()), pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -155,9 +153,7 @@ def text_layout(path: Path, separators: str) -> Layout:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
-        raise InvalidDataset(
-            "the file is not text in UTF-8: save it as such (UTF-16 and binary files are not read)"
-        )
+        raise InvalidDataset("the file is not text in UTF-8: save it as such (UTF-16 and binary files are not read)")
     # An encoding error far below is found by the parser, with its row; half a character at the cut is none.
     text = head.decode("utf-8-sig", "replace")
     stripped = text.lstrip("\r\n \t")
@@ -179,9 +175,7 @@ def text_layout(path: Path, separators: str) -> Layout:
     return Layout(separator, fields, blank + reader.line_num)
 
 
-def text_batches(
-    path: Path, separator: str, width: int, wanted: Sequence[int], *, skip_lines: int
-) -> Iterator[Batch]:
+def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], *, skip_lines: int) -> Iterator[Batch]:
     """The columns at positions `wanted` of a text file whose records have `width` fields, after
     `skip_lines` lines.
 
@@ -296,9 +290,7 @@ def parquet_columns(path: Path) -> list[str]:
     return names
 
 
-def parquet_batches(
-    path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int
-) -> Iterator[Batch]:
+def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int) -> Iterator[Batch]:
     """The columns at positions `wanted`. Raises InvalidDataset for a damaged file, more than `max_rows`
     rows (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
     """
@@ -317,9 +309,7 @@ def parquet_batches(
             for group in range(file.metadata.num_row_groups):
                 # The whole group's size: asking for a column's aborts the process when the footer is damaged.
                 if file.metadata.row_group(group).total_byte_size > memory_limit:
-                    raise InvalidDataset(
-                        "a row group unpacks beyond the memory limit: write smaller row groups"
-                    )
+                    raise InvalidDataset("a row group unpacks beyond the memory limit: write smaller row groups")
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
                 columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
                 for column in columns:
@@ -376,6 +366,4 @@ def named_batches(
     positions = [found.index(name) for name in present]
     if suffix == ".parquet":
         return tuple(present), parquet_batches(path, positions, max_rows=max_rows, memory_limit=memory_limit)
-    return tuple(present), text_batches(
-        path, layout.separator, len(found), positions, skip_lines=layout.lines
-    )
+    return tuple(present), text_batches(path, layout.separator, len(found), positions, skip_lines=layout.lines)

@@ -41,9 +41,7 @@ def has_weights(filename: str, path: Path) -> bool:
     return len(_columns(suffix, path)[0]) == 3
 
 
-def read_edges(
-    spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_limit: int
-) -> DenseData | CsrData:
+def read_edges(spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | CsrData:
     """The matrix of a bipartite, directed or undirected graph.
 
     Edge list (CSV, text, Parquet): two columns, three where `weighted`; ids from 0, or the declared
@@ -76,9 +74,7 @@ def read_edges(
         triples.add(rows, columns, weights, batch.first, kept)
     rows, columns, units = triples.finish()
     present = units != 0
-    return settle(
-        shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=undirected
-    )
+    return settle(shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=undirected)
 
 
 def _columns(suffix: str, path: Path) -> tuple[Sequence[str], str, int]:
@@ -185,9 +181,7 @@ def _read_adjacency(
     if isinstance(spec, GraphSpec):
         kept = row != column
         if spec.loops == "refuse" and not kept.all():
-            raise InvalidDataset(
-                'the matrix has edges from a node to itself. Remove them, or declare "loops": "drop"'
-            )
+            raise InvalidDataset('the matrix has edges from a node to itself. Remove them, or declare "loops": "drop"')
         row, column, unit = row[kept], column[kept], unit[kept]
         if not spec.directed:
             symmetric = True

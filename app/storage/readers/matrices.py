@@ -66,9 +66,7 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
     absent = round(np.ldexp(spec.absent, spec.data_bits))
     if absent == 0:
         present = units != 0
-        return settle(
-            shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=False
-        )
+        return settle(shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=False)
     _check_memory(shape, dtype, memory_limit)
     array = np.full(shape, absent, dtype)
     array[rows, columns] = units

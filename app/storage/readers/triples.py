@@ -29,9 +29,7 @@ class Triples:
         self._values: list[Integers] = []
         self._origins: list[Integers] = []
 
-    def add(
-        self, rows: Integers, columns: Integers, values: Integers, first: int, kept: NDArray[np.bool_]
-    ) -> None:
+    def add(self, rows: Integers, columns: Integers, values: Integers, first: int, kept: NDArray[np.bool_]) -> None:
         """Adds the records where `kept`; `first` is the number of the first one in the file."""
         origins = np.arange(first, first + len(rows))
         self._keys.append((rows * self._columns + columns)[kept])
@@ -53,9 +51,7 @@ class Triples:
         conflict = repeated & (values[1:] != values[:-1])
         if conflict.any():
             row = int(np.concatenate(self._origins)[order[1:][conflict]].min())
-            raise InvalidDataset(
-                f"row {row}: this {self._what} stands in an earlier row with another value", row=row
-            )
+            raise InvalidDataset(f"row {row}: this {self._what} stands in an earlier row with another value", row=row)
         distinct = np.concatenate(([True], ~repeated)) if len(keys) else np.zeros(0, bool)
         rows, columns = np.divmod(keys[distinct], self._columns)
         return rows, columns, values[distinct]
