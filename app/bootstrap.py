@@ -34,6 +34,8 @@ from app.storage.private_store import VaultStore
 from app.storage.store import SqlStore
 from app.storage.vault import Vault
 
+log = structlog.get_logger(__name__)
+
 DRAIN_SECONDS = 30
 _PR_SET_DUMPABLE = 4
 
@@ -94,7 +96,7 @@ def build(settings: Settings, noise: Any = None) -> Built:
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
-    private = VaultStore(vault, settings.memory_limit)
+    private = VaultStore(vault, settings.memory_limit, store.settle)
     source, metrics, delivery = noise or SystemNoise(), Metrics(), Delivery()
     answering = Answering(
         store,
@@ -119,11 +121,21 @@ def build(settings: Settings, noise: Any = None) -> Built:
         answering.stop(DRAIN_SECONDS)
         store.close()
 
+    def open_files() -> dict[str, dict[str, str]]:
+        with store.read() as tx:
+            return {row.name: row.vault_entry for row in tx.datasets() if row.retired_at is None}
+
     def ready() -> str | None:
         try:
             store.ping()
+            lost = [name for name, entry in open_files().items() if not private.usable(entry)]
+            # One that has been retired in this moment is missed by nobody.
+            lost = [name for name in lost if name in open_files()]
         except SQLAlchemyError:
             return "the database cannot be reached"
+        if lost:
+            log.error("private files cannot be used", datasets=lost)
+            return "the private file of a data set cannot be used: an operator must look"
         return "answers wait for a commit that keeps failing" if answering.stalled else None
 
     services = Services(

@@ -20,12 +20,17 @@ from app.storage.vault import Vault, VaultEntry, VaultError
 
 
 class VaultStore:
-    """Private arrays in a vault; one tensor a data set, shared by all its sessions."""
+    """Private arrays in a vault; one tensor a data set, shared by all its sessions.
 
-    def __init__(self, vault: Vault, memory_limit: int) -> None:
-        self._vault, self._memory_limit = vault, memory_limit
+    ``settle`` waits until no transaction that may still name a file is under way.
+    """
+
+    def __init__(self, vault: Vault, memory_limit: int, settle: Callable[[], None]) -> None:
+        self._vault, self._memory_limit, self._settle = vault, memory_limit, settle
         self._tensors: dict[str, Tensor] = {}
         self._lock = threading.Lock()
+        self._verified: dict[str, tuple[int, ...]] = {}
+        self._verifying = threading.Lock()
 
     def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
         """Parse an uploaded file; an edge list's layout decides whether the graph is weighted.
@@ -60,7 +65,9 @@ class VaultStore:
             if known is not None:
                 return known
             try:
+                stamp = self._vault.stamp(VaultEntry(name, entry["digest"]))
                 data = self._vault.open(VaultEntry(name, entry["digest"]))
+                self._verified[name] = stamp
             except VaultError as error:
                 raise Unavailable(
                     f"the data set's private file cannot be used ({type(error).__name__}): an operator must look",
@@ -69,10 +76,28 @@ class VaultStore:
             tensor = self._tensors[name] = _tensor_of(space, data)
             return tensor
 
+    def usable(self, entry: dict[str, str]) -> bool:
+        """Whether a file is there and is what was written: read and verified when first asked for and whenever it
+        has changed, else a look at the folder.
+        """
+        name = entry["file_name"]
+        kept = VaultEntry(name, entry["digest"])
+        with self._verifying:
+            try:
+                stamp = self._vault.stamp(kept)
+                if self._verified.get(name) != stamp:
+                    self._vault.verify(kept)
+                    self._verified[name] = stamp
+            except (VaultError, OSError):
+                self._verified.pop(name, None)
+                return False
+            return True
+
     def forget(self, entry: dict[str, str]) -> None:
         """Drop what is held in memory of a file."""
         with self._lock:
             self._tensors.pop(entry["file_name"], None)
+            self._verified.pop(entry["file_name"], None)
 
     def destroy(self, entry: dict[str, str]) -> None:
         """Remove the file for good."""
@@ -81,7 +106,12 @@ class VaultStore:
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
-        self._vault.sweep(lambda: set(known()))
+
+        def settled() -> set[str]:
+            self._settle()
+            return set(known())
+
+        self._vault.sweep(settled)
 
 
 def _tensor_of(space: Space, data: PrivateData) -> Tensor:

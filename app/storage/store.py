@@ -376,6 +376,16 @@ class SqlStore:
         with self._reading.connect() as connection:
             connection.execute(text("SELECT 1"))
 
+    def settle(self) -> None:
+        """Wait for every transaction that is adding a data set, such as one whose process has just died.
+
+        PostgreSQL ends a commit that it has received, whoever is still there to hear of it. Where one process
+        writes, nothing is left of it to wait for.
+        """
+        if not self.exclusive:
+            with self._writing.connect() as connection:
+                connection.execute(text("LOCK TABLE datasets IN SHARE MODE"))
+
     def close(self) -> None:
         """Give all connections back."""
         self._reading.dispose()

@@ -187,6 +187,21 @@ class Vault:
                 digest.update(chunk)
         _compare(entry, digest)
 
+    def stamp(self, entry: VaultEntry) -> tuple[int, ...]:
+        """What is another as soon as the file is: its inode, size, and times of modification and change.
+
+        Raises VaultMissing, or VaultError where there is something else in its place.
+        """
+        try:
+            found = os.lstat(self._path(entry))
+        except FileNotFoundError:
+            raise VaultMissing(f"{entry.file_name} is not in the vault") from None
+        except OSError as error:
+            raise VaultError(f"{entry.file_name} cannot be opened: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise VaultError(f"{entry.file_name} is not a file")
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
     def destroy(self, entry: VaultEntry) -> None:
         """Removes the file; no matter if it is gone already. Who has it open keeps it until closing.
 
