@@ -1,0 +1,205 @@
+"""Real server processes that are started, killed and started again, and clients that put up with it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from tests.integration.world import ADMIN_KEY, SPEC, audit_books
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(folder: Path, url: str | None) -> dict[str, str]:
+    """A server's environment: nothing of the caller's own ``CURATOR_*``."""
+    made = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+    made |= {"CURATOR_DATA_DIR": str(folder), "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"}
+    if url is not None:
+        made["CURATOR_DATABASE_URL"] = url
+    return made
+
+
+def curator(folder: Path, url: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of the command line, run to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        cwd=ROOT,
+        env=environment(folder, url),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+class Server:
+    """One running server."""
+
+    def __init__(self, pid: int, port: int, log: Path, *, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid, self.port, self.log, self.child = pid, port, log, child
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def alive(self) -> bool:
+        if self.child is not None:
+            return self.child.poll() is None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_until_ready(self, seconds: float = 60.0) -> Self:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert self.alive(), self.log.read_text()[-2000:]
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return self
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+        raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
+
+    def kill(self) -> None:
+        """kill -9, the whole group of a server with several workers."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        if self.child is not None:
+            self.child.wait()
+        while self.alive():
+            time.sleep(0.002)
+
+
+class Launcher:
+    """Servers over one data folder and database; see ``launcher.py``."""
+
+    def __init__(self, folder: Path, url: str | None) -> None:
+        self.folder, self._url = folder, url
+        self._logs = folder.parent / f"{folder.name}-logs"
+        self._logs.mkdir()
+        self._servers: list[Server] = []
+        self._process = subprocess.Popen(
+            [sys.executable, str(LAUNCHER)],
+            cwd=ROOT,
+            env={**environment(folder, url), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, port: int | None = None, **order: Any) -> Server:
+        """A server on a port, a free one where none is given; not yet ready."""
+        port = free_port() if port is None else port
+        log = self._logs / f"{len(self._servers)}.log"
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"port": port, "log": str(log), **order}) + "\n")
+        self._process.stdin.flush()
+        self._servers.append(Server(int(self._process.stdout.readline()), port, log))
+        return self._servers[-1]
+
+    def command(self, port: int | None = None, *arguments: str) -> Server:
+        """The same through the command itself, in a process from scratch."""
+        port = free_port() if port is None else port
+        log = self._logs / f"{len(self._servers)}.log"
+        with log.open("wb") as sink:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments],
+                cwd=ROOT,
+                env=environment(self.folder, self._url),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._servers.append(Server(child.pid, port, log, child=child))
+        return self._servers[-1]
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self._logs.iterdir()))
+
+    def end(self) -> None:
+        for server in self._servers:
+            server.kill()
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def launching(folder: Path, url: str | None) -> Iterator[Launcher]:
+    """Servers that all end with the context."""
+    folder.mkdir(exist_ok=True)
+    launcher = Launcher(folder, url)
+    try:
+        yield launcher
+    finally:
+        launcher.end()
+
+
+class Caller:
+    """Somebody with a key, on one server or another."""
+
+    def __init__(self, url: str, key: str = ADMIN_KEY) -> None:
+        self.http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+
+    def get(self, path: str) -> Any:
+        reply = self.http.get(path)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def post(self, path: str, body: Any, key: str | None = None) -> httpx.Response:
+        return self.http.post(path, json=body, headers={"Idempotency-Key": key} if key else {})
+
+    def add(self, name: str, role: str = "analyst") -> str:
+        """A new principal's key."""
+        reply = self.post("/v1/principals", {"name": name, "role": role})
+        assert reply.status_code == 201, reply.text
+        return str(reply.json()["api_key"])
+
+    def register(self, name: str, counts: Any, **changes: Any) -> httpx.Response:
+        buffer = io.BytesIO()
+        np.save(buffer, counts)
+        return self.http.post(
+            "/v1/datasets",
+            data={"spec": json.dumps({**SPEC, "name": name, **changes})},
+            files={"data": ("counts.npy", buffer.getvalue())},
+        )
+
+    def transcript(self, id: str) -> list[bytes]:
+        reply = self.http.get(f"/v1/sessions/{id}/transcript")
+        assert reply.status_code == 200, reply.text
+        return reply.content.splitlines()
+
+    def audit(self) -> dict[str, list[bytes]]:
+        """Hold the books of the whole service against its transcripts; an auditor's view."""
+        names = [item["name"] for item in self.get("/v1/datasets")["items"]]
+        return audit_books(
+            {name: self.get(f"/v1/datasets/{name}/ledger") for name in names},
+            self.get("/v1/sessions")["items"],
+            self.transcript,
+        )

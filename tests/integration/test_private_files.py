@@ -1,0 +1,186 @@
+"""Private files that are missing, altered, or left over: sessions refuse, readiness tells, starts clean up."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from app.services.errors import Unavailable
+from app.services.ports import DatasetRow
+from app.storage.vault import Vault
+from tests.integration.servers import Caller
+from tests.integration.world import ADMIN, HIT, World, query, served
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": Path.unlink,
+    "a byte flipped": lambda path: flip(path, -70),
+    "its head flipped": lambda path: flip(path, 20),
+    "cut short": lambda path: os.truncate(path, path.stat().st_size - 64),
+    "empty": lambda path: os.truncate(path, 0),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a link": lambda path: path.symlink_to(path.rename(path.with_suffix(".elsewhere"))),
+}
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def file_of(world: World, name: str) -> Path:
+    (found,) = (world.folder / "vault").glob(f"{name}.*.vault")
+    return found
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_sessions_refuse_and_readiness_tells(worlds: Callable[..., World], damage: str) -> None:
+    """Catches answers from a file that is not what was registered, noise drawn for them, and a service that calls
+    itself ready meanwhile. Other data sets are not concerned.
+    """
+    world = worlds(None)
+    world.register("d")
+    world.register("other")
+    ann = world.analyst("ann")
+    id, fine = world.open(ann, "d"), world.open(ann, "other")
+    assert world.built.services.ready() is None
+    DAMAGE[damage](file_of(world, "d"))
+    complaint = world.built.services.ready()
+    assert complaint is not None
+    assert "private file" in complaint
+    with pytest.raises(Unavailable):
+        world.ask(ann, id, query(1), key="k")
+    assert (world.noise.drawn, world.entries(id)) == (0, [])
+    assert world.ask(ann, fine, query(1))["sequence"] == 1
+    world.audit()
+    with served(world) as port:
+        analyst = Caller(f"http://127.0.0.1:{port}", world.keys["ann"])
+        refusal = analyst.post(f"/v1/sessions/{id}/queries", query(1), "k")
+        assert (refusal.status_code, refusal.json()["type"]) == (503, "/problems/unavailable")
+        assert int(refusal.headers["Retry-After"]) >= 1
+        unready = analyst.http.get("/readyz")
+        assert (unready.status_code, unready.json()["type"]) == (503, "/problems/unavailable")
+        # Anybody may ask whether the service is ready: no name, no path.
+        assert file_of(world, "d").name not in unready.text if damage != "missing" else True
+        assert str(world.folder) not in unready.text
+        analyst.http.close()
+
+
+def test_mended_it_is_ready_again(worlds: Callable[..., World]) -> None:
+    """Catches a verdict that is kept although the file has been put back from a copy."""
+    world = worlds(None)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    path = file_of(world, "d")
+    copy = path.read_bytes()
+    path.unlink()
+    assert world.built.services.ready() is not None
+    path.write_bytes(copy)
+    path.chmod(0o600)
+    assert world.built.services.ready() is None
+    assert world.ask(ann, id, query(1))["sequence"] == 1
+
+
+def test_a_file_is_read_once(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a readiness check that reads all private files every few seconds; and one that trusts a file
+    whose bytes have changed but whose size and time of modification have not.
+    """
+    world = worlds(None)
+    world.register("d")
+    read: list[str] = []
+    verify = Vault.verify
+
+    def counted(vault: Vault, entry: object) -> None:
+        read.append(entry.file_name)  # type: ignore[attr-defined]
+        verify(vault, entry)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Vault, "verify", counted)
+    for _ in range(5):
+        assert world.built.services.ready() is None
+    assert len(read) == 1
+    path = file_of(world, "d")
+    before = path.stat()
+    flip(path, -70)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert world.built.services.ready() is not None
+
+
+def test_a_retired_data_set_needs_no_file(worlds: Callable[..., World]) -> None:
+    """Catches a service that is never ready again after a retirement."""
+    world = worlds(None)
+    world.register("d")
+    world.built.services.datasets.retire(ADMIN, "d")
+    assert not list((world.folder / "vault").glob("d.*"))
+    assert world.built.services.ready() is None
+
+
+@pytest.mark.parametrize("damage", ["missing", "a byte flipped"])
+def test_after_a_restart(worlds: Callable[..., World], damage: str) -> None:
+    """Catches a start that takes what is there: a round is refused before any noise, and nothing is charged."""
+    world = worlds(None)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    world.noise.script.append(HIT)
+    world.ask(ann, id, query(0))
+    world.stop()
+    DAMAGE[damage](file_of(world, "d"))
+    again = worlds(None)
+    assert again.built.services.ready() is not None
+    with pytest.raises(Unavailable):
+        again.ask(ann, id, query(1))
+    assert again.noise.drawn == 0
+    # What needs no private data goes on: state, transcript, closing.
+    again.audit()
+    assert again.close(ann, id)["status"] == "closed"
+    again.audit()
+
+
+def test_a_start_removes_what_no_record_names(worlds: Callable[..., World], database: str | None) -> None:
+    """Catches private files left lying after a crash in the middle of a registration."""
+    world = worlds(database)
+    world.register("d")
+    vault = world.folder / "vault"
+    kept = file_of(world, "d")
+    for name in ("half.0123456789abcdef.vault", ".half.0123456789abcdef.vault.tmp"):
+        (vault / name).write_bytes(kept.read_bytes())
+    world.stop()
+    worlds(database)
+    assert [path for path in vault.iterdir() if path.suffix != ".lock"] == [kept]
+
+
+@pytest.mark.postgres
+def test_a_start_waits_for_a_commit_that_is_under_way(worlds: Callable[..., World], postgres_url: str) -> None:
+    """PostgreSQL finishes a commit whose client has died. Catches a start in that moment which takes the data set's
+    file for a left-over: the row would come, and name nothing.
+    """
+    world = worlds(postgres_url)
+    world.register("d")
+    vault = world.folder / "vault"
+    name = "late.0123456789abcdef.vault"
+    (vault / name).write_bytes(file_of(world, "d").read_bytes())
+    row = DatasetRow("late", {}, None, {}, {"file_name": name, "digest": "0" * 64}, "2026-01-01T00:00:00Z")
+    swept = threading.Event()
+
+    def sweep() -> None:
+        world.built.services.datasets.recover()
+        swept.set()
+
+    with world.store.write() as tx:
+        tx._connection.execute(text("SET lock_timeout = '20s'"))
+        tx.add_dataset(row)
+        recovering = threading.Thread(target=sweep)
+        recovering.start()
+        time.sleep(0.3)
+        assert not swept.is_set()
+        assert (vault / name).exists()
+        tx._connection.commit()
+    recovering.join(20)
+    assert (vault / name).exists()
