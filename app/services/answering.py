@@ -61,6 +61,8 @@ log = structlog.get_logger(__name__)
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
+#: Updates that a session is given memory for beside those it has made: a guaranteed plan may allow far more of them.
+UPDATES_AHEAD = 10_000
 HEAVY_LANES = 2
 #: Most requests one transaction carries.
 GROUP = 64
@@ -214,7 +216,7 @@ class Answering:
         if known is None:
             row = self._find(id)
             dataset, request, plan = opening_of(orjson.loads(row.header))
-            nbytes = construction_of(dataset, request, plan).nbytes(plan.max_updates)
+            nbytes = construction_of(dataset, request, plan).nbytes(min(plan.max_updates, UPDATES_AHEAD))
             lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
             known = self._places[id] = (row.owner, lane)
         if known[0] != actor.name:
@@ -674,7 +676,7 @@ class _Lane(threading.Thread):
             data=service.private.tensor(space, stored.vault_entry),
             noise=service.noise.laplace(plan.noise_scale_units),
             counts=None if plan.race is None else service.noise.poisson(plan.race.mean, plan.race.cut),
-            nbytes=session.construction.nbytes(plan.max_updates),
+            nbytes=session.construction.nbytes(min(plan.max_updates, session.updates_used + UPDATES_AHEAD)),
             cost=plan.cost_per_update,
         )
 
