@@ -213,6 +213,20 @@ def test_an_undirected_rank_one_query_and_its_mirror_are_one(u: Universe, d) -> 
     one_digest(u, [words, words | {"left": words["right"], "right": words["left"]}])
 
 
+def test_a_pair_of_an_undirected_graph_may_be_written_either_way() -> None:
+    """As a cell above or below the diagonal, flat or per axis, in any order."""
+    u = universe({"name": "g", "kind": "graph", "nodes": 9, "budget": BUDGET})
+    one_digest(
+        u,
+        [
+            {"type": "sparse", "indices": [[0, 1], [2, 7], [3, 8]], "weights": [0.5, -1.0, 0.25]},
+            {"type": "sparse", "indices": [[1, 0], [7, 2], [8, 3]], "weights": [0.5, -1.0, 0.25]},
+            {"type": "sparse", "indices": [[8, 3], [2, 7], [1, 0]], "weights": [0.25, -1.0, 0.5]},
+            {"type": "sparse", "indices": [9, 25, 75], "weights": [0.5, -1.0, 0.25]},
+        ],
+    )
+
+
 # ---------------------------------------------------------------------------------- forms that are not canonical
 
 GRAPH = universe({"name": "g", "kind": "graph", "nodes": 6, "budget": BUDGET})
