@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import os
 import resource
 import signal
@@ -24,6 +25,7 @@ from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
 from app.services.datasets import Datasets
+from app.services.ports import StoreConflict
 from app.services.principals import Principals
 from app.services.sessions import Sessions
 from app.settings import Settings, unknown_variables
@@ -37,7 +39,10 @@ from app.storage.vault import Vault
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30
-_PR_SET_DUMPABLE = 4
+#: A worker that gives no sign of life for so long is replaced; importing, or an update of a large hypothesis, may
+#: well keep one silent for some seconds.
+WORKER_SECONDS = 120
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 class StartRefused(Exception):
@@ -89,6 +94,12 @@ def forbid_core_dumps() -> None:
     """No core file and no attaching debugger of another user: memory holds private numbers and noise."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Drain and end when the process that supervises the workers dies: orphans would go on holding its port."""
+    if multiprocessing.parent_process() is not None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def build(settings: Settings, noise: Any = None) -> Built:
@@ -170,7 +181,10 @@ def prepare(settings: Settings) -> None:
             raise StartRefused("the database is behind its migrations: run `curator migrate` first")
         try:
             key = settings.admin_key.get_secret_value() if settings.admin_key else None
-            made = built.services.principals.ensure_operator(key)
+            try:
+                made = built.services.principals.ensure_operator(key)
+            except StoreConflict:  # another server made its first start in the same moment
+                made = built.services.principals.ensure_operator(key)
         except ValueError as error:
             raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
         if made is not None:
@@ -185,6 +199,7 @@ def application() -> FastAPI:
     """The application of one worker process, from the environment."""
     settings = Settings()
     forbid_core_dumps()
+    end_with_parent()
     configure_logs(settings.log_level)
     return build(settings).app
 
@@ -227,6 +242,7 @@ def serve(host: str, port: int, workers: int) -> None:
             access_log=False,
             log_level=settings.log_level,
             timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_worker_healthcheck=WORKER_SECONDS,
             server_header=False,
         )
     finally:
