@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.http import problems
 from app.http.app import Delivery, Services, create_app
 from app.http.metrics import Metrics
+from app.http.protocol import Protocol
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
@@ -244,6 +245,8 @@ def serve(host: str, port: int, workers: int) -> None:
             timeout_graceful_shutdown=DRAIN_SECONDS,
             timeout_worker_healthcheck=WORKER_SECONDS,
             server_header=False,
+            http=Protocol,
+            ws="none",
         )
     finally:
         lock.release()

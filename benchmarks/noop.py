@@ -12,6 +12,7 @@ from starlette.responses import Response
 from app.bootstrap import configure_logs
 from app.http.metrics import Metrics
 from app.http.middleware import Observe
+from app.http.protocol import Protocol
 
 app = FastAPI()
 app.add_middleware(Observe, metrics=Metrics())
@@ -30,4 +31,4 @@ async def noop(request: Request, id: str) -> Response:
 
 if __name__ == "__main__":
     configure_logs("warning")
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), access_log=False, log_level="warning")
+    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), http=Protocol, access_log=False, log_level="warning")

@@ -24,6 +24,7 @@ import pyarrow as pa
 import uvicorn
 
 from app.bootstrap import Built, build, prepare
+from app.http.protocol import Protocol
 from app.settings import Settings
 
 JSON = dict[str, Any]
@@ -188,7 +189,15 @@ def start(folder: Path, *, noise: Any = None, admin_key: str = "the-operators-ow
     built = build(configured, noise)
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(built.app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=30)
+        uvicorn.Config(
+            built.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=30,
+            http=Protocol,
+            ws="none",
+        )
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

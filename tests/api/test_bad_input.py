@@ -821,6 +821,26 @@ case("header: a key that is no ASCII", sent(head("GET", "/v1/datasets", "k\xe9\x
 case("header: no key", sent(head("GET", "/v1/datasets")), "unauthenticated", "Bearer")
 case("header: no key, on a body over the limit", sent(head("POST", "/v1/datasets", Content_Length=10**12)),
      "unauthenticated", "Bearer")  # fmt: skip
+case(
+    "header: no end of one", sent(head("GET", "/healthz")[:-2] + b"X-A: " + b"a" * 10**6), "payload-too-large", "65,536"
+)
+case(
+    "header: no end of many", sent(head("GET", "/healthz")[:-2] + b"X-A: a\r\n" * 10**5), "payload-too-large", "65,536"
+)
+case("header: no end of a path", sent(head("GET", "/" + "x" * 10**6)), "payload-too-large", "65,536")
+case("header: no end of a trailer",
+     sent(head("POST", "/v1/datasets", Transfer_Encoding="chunked") + b"0\r\nX-A: " + b"a" * 10**6),
+     "payload-too-large", "65,536")  # fmt: skip
+for label, wrong in [
+    ("no HTTP", b"GARBAGE\r\n\r\n"),
+    ("HTTP/9.9", b"GET / HTTP/9.9\r\n\r\n"),
+    ("an unknown method", b"BREW / HTTP/1.1\r\n\r\n"),
+    ("a NUL", b"GET / HTTP/1.1\r\n\x00: a\r\n\r\n"),
+    ("a length that is none", b"POST / HTTP/1.1\r\nContent-Length: abc\r\n\r\n"),
+    ("two lengths", b"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"),
+    ("a bad chunk", b"POST /healthz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+]:
+    case(f"wire: {label}", sent(wrong), "invalid-request", "HTTP/1.1")  # fmt: skip
 case("header: an Accept that nothing fits", lambda w: w.analyst.get(
      f"/v1/sessions/{w.sessions['people']}/hypothesis", headers={"Accept": "x/" + "y" * 60_000}),
      "invalid-request", "Accept")  # fmt: skip

@@ -183,12 +183,6 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
     column, where such a line is a missing cell. Raises InvalidDataset for a record of another width, text
     that is not UTF-8, a record longer than a block (an unclosed quote makes one of the rest of the file).
     """
-    uneven: list[tuple[int | None, int]] = []
-
-    def note(row: Any) -> str:
-        uneven.append((row.number, row.actual_columns))
-        return "error"
-
     names = [str(position) for position in range(width)]
     with path.open("rb") as raw:
         source: Any = pa.PythonFile(_SingleSpaced(raw), "r") if separator == " " else raw
@@ -202,7 +196,6 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
         parsing = pa.csv.ParseOptions(
             delimiter=separator,
             newlines_in_values=True,
-            invalid_row_handler=note,
             ignore_empty_lines=width > 1,
         )
         kept = [names[position] for position in wanted]
@@ -222,18 +215,21 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
         except pa.ArrowInvalid as error:
             message = str(error)
     if message:
-        raise _text_problem(message, uneven, width, first, skip_lines)
+        raise _text_problem(message, width, first, skip_lines)
     if first == 1:
         raise InvalidDataset(_NO_RECORDS)
 
 
-def _text_problem(
-    message: str, uneven: list[tuple[int | None, int]], width: int, first: int, skipped: int
-) -> InvalidDataset:
-    """What pyarrow's message means, in words that carry no value: only row numbers are taken from it."""
+def _text_problem(message: str, width: int, first: int, skipped: int) -> InvalidDataset:
+    """What pyarrow's message means, in words that carry no value: only row numbers are taken from it.
+
+    A handler of uneven rows would be told as much, but pyarrow decodes the row for it first, and where that fails
+    prints a byte of it to standard error.
+    """
+    uneven = re.match(r"CSV parse error: (?:Row #(\d+): )?Expected \d+ columns, got (\d+)", message)
     if uneven:
-        number, actual = uneven[0]
-        where = f"row {number - skipped}" if number is not None else f"a row after row {first - 1}"
+        number, actual = uneven[1] and int(uneven[1]), int(uneven[2])
+        where = f"row {number - skipped}" if number else f"a row after row {first - 1}"
         hint = " (a quote that is not closed joins lines)" if actual < width else ""
         plural = "s" * (actual != 1)
         return InvalidDataset(f"{where} has {actual} field{plural}, the first line has {width}{hint}")
