@@ -52,7 +52,7 @@ POINTS = 256
 #: Cells a sample may be taken over.
 MOST_CELLS = 1 << 12
 #: Moves of each point after an update, for each cell of the universe.
-MOVES = 6
+MOVES = 2
 #: Most such moves of the points that a cut has left outside, on their way in.
 APPROACH = 30
 
