@@ -14,6 +14,10 @@ from scipy.optimize import brentq
 
 from app.constructions.base import Measurement, PublicFacts, Step
 from app.constructions.sparse_weights import OutOfSlots, SlotsState, SparseWeights, slots_needed
+from app.curator.dataset import PublicDataset
+from app.curator.errors import UpdatesExhausted
+from app.curator.request import parse_request
+from app.curator.session import Answer, RoundDue, Session
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.queries import parse_query
@@ -307,3 +311,21 @@ def test_steps_and_bounds() -> None:
     better = smw(450.0, "projection", 2).bound(450.0)
     assert better is not None
     assert better < construction.bound(450.0) / 2
+
+
+def test_a_session_without_room_says_so_before_any_noise() -> None:
+    """Ten records and noise of hundreds: one slot. Would catch a round that is played and cannot be learnt, and an
+    unverified answer that is refused with it."""
+    spec = {"name": "w", "kind": "multiset", "records_public": True, "budget": {"epsilon": 1.0, "delta": 1e-6}}
+    words = {"dataset": "w", "mechanism": {"construction": "smw", "sparsity": 1}, "epsilon": 1.0}
+    session = Session(PublicDataset(parse_spec(spec), 10), parse_request({**words, "max_queries": 9, "max_updates": 5}))
+    assert session.hypothesis.slots == 1
+    first, second = query({"a": 1.0}), query({"b": 1.0})
+    assert isinstance(session.consider(first), RoundDue)
+    session.record(first, Answer(900.0, "measurement", 1.0))
+    with pytest.raises(UpdatesExhausted, match="no room"):
+        session.consider(second)
+    assert isinstance(session.consider(second, unverified=True), Answer)
+    assert isinstance(session.consider(query({"a": 0.5})), RoundDue)
+    with pytest.raises(InvalidQuery):
+        session.consider(query({"a": 1.0, "b": 1.0}), unverified=True)
