@@ -42,11 +42,13 @@ def bits(length: int) -> st.SearchStrategy[list[float]]:
 
 
 def reals(length: int, low: float) -> st.SearchStrategy[list[float]]:
-    """Ordinary weights in [low, 1], some of them 0 and 1; or a list of odd ones."""
+    """Ordinary weights in [low, 1], some of them 0 and 1, half of the time eighths; or a list of odd ones."""
 
     def ordinary(seed: int) -> list[float]:
         random = Random(seed)
-        return [random.choice([0.0, 1.0, *(random.uniform(low, 1) for _ in range(3))]) for _ in range(length)]
+        eighths = random.random() < 0.5
+        drawn = [random.choice([0.0, 1.0, *(random.uniform(low, 1) for _ in range(3))]) for _ in range(length)]
+        return [round(8 * w) / 8 for w in drawn] if eighths else drawn
 
     odd = st.lists(UNIT_WEIGHTS if low == 0 else WEIGHTS, min_size=length, max_size=length)
     return st.one_of(st.integers(0, 10**6).map(ordinary), odd)

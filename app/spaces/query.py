@@ -2,7 +2,9 @@
 
 A compiled query knows its weights as integers in units of ``2^-grid_bits``, can be contracted with any tensor of
 its space, added into an array, and names its own norms, range and canonical form. Two spellings of the same
-weights compile to the same canonical form, whose SHA-256 is the query's identity in a session.
+weights compile to the same canonical form, whose SHA-256 is the query's identity in a session. (Rank-one queries of
+an undirected graph with weights between 0 and 1 are known by their two sides alone: spelled otherwise they are
+answered anew.)
 """
 
 from __future__ import annotations
@@ -208,13 +210,12 @@ class ProductQuery(Query):
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
-        form: dict[str, Any] = {
-            "axes": [[i, _axis_canonical(a)] for i, a in enumerate(self.axes) if a is not None],
-            "type": "product",
-        }
-        if self.grid_bits:
-            form["bits"] = max(a.bits for a in self.axes if a is not None)
-        return form
+        axes = []
+        for i, axis in enumerate(self.axes):
+            if axis is not None:
+                grid = {} if axis.weights is None else {"bits": axis.bits}
+                axes.append([i, grid | _axis_canonical(axis)])
+        return {"axes": axes, "type": "product"}
 
 
 @dataclass(frozen=True, eq=False)

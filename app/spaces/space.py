@@ -16,6 +16,7 @@ many units apart. Where gamma is none (a matrix on a grid finer than its answers
 from __future__ import annotations
 
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, Sp
 
 #: Bits of the grid that weights and answers live on, where capacity leaves room for them.
 DEFAULT_BITS = 20
+#: Bits that the product of all weighted axes keeps at most: its weights stay exact in float64 and in JSON.
+FACTOR_BITS = 53
 #: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
 MAX_CELLS = 2**40
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
@@ -157,7 +160,8 @@ class Space(ABC):
         Raises:
             InvalidQuery: when not even one bit an axis is left.
         """
-        bits = min(DEFAULT_BITS, (61 - self.capacity_units.bit_length()) // max(weighted, 1))
+        most = min(FACTOR_BITS, 61 - self.capacity_units.bit_length())
+        bits = min(DEFAULT_BITS, most // max(weighted, 1))
         if bits < 1:
             raise InvalidQuery(
                 f"{weighted} weighted axes leave no exact grid at this capacity: use 0/1 weights on some of them"
@@ -243,25 +247,43 @@ class Space(ABC):
         self, members: dict[int, IntArray], weights: dict[int, IntArray], bits: int, rounding: float
     ) -> Query:
         """The canonical product query of index sets and integer weights on the grid 2^-bits."""
-        one = 1 << bits
-        for i, vector in list(weights.items()):
-            if bool(np.all((vector == 0) | (vector == one))):
-                members[i] = np.flatnonzero(vector)
-                del weights[i]
-        if any(len(m) == 0 for m in members.values()):
+        return self._factored(members, weights, 1, bits * len(weights), rounding)
+
+    def _factored(
+        self, members: dict[int, IntArray], factors: dict[int, IntArray], scalar: int, bits: int, rounding: float
+    ) -> Query:
+        """The canonical product query that weighs ``scalar * 2^-bits`` times its integer factors on the index sets.
+
+        Equal weights have one form. Factors are divided by what their weights have in common, the first of which
+        becomes positive; those of 0 and 1 that are left are index sets. All that was divided out is written on the
+        first factor that varies, on the first axis where none does, in lowest terms; on the others the largest
+        weight lies in [1, 2).
+        """
+        if any(len(m) == 0 for m in members.values()) or not all(f.any() for f in factors.values()):
             return ZeroQuery(self.shape, rounding)
-        if len(weights) == 1 and 0 not in weights:
-            # A constant factor has no axis of its own: it is always written on the first one.
-            ((i, vector),) = weights.items()
-            support = np.flatnonzero(vector)
-            if bool(np.all(vector[support] == vector[support[0]])):
-                first = np.zeros(self.shape[0], dtype=np.int64)
-                first[members.pop(0, slice(None))] = vector[support[0]]
-                weights, members[i] = {0: first}, support
+        varying: dict[int, IntArray] = {}
+        for i, vector in sorted(factors.items()):
+            divisor = int(np.gcd.reduce(vector)) * int(np.sign(vector[np.flatnonzero(vector)[0]]))
+            scalar, primitive = scalar * divisor, vector // divisor
+            if bool(np.all((primitive == 0) | (primitive == 1))):
+                members[i] = np.flatnonzero(primitive)
+            else:
+                varying[i] = primitive
+        common = min(bits, (scalar & -scalar).bit_length() - 1)
+        scalar, bits = scalar >> common, bits - common
+        grids = dict.fromkeys(varying, 0)
+        if varying or scalar != 1 or bits:
+            carrier = min(varying, default=0)
+            if not varying:
+                varying[0] = np.zeros(self.shape[0], dtype=np.int64)
+                varying[0][members.pop(0, slice(None))] = 1
+            grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
+            varying[carrier] = varying[carrier] * scalar
+            grids[carrier] = bits - sum(grids.values())
         axes: list[Axis | None] = []
         for i, length in enumerate(self.shape):
-            if i in weights:
-                axes.append(Axis(length, slice(0, length), weights[i], bits))
+            if i in varying:
+                axes.append(Axis(length, slice(0, length), varying[i], grids[i]))
             elif i in members and len(members[i]) < length:
                 axes.append(Axis(length, index_set(length, members[i])))
             else:
@@ -367,19 +389,22 @@ class Space(ABC):
         return SparseQuery(positions, weights, bits, rounding, self.shape, self.size, self.symmetric)
 
     def _block(self, supports: list[IntArray], values: Array, bits: int, rounding: float) -> Query | None:
-        """The product query that a full block of cells spells, if its weights vary along one axis at most."""
-        first = values.reshape(-1)[0]
+        """The product query that a full block of cells spells, if it spells one."""
+        first, corner, largest = int(values.reshape(-1)[0]), 1, 1
+        factors: dict[int, IntArray] = {}
+        outer: Array = np.ones((), dtype=np.int64)
         for i, support in enumerate(supports):
-            profile = values[tuple(slice(None) if j == i else slice(0, 1) for j in range(values.ndim))]
-            if bool(np.all(values == profile)):
-                members = dict(enumerate(supports))
-                if bool(np.all(profile == first)) and first == 1 << bits:
-                    return self._from_axes(members, {}, 0, rounding)
-                vector = np.zeros(self.shape[i], dtype=np.int64)
-                vector[support] = profile.reshape(-1)
-                del members[i]
-                return self._from_axes(members, {i: vector}, bits, rounding)
-        return None
+            profile = values[tuple(slice(None) if j == i else 0 for j in range(values.ndim))].astype(np.int64)
+            primitive = profile // int(np.gcd.reduce(profile))
+            corner, largest = corner * int(primitive[0]), largest * int(np.abs(primitive).max())
+            if largest > 1 << bits:
+                return None
+            factors[i] = np.zeros(self.shape[i], dtype=np.int64)
+            factors[i][support] = primitive
+            outer = outer[..., None] * primitive
+        if first % corner or not np.array_equal(values, first // corner * outer):
+            return None
+        return self._factored({}, factors, first // corner, bits, rounding)
 
     def _cut_of(self, positions: IntArray, rounding: float) -> Query | None:
         """The cut of an undirected graph that weighs exactly the listed pairs 1, if there is one.
@@ -447,16 +472,19 @@ class Space(ABC):
                 return ZeroQuery(self.shape)
             case "product" if not self.symmetric:
                 members: dict[int, IntArray] = {}
-                weights: dict[int, IntArray] = {}
+                factors: dict[int, IntArray] = {}
+                largest, bits = 1, 0
                 for i, axis in form["axes"]:
-                    index, vector = self._read_axis(axis, self.shape[i], bits)
+                    index, vector = self._read_axis(axis, self.shape[i], FACTOR_BITS)
                     if index is not None:
                         members[i] = index
                     elif vector is not None:
-                        weights[i] = vector
-                if bits != (self.axis_bits(len(weights)) if weights else 0):
-                    raise InvalidQuery("canonical bits are not those of the capacity")
-                return self._from_axes(members, weights, bits, 0.0)
+                        factors[i] = vector
+                        largest *= int(np.abs(vector).max())
+                        bits += operator.index(axis["bits"])
+                if bits > max(0, 61 - self.capacity_units.bit_length()) or largest > 1 << bits:
+                    raise InvalidQuery("canonical weights are out of range")
+                return self._factored(members, factors, 1, bits, 0.0)
             case "pair" if self.symmetric:
                 if bits not in (0, self.axis_bits(2)):
                     raise InvalidQuery("canonical bits are not those of the capacity")

@@ -367,8 +367,9 @@ def test_weights_of_many_axes_are_cut_to_what_64_bits_hold(d) -> None:
             "budget": BUDGET,
         }
     )
-    low, high = st.floats(-0.9, -0.1), st.floats(0.1, 0.9)
-    vectors = {f"x{i}": list(d.draw(st.tuples(low, high))) for i in range(3)}
+    # Odd multiples of 2^-17: no common factor of two takes bits away.
+    odd = st.integers(2**13, 2**16 - 1).map(lambda n: (2 * n + 1) / 2**17)
+    vectors = {f"x{i}": [-d.draw(odd), d.draw(odd)] for i in range(3)}
     query = u.compiled({"type": "product", "weights": vectors})
     assert query.grid_bits > 40
     integers, bits = cell_weights(u.space, query)
