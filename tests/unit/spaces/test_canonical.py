@@ -158,6 +158,20 @@ def test_products_with_a_weighted_axis() -> None:
         one_digest(TABLE, [*spelled, dense(TABLE, query), sparse(TABLE, query)])
 
 
+def test_nearly_a_product_is_none() -> None:
+    """A product in all cells but one, with small weights: would catch an array that is taken for a product by its
+    first row and column."""
+    outer = np.multiply.outer([0.5, 0.25, 0.75, 1.0], np.multiply.outer([0.5, -1.0], [0.25, 0.5, 1.0]))
+    product = TABLE.compiled({"type": "dense", "weights": outer.tolist()})
+    assert product.canonical["type"] == "product"
+    for cell in TABLE.cells:
+        changed_ = outer.copy()
+        changed_[cell] = 0.375 if outer[cell] != 0.375 else 0.625
+        query = TABLE.compiled({"type": "dense", "weights": changed_.tolist()})
+        assert query.canonical["type"] == "dense"
+        assert [float(w) for w in TABLE.weights(query).values()] == changed_.reshape(-1).tolist()
+
+
 @given(st.data())
 def test_spellings_of_a_cut(d) -> None:
     """'all' or every node, ids repeated or permuted, labels, 0/1 rank-one, cells; undirected (S, T) and (T, S)."""
