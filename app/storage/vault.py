@@ -374,10 +374,7 @@ def _associated(name: str, index: int, last: bool) -> bytes:
 
 
 def _container(data: PrivateData) -> Iterator[bytes | memoryview]:
-    arrays = {
-        name: np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        for name, array in data.arrays().items()
-    }
+    arrays = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in data.arrays().items()}
     described: list[dict[str, object]] = []
     header: dict[str, object] = {"layout": data.layout, "mass": data.mass, "arrays": described}
     if isinstance(data, CsrData):
