@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
 import threading
 import time
@@ -48,8 +50,9 @@ HIT = 10_000
 
 
 class Noise:
-    """Noise that a test tells: each value is a multiple of the scale, from ``script`` or else 0, a certain miss on
-    uniform data. ``drawn`` counts every value handed out; ``before`` is called ahead of each.
+    """Noise that a test tells: what a round takes is a multiple of the scale, from ``script`` or else 0, a certain
+    miss on uniform data. ``drawn`` counts the times it was taken; ``before`` is called ahead of each. A race
+    compares once.
     """
 
     def __init__(self) -> None:
@@ -60,6 +63,9 @@ class Noise:
     def laplace(self, scale: Any) -> _Source:
         return _Source(self, scale)
 
+    def poisson(self, mean: Any, cut: int) -> _Once:
+        return _Once()
+
 
 class _Source:
     low = False
@@ -69,12 +75,17 @@ class _Source:
 
     def take(self, n: int) -> Any:
         self._noise.before()
-        self._noise.drawn += n
+        self._noise.drawn += 1
         script = self._noise.script
-        return np.array([round((script.popleft() if script else 0) * self._scale) for _ in range(n)], np.int64)
+        return np.full(n, round((script.popleft() if script else 0) * self._scale), np.int64)
 
     def refill(self) -> bool:
         return False
+
+
+class _Once:
+    def take(self) -> int:
+        return 1
 
 
 class Lost(OperationalError):
@@ -173,13 +184,16 @@ class World:
         return self.built.services.answering
 
     def register(self, name: str, counts: Any = None, **changes: Any) -> dict[str, Any]:
-        counts = np.full(SHAPE, EACH) if counts is None else counts
-        path = self.folder / f"{name}.npy"
-        np.save(path, counts)
+        """A table of counts, uniform where none are given; ``changes`` to its declaration."""
+        buffer = io.BytesIO()
+        np.save(buffer, np.full(SHAPE, EACH) if counts is None else counts)
+        return self.register_file({**SPEC, "name": name, **changes}, "counts.npy", buffer.getvalue())
+
+    def register_file(self, spec: dict[str, Any], filename: str, content: bytes) -> dict[str, Any]:
+        path = self.folder / "upload"
+        path.write_bytes(content)
         try:
-            done: dict[str, Any] = self.built.services.datasets.register(
-                ADMIN, {**SPEC, "name": name, **changes}, path.name, path
-            )
+            done: dict[str, Any] = self.built.services.datasets.register(ADMIN, spec, filename, path)
         finally:
             path.unlink()
         return done
@@ -246,7 +260,7 @@ def audit_books(
 
     What a session spent is recomputed from its own transcript: the plan's cost for each hit and forfeit that the
     replay counted, and the price of what it bought at opening. An open session holds all of its share, a closed one
-    what it spent.
+    what it spent; with exact calibration, which has no refunds, all of it.
     """
     sums = dict.fromkeys(ledgers, Decimal(0))
     transcripts = {}
@@ -261,24 +275,29 @@ def audit_books(
         assert numbers == list(range(1, len(numbers) + 1))
         spent = cost * verdict.summary["updates"] + sum(bought)
         closed = state["status"] == "closed"
+        share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
+        rest = share - spent
+        if kept:
+            spent = share
         assert state["sequence"] == trailer["entries"] == len(numbers)
         assert state["head_hash"] == trailer["head_hash"]
         assert state["updates_used"] == verdict.summary["updates"]
         assert state["queries_asked"] == verdict.summary["queries"]
         assert Decimal(state["spent"]) == spent
-        held = spent if closed else Decimal(header["plan"]["reserved"])
+        held = spent if closed else share
         assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
         moved = [m for m in ledgers[state["dataset"]]["entries"] if m["session"] == state["id"]]
-        charged = [m["sequence"] for m in moved if m["kind"] == "charge"]
+        charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
+        if kept:
+            assert charges.pop() == (len(numbers), rest)
         entries = [json.loads(line) for line in lines[1:-1]]
-        assert charged == [
-            e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
+        assert charges == [
+            (e["sequence"], cost) for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
         ]
-        assert all(Decimal(m["amount"]) == cost for m in moved if m["kind"] == "charge")
         assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
         assert len([m for m in moved if m["kind"] == "reserve"]) == 1
         returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
-        assert returned == ([Decimal(header["plan"]["reserved"]) - spent] if closed else [])
+        assert returned == ([rest] if closed and not kept else [])
         sums[state["dataset"]] += held
     for name, ledger in ledgers.items():
         assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
@@ -335,12 +354,8 @@ def served(world: World) -> Iterator[int]:
     delivery = world.answering.deliver
 
     async def run() -> None:
-        import asyncio
-
         delivery.loop = asyncio.get_running_loop()
         await server.serve()
-
-    import asyncio
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()

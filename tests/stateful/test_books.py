@@ -1,0 +1,407 @@
+"""Whatever happens, in whatever order: the exact sum of a data set never passes its budget, never falls but by
+returns, and is the sum that anybody recomputes from the transcripts.
+
+A state machine over the services with a real embedded database: sessions of several mechanisms over several data
+sets open, ask (hit or miss as the injected noise says), repeat, fail, close; data sets retire; commits are in doubt;
+and the process dies, between requests or within a commit, so that everything in memory is rebuilt from the database.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
+from app.http.bodies import fingerprint
+from app.services import answering
+from app.services.errors import BudgetExhausted, NotFound, Unavailable
+from app.services.sessions import IdempotencyKey
+from app.spaces.errors import InvalidQuery
+from tests.integration.world import ADMIN, AUDITOR, HIT, World, eventually, make_world, query, wait
+
+#: A lane that dies in the middle of a commit is what `crash_in_a_commit` is about.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+SIDES = (5, 6)
+EDGES = "".join(f"{i},{j}\n" for i in range(SIDES[0]) for j in range(SIDES[1]) if (i * j) % 3)
+#: Data sets: a table with its number public, one whose number is bought, a bipartite graph, and a table on which
+#: an exact session may come first.
+TABLES = ("open", "bought", "fresh")
+GRAPH = "graph"
+
+TABLE_MECHANISMS: list[dict[str, Any]] = [
+    {"construction": "mw"},
+    {"construction": "mw", "step": "paper"},
+    {"construction": "fk"},
+    {"construction": "md", "potential": "lp", "p": 1.5},
+    {"construction": "smw", "sparsity": 32},
+    {"construction": "median"},
+]
+GRAPH_MECHANISMS: list[dict[str, Any]] = [{"construction": "fk"}, {"construction": "md", "potential": "schatten"}]
+#: What noise may be, in multiples of its scale: hits, misses, and what depends on how far the hypothesis has come.
+DRAWS = st.sampled_from([0, 0, 1, -1, 20, -20, HIT, -HIT])
+#: Faults of the commits that a request needs.
+FAULTS = st.sampled_from([[], [], [], ["before"], ["after"], ["before", "after"]])
+NUMBERS = st.integers(0, 11)
+
+REFUSALS = (UpdatesExhausted, QueriesExhausted, SessionClosed, InvalidQuery, Unavailable, NotFound)
+
+
+@dataclass
+class Opened:
+    """What is known of a session from outside."""
+
+    id: str
+    dataset: str
+    given: dict[str, tuple[float, Any]] = field(default_factory=dict)
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """A reply that somebody holds under a key."""
+
+    session: str
+    kind: str
+    queries: tuple[Any, ...]
+    key: str
+    reply: str
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_pauses() -> Iterator[None]:
+    """Tries follow each other after 10 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answering, "_RETRY_SECONDS", (0.01,))
+        yield
+
+
+class Books(RuleBasedStateMachine):
+    """The services, an analyst, and what he was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="curator-books-"))
+        self.world: World
+        self.sessions: list[Opened] = []
+        self.said: list[Said] = []
+        self.retired: set[str] = set()
+        self.seen: dict[str, tuple[Decimal, int]] = {}
+        self.keys = 0
+        self.steps = 0
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = make_world(self.folder)
+        self.ann = self.world.analyst("ann")
+        for name in TABLES:
+            self.world.register(name, budget=BUDGET, records_public=name != "bought")
+        self.world.register_file(
+            {"name": GRAPH, "kind": "bipartite", "left": SIDES[0], "right": SIDES[1], "budget": BUDGET},
+            "edges.csv",
+            EDGES.encode(),
+        )
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "ann"):
+                self.rebuild()
+                self.world.audit()
+                self.world.stop()
+        finally:
+            shutil.rmtree(self.folder)
+
+    def rebuild(self) -> None:
+        """Forget everything in memory."""
+        noise, keys = self.world.noise, self.world.keys
+        self.world.stop()
+        noise.script.clear()
+        self.world = make_world(self.folder, noise=noise)
+        self.world.keys = keys
+
+    def pick(self, number: int) -> Opened:
+        return self.sessions[number % len(self.sessions)]
+
+    def question(self, session: Opened, number: int) -> dict[str, Any]:
+        """One of a dozen queries that fit the session's data set; equal numbers, equal queries."""
+        if session.dataset == GRAPH:
+            return {"type": "cut", "left": [number % SIDES[0]], "right": list(range(1 + number // SIDES[0]))}
+        return query(number % 4, *range(1 + number // 4))
+
+    def key(self) -> str:
+        self.keys += 1
+        return f"k{self.keys}"
+
+    def settle(self, session: Opened, ticket: Any, asked: tuple[Any, ...], kind: str, key: str | None) -> None:
+        """Take in a reply or a refusal."""
+        try:
+            reply = wait(ticket)
+        except REFUSALS as refusal:
+            if isinstance(refusal, SessionClosed | NotFound):
+                assert session.closed or session.dataset in self.retired
+            return
+        if key is not None:
+            self.said.append(Said(session.id, kind, asked, key, ticket.reply.decode()))
+        answers = reply["answers"] if kind == "batch" else [reply]
+        for question, answer in zip(asked, answers, strict=True):
+            if "sequence" not in answer:
+                continue
+            known = session.given.get(json.dumps(question))
+            if known is not None:
+                assert (answer["source"], answer["value"], answer["error_bound"]) == ("cached", *known)
+            else:
+                assert answer["source"] != "cached"
+                session.given[json.dumps(question)] = (answer["value"], answer["error_bound"])
+
+    # ------------------------------------------------------------------ what may happen
+
+    @rule(
+        dataset=st.sampled_from([*TABLES, GRAPH]),
+        number=NUMBERS,
+        epsilon=st.sampled_from([0.1, 0.3, 0.5]),
+        updates=st.sampled_from([1, 3, 6]),
+        calibration=st.sampled_from(["rdp", "rdp", "jt2012", "gru2011"]),
+        release=st.sampled_from(["single", "single", "race"]),
+    )
+    def open(self, dataset: str, number: int, epsilon: float, updates: int, calibration: str, release: str) -> None:
+        choice = GRAPH_MECHANISMS if dataset == GRAPH else TABLE_MECHANISMS
+        self.begin_session(
+            {
+                "dataset": dataset,
+                "mechanism": choice[number % len(choice)],
+                "epsilon": epsilon,
+                "max_queries": 30,
+                "max_updates": updates,
+                "calibration": calibration,
+                "release": release if calibration == "rdp" else "single",
+            }
+        )
+
+    @rule()
+    def open_exact(self) -> None:
+        self.begin_session(
+            {
+                "dataset": "fresh",
+                "mechanism": {"construction": "mw"},
+                "epsilon": 1.0,
+                "max_queries": 30,
+                "max_updates": 3,
+                "calibration": "exact",
+            }
+        )
+
+    def begin_session(self, asked: dict[str, Any]) -> None:
+        key = IdempotencyKey("ann", "/v1/sessions", self.key(), fingerprint(asked))
+        self.world.noise.script.clear()
+        sessions = self.world.built.services.sessions
+        try:
+            reply = sessions.open(self.ann, asked, key)
+        except (BudgetExhausted, NotFound) as refusal:
+            if isinstance(refusal, NotFound):
+                assert asked["dataset"] in self.retired
+            return
+        except PlanInfeasible:
+            return
+        self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"]))
+        assert sessions.open(self.ann, asked, key) == reply
+
+    @precondition(lambda self: self.sessions)
+    @rule(number=NUMBERS, which=NUMBERS, draw=DRAWS, faults=FAULTS, keyed=st.booleans())
+    def ask(self, number: int, which: int, draw: float, faults: list[str], keyed: bool) -> None:
+        session = self.pick(number)
+        self.world.noise.script.clear()
+        self.world.noise.script.append(draw)
+        self.world.store.faults.extend(faults)
+        question, key = self.question(session, which), self.key() if keyed else None
+        before = self.world.noise.drawn
+        ticket = self.world.submit(self.ann, session.id, question, key=key)
+        self.settle(session, ticket, (question,), "ask", key)
+        assert self.world.noise.drawn - before <= 1
+        self.world.store.faults.clear()
+
+    @precondition(lambda self: self.sessions)
+    @rule(
+        number=NUMBERS,
+        which=st.lists(NUMBERS, min_size=1, max_size=6),
+        draws=st.lists(DRAWS, min_size=6, max_size=6),
+        faults=FAULTS,
+    )
+    def batch(self, number: int, which: list[int], draws: list[float], faults: list[str]) -> None:
+        session = self.pick(number)
+        self.world.noise.script.clear()
+        self.world.noise.script.extend(draws)
+        self.world.store.faults.extend(faults)
+        asked, key = tuple(self.question(session, n) for n in which), self.key()
+        ticket = self.world.submit(self.ann, session.id, *asked, key=key, kind="batch")
+        self.settle(session, ticket, asked, "batch", key)
+        self.world.store.faults.clear()
+
+    @precondition(lambda self: self.sessions)
+    @rule(
+        many=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=2, max_size=8),
+        draws=st.lists(DRAWS, min_size=8, max_size=8),
+        faults=FAULTS,
+    )
+    def at_once(self, many: list[tuple[int, int]], draws: list[float], faults: list[str]) -> None:
+        """Several requests wait together and may share a commit."""
+        self.world.noise.script.clear()
+        self.world.noise.script.extend(draws)
+        self.world.store.faults.extend(faults)
+        waiting = []
+        for number, which in many:
+            session = self.pick(number)
+            question, key = self.question(session, which), self.key()
+            ticket = self.world.submit(self.ann, session.id, question, key=key)
+            waiting.append((session, ticket, question, key))
+        for session, ticket, question, key in waiting:
+            self.settle(session, ticket, (question,), "ask", key)
+        self.world.store.faults.clear()
+
+    @precondition(lambda self: self.sessions)
+    @rule(number=NUMBERS, which=NUMBERS)
+    def unverified(self, number: int, which: int) -> None:
+        session = self.pick(number)
+        before = self.world.noise.drawn
+        try:
+            answer = self.world.ask(self.ann, session.id, {**self.question(session, which), "unverified": True})
+        except REFUSALS:
+            return
+        assert (answer["source"], answer["error_bound"], self.world.noise.drawn) == ("hypothesis", None, before)
+
+    @precondition(lambda self: self.said)
+    @rule(number=NUMBERS)
+    def repeat(self, number: int) -> None:
+        """An old key gets its old reply, whatever has happened since."""
+        said = self.said[number % len(self.said)]
+        before = self.world.noise.drawn
+        ticket = self.world.submit(self.ann, said.session, *said.queries, key=said.key, kind=said.kind)
+        wait(ticket)
+        assert ticket.reply.decode() == said.reply
+        assert self.world.noise.drawn == before
+
+    @precondition(lambda self: self.sessions)
+    @rule(number=NUMBERS, which=NUMBERS)
+    def noise_fails(self, number: int, which: int) -> None:
+        session = self.pick(number)
+
+        begun: list[bool] = []
+
+        def fail() -> None:
+            begun.append(True)
+            raise RuntimeError("the generator failed")
+
+        self.world.noise.before = fail
+        question = self.question(session, which)
+        used = self.world.built.services.sessions.get(self.ann, session.id)["updates_used"]
+        ticket = self.world.submit(self.ann, session.id, question)
+        self.settle(session, ticket, (question,), "ask", None)
+        # A round that had begun costs what a hit costs; a request that needed none costs nothing.
+        now = self.world.built.services.sessions.get(self.ann, session.id)["updates_used"]
+        assert now - used == len(begun) <= 1
+        self.world.noise.before = lambda: None
+
+    @precondition(lambda self: self.sessions)
+    @rule(number=NUMBERS, faults=FAULTS)
+    def close(self, number: int, faults: list[str]) -> None:
+        session = self.pick(number)
+        self.world.store.faults.extend(faults)
+        key = self.key()
+        ticket = self.world.submit(self.ann, session.id, key=key, kind="close")
+        try:
+            wait(ticket)
+        except SessionClosed:
+            assert session.closed
+        else:
+            assert not session.closed
+            self.said.append(Said(session.id, "close", (), key, ticket.reply.decode()))
+            session.closed = True
+        self.world.store.faults.clear()
+
+    @rule(dataset=st.sampled_from([*TABLES, GRAPH]), rare=st.integers(0, 3))
+    def retire(self, dataset: str, rare: int) -> None:
+        if rare or dataset in self.retired:
+            return
+        self.world.built.services.datasets.retire(ADMIN, dataset)
+        self.retired.add(dataset)
+        for session in self.sessions:
+            session.closed |= session.dataset == dataset
+
+    @rule()
+    def crash(self) -> None:
+        self.rebuild()
+
+    @precondition(lambda self: any(not s.closed for s in self.sessions))
+    @rule(number=NUMBERS, which=NUMBERS, draw=DRAWS, late=st.booleans())
+    def crash_in_a_commit(self, number: int, which: int, draw: float, late: bool) -> None:
+        """The process dies just before or just after a commit, and nobody was told."""
+        session = [s for s in self.sessions if not s.closed][number % len([s for s in self.sessions if not s.closed])]
+        self.world.noise.script.clear()
+        self.world.noise.script.append(draw)
+        question, key = self.question(session, which), self.key()
+        dead: list[bool] = []
+
+        def die() -> None:
+            dead.append(True)
+            raise SystemExit
+
+        if late:
+            self.world.store.committed = die
+        else:
+            self.world.store.committing = die
+        ticket = self.world.submit(self.ann, session.id, question, key=key)
+        eventually(lambda: dead or ticket.waiter.is_set())
+        if not dead:
+            self.world.store.committed = self.world.store.committing = lambda: None
+            self.settle(session, ticket, (question,), "ask", key)
+            return
+        self.rebuild()
+        # The client comes again with its key. What was committed is told; what was not is played anew.
+        before = self.world.noise.drawn
+        again = self.world.submit(self.ann, session.id, question, key=key)
+        self.settle(session, again, (question,), "ask", key)
+        if late:
+            assert again.error is None
+            assert self.world.noise.drawn == before
+
+    # ------------------------------------------------------------------ what must hold
+
+    @invariant()
+    def the_sum_keeps_within_the_budget_and_falls_by_returns_alone(self) -> None:
+        if not hasattr(self, "ann"):
+            return
+        for name in [*TABLES, GRAPH]:
+            ledger = self.world.built.services.datasets.ledger(AUDITOR, name)
+            total, entries = Decimal(ledger["sum"]), ledger["entries"]
+            assert total == Decimal(ledger["spent"]) + Decimal(ledger["reserved"]) <= Decimal(ledger["budget"])
+            before, count = self.seen.get(name, (Decimal(0), 0))
+            assert len(entries) >= count
+            moved = {"reserve": 1, "return": -1, "charge": 0, "purchase": 0}
+            assert total - before == sum(moved[m["kind"]] * Decimal(m["amount"]) for m in entries[count:])
+            self.seen[name] = (total, len(entries))
+
+    @invariant()
+    def the_books_are_those_of_the_transcripts(self) -> None:
+        self.steps += 1
+        if self.steps % 6 == 0:
+            self.world.audit()
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
