@@ -22,7 +22,7 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
-from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound
+from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -32,6 +32,7 @@ from app.services.ports import (
     ReplyRow,
     SessionRow,
     Store,
+    StoreConflict,
     Transaction,
 )
 from app.services.principals import Principal
@@ -189,6 +190,26 @@ class Sessions:
         dataset = self._datasets.public(request.dataset)
         plan = make_plan(dataset, request)
         exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
+        try:
+            return self._open(actor, request, dataset, plan, key, exact)
+        except StoreConflict:
+            # The key came at the same moment with a session on another data set, whose lock we did not wait for.
+            with self._store.read() as tx:
+                known = find_reply(tx, key)
+        if known is None:
+            raise Unavailable("the session could not be opened: send the request again")
+        return known
+
+    def _open(
+        self,
+        actor: Principal,
+        request: SessionRequest,
+        dataset: PublicDataset,
+        plan: Plan,
+        key: IdempotencyKey | None,
+        exact: int | None,
+    ) -> bytes:
+        """Reserve, buy, record and commit, under the data set's lock."""
         with self._store.write() as tx:
             row = tx.dataset(request.dataset, lock=True)
             known = find_reply(tx, key)  # a concurrent twin held the lock before us

@@ -346,10 +346,12 @@ class SqlTransaction:
         return None if row is None else ReplyRow(**row._mapping)
 
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
-        """Store replies under their idempotency keys."""
-        self._connection.execute(
-            _INSERT_REPLIES, [{name: getattr(row, name) for name in ReplyRow.__slots__} for row in rows]
-        )
+        """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
+        values = [{name: getattr(row, name) for name in ReplyRow.__slots__} for row in rows]
+        try:
+            self._connection.execute(_INSERT_REPLIES, values)
+        except IntegrityError as error:
+            raise StoreConflict from error
 
 
 class SqlStore:

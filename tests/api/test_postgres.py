@@ -115,3 +115,24 @@ def test_keys_and_budgets_at_once(service: Service, gate: Gate) -> None:
     assert len({reply.content for reply in replies}) == 1
     assert json.loads(replies[0].content)["value"] == COUNTS[1].sum()
     assert admin.get(f"/v1/sessions/{id}").json()["sequence"] == 1
+
+
+def test_one_key_on_two_data_sets_at_once(service: Service) -> None:
+    """The data sets' locks do not keep these two apart, only the key does: one opens, the other is told of the conflict.
+    Catches the database's own refusal of the second key coming out as a failure of the service.
+    """
+    first, second = people(service), people(service)
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(8):
+            calls = [
+                pool.submit(
+                    service.admin.post,
+                    "/v1/sessions",
+                    json=session_words(name, epsilon=0.01),
+                    headers={"Idempotency-Key": f"both-{number}"},
+                )
+                for name in (first, second)
+            ]
+            replies = sorted((call.result() for call in calls), key=lambda reply: reply.status_code)
+            assert [reply.status_code for reply in replies] == [201, 409]
+            assert replies[1].json()["type"] == "/problems/idempotency-conflict"

@@ -497,7 +497,7 @@ class TestLedgerAndReplies:
     def test_a_key_has_one_reply(self, store: SqlStore, who: PrincipalRow) -> None:
         row = ReplyRow(who.name, "/v1/sessions", "k", "h", 201, b"first", "2026-01-01T00:00:00Z")
         put(store, row)
-        with store.write() as tx, pytest.raises(DBAPIError):
+        with store.write() as tx, pytest.raises(StoreConflict):
             tx.add_replies([replace(row, reply=b"second")])
         with store.read() as tx:
             assert tx.reply(row.principal, row.route, row.key) == row
