@@ -118,8 +118,8 @@ def test_keys_and_budgets_at_once(service: Service, gate: Gate) -> None:
 
 
 def test_one_key_on_two_data_sets_at_once(service: Service) -> None:
-    """The data sets' locks do not keep these two apart, only the key does: one opens, the other is told of the conflict.
-    Catches the database's own refusal of the second key coming out as a failure of the service.
+    """The data sets' locks do not keep these two apart, only the key does: one opens, the other hears of the
+    conflict. Catches the database's own refusal of the second key coming out as a failure of the service.
     """
     first, second = people(service), people(service)
     with ThreadPoolExecutor(2) as pool:
