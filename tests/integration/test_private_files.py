@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app.services.errors import Unavailable
+from app.services.datasets import Datasets
+from app.services.errors import Conflict, Unavailable
 from app.services.ports import DatasetRow
 from app.storage.vault import Vault
 from tests.integration.servers import Caller
-from tests.integration.world import ADMIN, HIT, World, query, served
+from tests.integration.world import ADMIN, HIT, Lost, World, query, served
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
@@ -119,6 +120,60 @@ def test_a_retired_data_set_needs_no_file(worlds: Callable[..., World]) -> None:
     world.built.services.datasets.retire(ADMIN, "d")
     assert not list((world.folder / "vault").glob("d.*"))
     assert world.built.services.ready() is None
+
+
+@pytest.mark.parametrize("fault", ["before", "after"])
+def test_a_registration_whose_commit_is_in_doubt(
+    worlds: Callable[..., World], database: str | None, fault: str
+) -> None:
+    """Catches a file removed because a commit was reported as failed that had happened, and one left for ever
+    because it had not.
+    """
+    world = worlds(database)
+    world.store.faults.append(fault)
+    with pytest.raises(Lost):
+        world.register("d")
+    vault = world.folder / "vault"
+    if fault == "after":
+        with pytest.raises(Conflict):
+            world.register("d")
+        ann = world.analyst("ann")
+        assert world.ask(ann, world.open(ann, "d"), query(1))["sequence"] == 1
+    world.stop()
+    again = worlds(database)
+    assert len(list(vault.glob("*.vault"))) == (1 if fault == "after" else 0)
+    if fault == "before":
+        again.register("d")
+    assert again.built.services.ready() is None
+    again.audit()
+
+
+def test_a_retirement_cut_short_is_finished_at_the_next_start(
+    worlds: Callable[..., World], database: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies when the data set is marked as retired and its sessions are still open. Catches a private
+    file that outlives its data set, and reservations that never return.
+    """
+    world = worlds(database)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    world.noise.script.append(HIT)
+    world.ask(ann, id, query(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Datasets, "finish_retirement", fail)
+        with pytest.raises(ZeroDivisionError):
+            world.built.services.datasets.retire(ADMIN, "d")
+    assert file_of(world, "d").exists()
+    world.stop()
+    again = worlds(database)
+    assert again.built.services.sessions.get(ann, id)["status"] == "closed"
+    assert not list((again.folder / "vault").glob("d.*"))
+    again.audit()
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 @pytest.mark.parametrize("damage", ["missing", "a byte flipped"])

@@ -6,18 +6,22 @@ Noise is injected, so that a test knows how often it was drawn and what each dra
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
+from app.http.bodies import fingerprint
 from app.services.errors import Unavailable
+from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import HIT, SHAPE, World, distinct_queries, eventually, query, wait
+from tests.integration.world import HIT, SHAPE, Lost, World, distinct_queries, eventually, query, wait
 
 FAULTS = [["before"], ["after"], ["before", "before", "after"], ["before", "after"]]
 
@@ -138,6 +142,31 @@ class TestFailedCommits:
         assert world.noise.drawn == 2
         world.audit()
 
+    @pytest.mark.parametrize("fault", ["before", "after"])
+    def test_an_opening(self, world: World, fault: str) -> None:
+        """Catches a session opened, or a mass bought, a second time because its first commit was in doubt."""
+        world.register("d", records_public=False)
+        ann = world.analyst("ann")
+        asked = {
+            "dataset": "d",
+            "mechanism": {"construction": "mw"},
+            "epsilon": 0.5,
+            "max_queries": 10,
+            "max_updates": 2,
+        }
+        key = IdempotencyKey("ann", "/v1/sessions", "k", fingerprint(asked))
+        sessions = world.built.services.sessions
+        world.store.faults.append(fault)
+        with pytest.raises(Lost):
+            sessions.open(ann, asked, key)
+        reply = sessions.open(ann, asked, key)
+        assert sessions.open(ann, asked, key) == reply
+        (only,) = sessions.list(ann)
+        assert only == json.loads(reply)
+        assert len(world.movements("d", only["id"], "purchase")) == 1
+        assert world.noise.drawn == (1 if fault == "after" else 2)
+        world.audit()
+
     def test_readiness_tells(self, world: World) -> None:
         """Catches a service that looks well while no answer can be stored."""
         world.register("d")
@@ -148,6 +177,37 @@ class TestFailedCommits:
         eventually(lambda: world.built.services.ready())
         wait(ticket)
         assert world.built.services.ready() is None
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("draw", [0, HIT])
+def test_the_connection_breaks_between_the_noise_and_the_entry(
+    worlds: Callable[..., World], postgres_url: str, draw: int
+) -> None:
+    """The database restarts in the middle of a round: the lock is gone, the outcome is not."""
+    world = worlds(postgres_url)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    world.ask(ann, id, query(0))
+
+    def cut_all() -> None:
+        world.noise.before = lambda: None
+        with world.store._writing.connect() as connection:
+            connection.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            )
+
+    world.noise.script.append(draw)
+    world.noise.before = cut_all
+    answer = world.ask(ann, id, query(1), key="k")
+    assert answer["source"] == ("measurement" if draw else "hypothesis")
+    assert world.ask(ann, id, query(1), key="k") == answer
+    assert world.noise.drawn == 2
+    world.audit()
 
 
 class Gate:

@@ -207,6 +207,36 @@ class TestOneDatabase:
         assert {problem["type"] for problem in refused} == {"/problems/budget-exhausted"}
         cluster.auditor().audit()
 
+    def test_a_mass_is_bought_once(self, cluster: Cluster) -> None:
+        """Catches a fact of the data paid for, and released, by each of several sessions that open at once."""
+        cluster.admins[0].register("bought", COUNTS, records_public=False)
+        callers = cluster.callers(cluster.admins[0].add("bought-ann")) * 3
+        ids = at_once(*(lambda c=c: opened(c, "bought", max_updates=2) for c in callers))
+        auditor = cluster.auditor()
+        ledger = auditor.get("/v1/datasets/bought/ledger")
+        assert [m["session"] in ids for m in ledger["entries"] if m["kind"] == "purchase"] == [True]
+        headers = [json.loads(auditor.transcript(id)[0]) for id in ids]
+        # The first one names what it bought itself, the others find it in the data set's descriptor.
+        bought = [h["bought"] if "bought" in h else h["dataset"]["bought"]["mass"] for h in headers]
+        assert bought == [bought[0]] * len(ids)
+        assert sum("bought" in header for header in headers) == 1
+        auditor.audit()
+
+    def test_an_exact_session_is_the_only_one(self, cluster: Cluster) -> None:
+        """Catches two sessions that each believe to be the first thing ever asked of a data set."""
+        cluster.admins[0].register("exact", COUNTS)
+        callers = cluster.callers(cluster.admins[0].add("exact-ann")) * 2
+        asked = {"dataset": "exact", "mechanism": {"construction": "mw"}, "max_queries": 10, "max_updates": 2}
+        replies = at_once(
+            *(lambda c=c: c.post("/v1/sessions", {**asked, "epsilon": 1.0, "calibration": "exact"}) for c in callers),
+            *(lambda c=c: c.post("/v1/sessions", {**asked, "epsilon": 0.1}) for c in callers),
+        )
+        exact, others = [r.status_code for r in replies[:4]], [r.status_code for r in replies[4:]]
+        assert exact.count(201) <= 1
+        assert not (201 in exact and 201 in others)
+        assert 201 in exact + others
+        cluster.auditor().audit()
+
     def test_a_name_is_registered_once(self, cluster: Cluster) -> None:
         """Catches two data sets under one name, and the private file of the loser left lying."""
         admins = cluster.admins

@@ -96,7 +96,7 @@ class Lost(OperationalError):
 
 
 class FaultyTransaction(SqlTransaction):
-    """A transaction whose commit obeys its store's faults, if it moves a session."""
+    """A transaction whose commit obeys its store's faults, if it adds or moves a session or adds a data set."""
 
     def __init__(self, inner: SqlTransaction, store: FaultyStore) -> None:
         super().__init__(inner._connection)
@@ -106,6 +106,14 @@ class FaultyTransaction(SqlTransaction):
     def move_sessions(self, rows: Sequence[Any]) -> None:
         self._moves = True
         super().move_sessions(rows)
+
+    def add_session(self, row: Any) -> None:
+        self._moves = True
+        super().add_session(row)
+
+    def add_dataset(self, row: Any) -> None:
+        self._moves = True
+        super().add_dataset(row)
 
     def add_replies(self, rows: Sequence[Any]) -> None:
         self._moves = True
@@ -139,7 +147,7 @@ class FaultyTransaction(SqlTransaction):
 class FaultyStore(SqlStore):
     """A store that fails as told.
 
-    ``faults`` holds one word a commit that moves sessions: "before" and "after" (it really happened) raise, "cut"
+    ``faults`` holds one word a commit that counts: "before" and "after" (it really happened) raise, "cut"
     ends the server's side of the connection and then commits. ``refuse`` writing transactions cannot begin.
     ``between`` is called once, before the first writing transaction after a fault.
     """
