@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -30,6 +31,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@lru_cache(maxsize=1024)
 def _number(value: float | None) -> bytes:
     return b"null" if value is None else rfc8785.dumps(value)
 

@@ -58,7 +58,8 @@ class MultiplicativeWeights(Construction):
     zeta: float | None = None
 
     def admit(self, query: Query) -> None:
-        check_zeta(self._zeta(query), self.zeta)
+        if self.zeta is not None:
+            check_zeta(self._zeta(query), self.zeta)
 
     @property
     def mass(self) -> float:

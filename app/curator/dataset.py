@@ -71,7 +71,7 @@ class PublicDataset:
             return space
         return space.with_capacity(max(1, min(space.capacity, -int(-self.records // 1))))
 
-    @property
+    @cached_property
     def facts(self) -> PublicFacts:
         """What a construction may start from."""
         norms = {name: bought.value for name, bought in self.bought.items() if name != "mass"}

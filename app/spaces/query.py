@@ -13,12 +13,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import orjson
 
+from app.spaces.lazy import lazy
 from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
 
 
@@ -100,12 +100,12 @@ class Query(ABC):
     def norm2sq(self) -> float:
         """Sum of squared weights over the universe."""
 
-    @cached_property
+    @lazy
     @abstractmethod
     def canonical(self) -> dict[str, Any]:
         """The canonical form: JSON of integers and strings, its keys ASCII."""
 
-    @cached_property
+    @lazy
     def canonical_bytes(self) -> bytes:
         """The canonical form as RFC 8785 bytes.
 
@@ -114,7 +114,7 @@ class Query(ABC):
         """
         return orjson.dumps(self.canonical, option=orjson.OPT_SORT_KEYS)
 
-    @cached_property
+    @lazy
     def digest(self) -> bytes:
         """SHA-256 of the canonical form."""
         return hashlib.sha256(self.canonical_bytes).digest()
@@ -141,7 +141,7 @@ class ProductQuery(Query):
     rounding: float
     shape: tuple[int, ...]
 
-    @cached_property
+    @lazy
     def grid_bits(self) -> int:  # type: ignore[override]
         return sum(a.bits for a in self.axes if a is not None and a.weights is not None)
 
@@ -192,7 +192,7 @@ class ProductQuery(Query):
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
         _scale_part(array, self._indexer(), np.exp(np.minimum(rate * self._block_weights() - top, 0.0)), top)
 
-    @cached_property
+    @lazy
     def range(self) -> tuple[float, float]:
         low, high = 1.0, 1.0
         for axis in self.axes:
@@ -201,14 +201,14 @@ class ProductQuery(Query):
                 low, high = min(corners), max(corners)
         return low, high
 
-    @cached_property
+    @lazy
     def norm2sq(self) -> float:
         total = 1.0
         for axis, length in zip(self.axes, self.shape, strict=True):
             total *= length if axis is None else axis.norm2sq
         return total
 
-    @cached_property
+    @lazy
     def canonical(self) -> dict[str, Any]:
         axes = []
         for i, axis in enumerate(self.axes):
@@ -243,7 +243,7 @@ class PairQuery(Query):
         # The second sum counts every pair twice, so halving it is exact.
         return int(data.contract((self.left, self.right))) - int(data.contract((self.both, self.both))) // 2
 
-    @cached_property
+    @lazy
     def _diagonal(self) -> FloatArray:
         """What the weights would be on the diagonal, which the universe leaves out."""
         both = self.both.real_vector()
@@ -292,7 +292,7 @@ class PairQuery(Query):
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
         _scale_all(array, self.matrix(), rate, top)
 
-    @cached_property
+    @lazy
     def range(self) -> tuple[float, float]:
         if self.grid_bits == 0:
             touched = self.norm2sq
@@ -302,7 +302,7 @@ class PairQuery(Query):
         off = matrix[~np.eye(len(matrix), dtype=bool)]
         return float(off.min()), float(off.max())
 
-    @cached_property
+    @lazy
     def norm2sq(self) -> float:
         left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
         full = (
@@ -313,7 +313,7 @@ class PairQuery(Query):
         )
         return float((full - self._diagonal @ self._diagonal) / 2)
 
-    @cached_property
+    @lazy
     def canonical(self) -> dict[str, Any]:
         # (S, T) and (T, S) are one query; the order of the sides is that of their bytes.
         sides = sorted(
@@ -338,11 +338,11 @@ class SparseQuery(Query):
     size: int
     symmetric: bool = False
 
-    @cached_property
+    @lazy
     def _real(self) -> FloatArray:
         return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
 
-    @cached_property
+    @lazy
     def _mirrored(self) -> IntArray:
         rows, columns = np.divmod(self.positions, self.shape[1])
         return columns * self.shape[1] + rows
@@ -377,16 +377,16 @@ class SparseQuery(Query):
             cells, factors = np.concatenate([cells, self._mirrored]), np.concatenate([factors, factors])
         _scale_part(array.reshape(-1), cells, factors, top)
 
-    @cached_property
+    @lazy
     def range(self) -> tuple[float, float]:
         low, high = float(self._real.min()), float(self._real.max())
         return (low, high) if len(self._real) == self.size else (min(low, 0.0), max(high, 0.0))
 
-    @cached_property
+    @lazy
     def norm2sq(self) -> float:
         return float(self._real @ self._real)
 
-    @cached_property
+    @lazy
     def canonical(self) -> dict[str, Any]:
         return {
             "bits": self.grid_bits,
@@ -416,7 +416,7 @@ class DenseQuery(Query):
             total /= 2
         return total
 
-    @cached_property
+    @lazy
     def _real(self) -> FloatArray:
         return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
 
@@ -433,7 +433,7 @@ class DenseQuery(Query):
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
         _scale_all(array, self._real.copy(), rate, top)
 
-    @cached_property
+    @lazy
     def range(self) -> tuple[float, float]:
         if self.symmetric:
             off = self._real[~np.eye(len(self.weights), dtype=bool)]
@@ -441,18 +441,18 @@ class DenseQuery(Query):
         scale = 2.0**-self.grid_bits
         return float(self.weights.min()) * scale, float(self.weights.max()) * scale
 
-    @cached_property
+    @lazy
     def norm2sq(self) -> float:
         flat = self._real.reshape(-1)
         total = float(flat @ flat)
         return total / 2 if self.symmetric else total
 
-    @cached_property
+    @lazy
     def blob(self) -> bytes:
         """Weights as little-endian int32, row-major."""
         return np.ascontiguousarray(self.weights, dtype="<i4").tobytes()
 
-    @cached_property
+    @lazy
     def canonical(self) -> dict[str, Any]:
         return {"bits": self.grid_bits, "sha256": hashlib.sha256(self.blob).hexdigest(), "type": "dense"}
 
@@ -495,7 +495,7 @@ class ZeroQuery(Query):
     def norm2sq(self) -> float:
         return 0.0
 
-    @cached_property
+    @lazy
     def canonical(self) -> dict[str, Any]:
         return {"type": "zero"}
 

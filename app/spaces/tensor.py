@@ -8,16 +8,18 @@ enforces: capacity times the largest weight stays below 2^62, so no partial sum 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
+
+from app.spaces.lazy import lazy
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -40,26 +42,26 @@ class Axis:
     weights: IntArray | None = None
     bits: int = 0
 
-    @cached_property
+    @lazy
     def count(self) -> int:
         """How many cells of the axis may weigh something."""
         if isinstance(self.index, slice):
             return int(self.index.stop - self.index.start)
         return len(self.index)
 
-    @cached_property
+    @lazy
     def real(self) -> FloatArray | None:
         """The weights as real numbers, exact in float64; None for an index set."""
         return None if self.weights is None else np.ldexp(self.weights.astype(np.float64), -self.bits)
 
-    @cached_property
+    @lazy
     def range(self) -> tuple[float, float]:
         """Smallest and largest weight along the axis."""
         if self.real is not None:
             return float(self.real.min()), float(self.real.max())
         return (1.0 if self.count == self.length else 0.0), (1.0 if self.count else 0.0)
 
-    @cached_property
+    @lazy
     def norm2sq(self) -> float:
         """Sum of squared weights."""
         return float(self.count) if self.real is None else float(self.real @ self.real)
@@ -156,7 +158,7 @@ class DenseTensor:
     def marginal(self, named: tuple[int, ...]) -> Array | None:
         """The sums over all axes but ``named``, or None when that array is too large to be worth having."""
         shape = self.array.shape
-        cells = int(np.prod([shape[i] for i in named], dtype=np.int64))
+        cells = math.prod([shape[i] for i in named])
         limit = max(self.array.nbytes // 4, 1 << 22)
         # Sums take eight bytes each, however narrow the array's own numbers are.
         if cells > max(self.array.size // 8, 1 << 12) or 8 * cells > limit or len(named) == len(shape):
@@ -235,11 +237,11 @@ class SparseTensor:
         rows, columns = self.matrix.shape
         return int(rows), int(columns)
 
-    @cached_property
+    @lazy
     def _row_sums(self) -> IntArray:
         return np.asarray(self.matrix.sum(axis=1, dtype=np.int64)).reshape(-1)
 
-    @cached_property
+    @lazy
     def _positions(self) -> IntArray:
         rows = np.repeat(np.arange(self.shape[0], dtype=np.int64), np.diff(self.matrix.indptr))
         positions: IntArray = rows * self.shape[1] + self.matrix.indices
