@@ -39,6 +39,8 @@ DEFAULT_BITS = 20
 FACTOR_BITS = 53
 #: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
 MAX_CELLS = 2**40
+#: Products of weights may vanish in float64 where they are not zero; a bound on them must not.
+UNDERFLOW = 2.0**-1000
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
 SPARSE_FACTOR = 8
 
@@ -241,6 +243,8 @@ class Space(ABC):
                     del weighted[i]
             if len(integers) == len(weighted):
                 rounding = sum(e * math.prod(v for j, v in largest.items() if j != i) for i, e in errors.items())
+                if any(errors.values()):
+                    rounding += UNDERFLOW
                 return self._from_axes(members, integers, bits, rounding)
 
     def _from_axes(
