@@ -408,7 +408,7 @@ class _Lane(threading.Thread):
         moved = {id for id, base in work.base.items() if stored[id] != base}
         for ticket in work.done:
             key = ticket.key
-            if key is not None and tx.reply(key.principal, key.route, key.key) is not None:
+            if key is not None and (name := (key.principal, key.route, key.key)) in work.replies and tx.reply(*name):
                 moved.add(ticket.session)
         return moved
 
@@ -479,7 +479,9 @@ class _Lane(threading.Thread):
                 del group[number:]
                 return
             except CuratorError as error:
+                # Should the group be dropped, so is the refusal: it may follow from an outcome that nobody is told.
                 ticket.error = error
+                work.done.append(ticket)
 
     def _one(self, begin: Callable[[], Transaction], ticket: Ticket, rows: dict[str, SessionRow], work: _Work) -> None:
         key = ticket.key

@@ -290,6 +290,31 @@ class TestMovedByAnother:
         assert [e["record"] for e in first.entries(id)] == ["answer"] + ["forfeit"] * 3
         first.audit()
 
+    @pytest.mark.parametrize("draw", [0, HIT])
+    def test_no_refusal_tells_of_it(self, two: tuple[World, World], draw: int) -> None:
+        """Catches a refusal that follows from the dropped outcome: after a hit the last update is used, after a miss
+        it is not, and a second request of the same group would tell which it was.
+        """
+        first, second = two
+        first.register("d")
+        ann = first.analyst("ann")
+        still, id = first.open(ann, "d"), first.open(ann, "d", max_updates=1)
+        hold = Gate()
+        first.noise.before = hold
+        blocker = first.submit(ann, still, query(0))
+        hold.reached.wait(10)
+        first.noise.before = lambda: None
+        first.noise.script.extend([0, draw, 0])
+        first.store.faults.extend([None, "before"])
+        first.store.between = lambda: second.ask(ann, id, query(2))
+        tickets = [first.submit(ann, id, query(n), key=f"k{n}") for n in (0, 1)]
+        hold.open()
+        wait(blocker)
+        for ticket in tickets:
+            with pytest.raises(Unavailable):
+                wait(ticket)
+        first.audit()
+
     def test_other_sessions_of_the_commit_keep_theirs(self, two: tuple[World, World]) -> None:
         first, second = two
         first.register("d")
