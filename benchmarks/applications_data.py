@@ -61,7 +61,8 @@ def skewed(records: int, cells: int, support: int, rng: np.random.Generator) -> 
     return histogram
 
 
-def _declared(epsilon: float, **rest: Any) -> Any:
+def declared(epsilon: float, **rest: Any) -> Any:
+    """A declaration with the budget of all these benchmarks."""
     return parse_spec({"name": "data", "budget": {"epsilon": epsilon, "delta": DELTA}, **rest})
 
 
@@ -75,12 +76,12 @@ def _private(spec: Any, units: npt.NDArray[np.int64], bits: int = 0) -> Private:
 def graph_data(matrix: IntArray, epsilon: float) -> Private:
     """A bipartite graph whose number of edges is public."""
     left, right = matrix.shape
-    return _private(_declared(epsilon, kind="bipartite", left=left, right=right, records_public=True), matrix)
+    return _private(declared(epsilon, kind="bipartite", left=left, right=right, records_public=True), matrix)
 
 
 def directed_data(matrix: IntArray, epsilon: float) -> Private:
     """A directed graph whose number of edges is public."""
-    spec = _declared(epsilon, kind="graph", nodes=len(matrix), directed=True, records_public=True)
+    spec = declared(epsilon, kind="graph", nodes=len(matrix), directed=True, records_public=True)
     return _private(spec, matrix)
 
 
@@ -89,11 +90,11 @@ def matrix_data(matrix: FloatArray, epsilon: float) -> Private:
     rows, columns = matrix.shape
     bits = round(-math.log2(MATRIX_GRID))
     units = np.rint(np.ldexp(matrix, bits)).astype(np.int64)
-    spec = _declared(epsilon, kind="matrix", rows=rows, columns=columns, lower=-0.5, upper=0.5, grid=MATRIX_GRID)
+    spec = declared(epsilon, kind="matrix", rows=rows, columns=columns, lower=-0.5, upper=0.5, grid=MATRIX_GRID)
     return _private(spec, units, bits)
 
 
 def table_data(counts: IntArray, epsilon: float) -> Private:
     """A table whose number of records is public, one attribute an axis of the counts."""
     attributes = [{"name": f"a{i}", "size": length} for i, length in enumerate(counts.shape)]
-    return _private(_declared(epsilon, kind="table", attributes=attributes, records_public=True), counts)
+    return _private(declared(epsilon, kind="table", attributes=attributes, records_public=True), counts)

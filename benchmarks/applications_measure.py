@@ -40,7 +40,7 @@ from benchmarks.applications_play import (
     attack,
     needed,
 )
-from benchmarks.applications_theory import PROMISES, gaussian, laplace, noise_scale
+from benchmarks.applications_theory import PROMISES, Degrees, gaussian, laplace, noise_scale
 
 Row = dict[str, Any]
 
@@ -153,7 +153,9 @@ def growth(
                 "asked": found.asked,
                 # What the noise's dependence on B does not enter: B alpha^2, to the power at which errors grow.
                 "intrinsic": (found.updates * alpha**2) ** 0.25,
-                "promised_updates": PROMISES[construction](degrees, size)(alpha) if construction in PROMISES else None,
+                "promised_updates": PROMISES[construction](Degrees.of(degrees), size)(alpha)
+                if construction in PROMISES
+                else None,
             }
         yield row | {"seconds": time.perf_counter() - started}
 

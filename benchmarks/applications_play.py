@@ -318,7 +318,7 @@ class PairAnalyst(Analyst):
 
 @dataclass(frozen=True)
 class Played:
-    """How a game ended. ``gap`` is the largest gap that the analyst found last; errors are in counts."""
+    """How a game ended. Errors are in counts; ``gap`` is what the last search for the largest gap found."""
 
     updates: int
     used: int
@@ -351,9 +351,9 @@ def attack(
     while not game.exhausted and game.asked < most and misses < PATIENCE * starts:
         # Slow while that succeeds.
         target = game.threshold + float(game.plan.scale) if slow and misses < PATIENCE // 2 else None
-        if misses and starts == 1:
+        if misses >= starts:
             # Another query almost as good: a repeated one is answered from the cache, whatever it would gain by now.
-            blur = 2.0 ** (misses - 6) * gap / touched
+            blur = 2.0 ** (misses / starts - 6) * gap / touched
             blurred = residual + blur * rng.standard_normal(residual.shape)
             query = analyst.choose(blurred, target and target * (1 + 0.03 * misses), rng).query
             chosen = Chosen(query, abs(query.inner(DenseTensor(residual))))
@@ -376,7 +376,8 @@ def attack(
         session.updates_used,
         game.asked,
         game.plan.error_bound,
-        max(game.largest_error, 0.0 if game.exhausted else gap),
+        # A query with a larger gap would be answered with a measurement.
+        max(game.largest_error, 0.0 if game.exhausted or gap > game.threshold else gap),
         gap,
         game.exhausted,
     )

@@ -15,7 +15,7 @@ from app.demo.baseline import expected_largest, gaussian_sigma
 from app.privacy.calibration import per_hit, scale_for_cost
 from app.privacy.costs import DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.errors import PrivacyError
-from app.privacy.ledger import Budget
+from app.privacy.ledger import GREATEST_EPSILON, Budget
 from benchmarks.applications_play import FloatArray, IntArray
 
 #: Growth of the error bound, JT12 section 4.1, as (power of V, power of S), for k = V^S queries. At a fixed number of
@@ -107,34 +107,88 @@ def promise(bound: Callable[[float], float], epsilon: float, delta: float, log_r
     return Promise(high, 4 * noise(high))
 
 
-def group_promise(degrees: IntArray, size: int) -> Callable[[float], float]:
+def root_law(bound: Callable[[float], float], log_rounds: float) -> float:
+    """The error bound 4L at the fixed point ``B = bound(2L)`` where ``L = sqrt(B) log_rounds``.
+
+    That is the papers' law of noise, b = c sqrt(B), taken for any real B; the error is sqrt(c) times as much.
+    """
+    return 2 * math.sqrt(2 * log_rounds * math.sqrt(bound(1.0)))
+
+
+def least_epsilon(bound: Callable[[float], float], delta: float, log_rounds: float, error: float) -> float | None:
+    """About the least epsilon whose guaranteed plan has a smaller error; None up to the largest there may be."""
+    low, high = 1e-2, float(GREATEST_EPSILON)
+    if promise(bound, high, delta, log_rounds).error > error:
+        return None
+    while high > 1.05 * low:
+        middle = float(f"{math.sqrt(low * high):.3g}")
+        if promise(bound, middle, delta, log_rounds).error > error:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Degrees of left nodes, each as often as told; V nodes in all on either side."""
+
+    values: FloatArray
+    times: FloatArray
+
+    @classmethod
+    def of(cls, degrees: IntArray) -> Degrees:
+        """One by one."""
+        return cls(degrees.astype(np.float64), np.ones(len(degrees)))
+
+    @property
+    def nodes(self) -> float:
+        """V."""
+        return float(self.times.sum())
+
+    @property
+    def edges(self) -> float:
+        """|E|."""
+        return float(self.values @ self.times)
+
+
+def group_promise(degrees: Degrees, size: int) -> Callable[[float], float]:
     """``zeta^2 R^2/((p-1) alpha^2)`` of the group norm on rows, cuts of ``size`` columns; rows are 0/1 by degree."""
-    nodes = len(degrees)
-    q = max(2.0, math.log(nodes))
+    q = max(2.0, math.log(degrees.nodes))
     p = q / (q - 1)
-    rows = np.sqrt(degrees.astype(np.float64))
-    radius = float(rows.max() * ((rows / rows.max()) ** p).sum() ** (1 / p))
-    zeta = math.sqrt(size) * nodes ** (1 / q)
+    rows = np.sqrt(degrees.values)
+    radius = float(rows.max()) * float(degrees.times @ (rows / rows.max()) ** p) ** (1 / p)
+    zeta = math.sqrt(size) * degrees.nodes ** (1 / q)
     return lambda alpha: (zeta * radius / alpha) ** 2 / (p - 1)
 
 
-def euclidean_promise(degrees: IntArray, size: int) -> Callable[[float], float]:
+def euclidean_promise(degrees: Degrees, size: int) -> Callable[[float], float]:
     """``zeta^2 R^2/alpha^2`` of FK with the class's own zeta, as JT12 has it (GRU11's is |X| in place of zeta^2)."""
-    energy = float(degrees.sum()) * len(degrees) * size
-    return lambda alpha: energy / alpha**2
+    return lambda alpha: degrees.edges * degrees.nodes * size / alpha**2
 
 
-def entropy_promise(degrees: IntArray, size: int) -> Callable[[float], float]:
-    """``2 zeta^2 n^2 ln d/alpha^2`` with zeta = 1/2, as weights are 0 or 1."""
-    mass, nodes = float(degrees.sum()), len(degrees)
-    return lambda alpha: (mass / alpha) ** 2 * math.log(nodes)
+def entropy_promise(degrees: Degrees, size: int) -> Callable[[float], float]:
+    """``2 zeta^2 n^2 ln d/alpha^2`` with zeta = 1/2, as weights are 0 or 1, and d = V^2."""
+    return lambda alpha: (degrees.edges / alpha) ** 2 * math.log(degrees.nodes)
 
 
-PROMISES: dict[str, Callable[[IntArray, int], Callable[[float], float]]] = {
+PROMISES: dict[str, Callable[[Degrees, int], Callable[[float], float]]] = {
     "mw": entropy_promise,
     "fk": euclidean_promise,
     "group": group_promise,
 }
+
+
+def group_overtakes() -> int:
+    """The power of two from which V makes the proven bound of the imbalanced graph less by the group norm than by FK."""
+    power = 6
+    while True:
+        nodes = 2.0**power
+        hubs = nodes**0.75
+        degrees = Degrees(np.array([nodes, nodes**0.5]), np.array([hubs, nodes - hubs]))
+        if group_promise(degrees, 1)(1.0) < euclidean_promise(degrees, 1)(1.0):
+            return power
+        power += 1
 
 
 @dataclass(frozen=True)
@@ -170,8 +224,3 @@ def laplace(epsilon: float, delta: float, queries: int, beta: float) -> Plain:
             low, high = (low, middle) if fits(middle) else (middle, high)
     harmonic = math.log(queries) + 0.5772156649 + 1 / (2 * queries)
     return Plain(high, high * math.log(queries / beta), high * harmonic)
-
-
-def spread(values: Sequence[float]) -> FloatArray:
-    """Least, mean and largest."""
-    return np.array([min(values), sum(values) / len(values), max(values)])

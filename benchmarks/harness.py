@@ -158,15 +158,25 @@ def load(port: int, makers: Sequence[Callable[[int], bytes]], seconds: float) ->
     )
 
 
-def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], **facts: Any) -> None:
-    """Print a table and write it, with the machine and the facts, to results/NAME.json."""
+def report(
+    name: str,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    folder: Path | None = RESULTS,
+    **facts: Any,
+) -> None:
+    """Print a table and write it, with the machine and the facts, to NAME.json in a folder (None: only print)."""
     table = Table(title=title)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
         table.add_row(*(f"{v:,.3g}" if isinstance(v, float) else str(v) for v in row))
     Console(width=160).print(table)
-    RESULTS.mkdir(exist_ok=True)
+    if folder is None:
+        return
+    folder.mkdir(exist_ok=True)
     document = {
         "title": title,
         "columns": list(columns),
@@ -175,4 +185,4 @@ def report(name: str, title: str, columns: Sequence[str], rows: Sequence[Sequenc
         "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()},
         "command": "python " + " ".join(["-m", "benchmarks." + Path(sys.argv[0]).stem, *sys.argv[1:]]),
     }
-    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
