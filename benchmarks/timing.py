@@ -31,7 +31,7 @@ from benchmarks.harness import ADMIN_KEY, report, request_bytes, server
 
 SIDE = 100
 #: Cells of each kind: certain hits; certain misses, with nothing or much in them.
-HITS, EMPTY, FULL = 500, 1250, 1250
+HITS, EMPTY, FULL = 500, 2000, 2000
 BIG, MUCH = 20_000, 900
 DEADLINE_MS = 20
 #: The threshold between what misses and what hits are certain of.
