@@ -53,7 +53,7 @@ unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 # Modules of benchmarks/ that measure; the others are what these share.
-BENCHMARKS ?= $(filter-out __init__ harness noop,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS ?= $(filter-out __init__ harness noop applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
 bench: setup ## the benchmarks: each prints a table and writes JSON; BENCHMARKS=name narrows them
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done

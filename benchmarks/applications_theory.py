@@ -180,7 +180,7 @@ PROMISES: dict[str, Callable[[Degrees, int], Callable[[float], float]]] = {
 
 
 def group_overtakes() -> int:
-    """The power of two from which V makes the proven bound of the imbalanced graph less by the group norm than by FK."""
+    """The power of two, V, from which the proven bound of the imbalanced graph is less by group norm than by FK."""
     power = 6
     while True:
         nodes = 2.0**power
