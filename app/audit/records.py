@@ -31,7 +31,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # True equals 1 and is written otherwise
 def _number(value: float | None) -> bytes:
     return b"null" if value is None else rfc8785.dumps(value)
 

@@ -118,3 +118,23 @@ def test_what_is_no_json_number_is_not_recorded(value: float) -> None:
             recorded_at="",
             previous_hash="",
         )
+
+
+def test_numbers_equal_across_types_are_written_each_as_its_own() -> None:
+    """Catches a memory of written numbers that takes True, which only a forged record holds, for 1."""
+    lines = [
+        records.answer_entry(
+            sequence=1,
+            query=b"{}",
+            value=value,
+            source="hypothesis",
+            error_bound=None,
+            unverified=False,
+            recorded_at="2026-01-01T00:00:00Z",
+            previous_hash="0" * 64,
+        ).line
+        for value in (True, 1.0, 1)
+    ]
+    assert b'"value":true' in lines[0]
+    assert b'"value":1}' in lines[1]
+    assert lines[1] == lines[2]
