@@ -1,0 +1,364 @@
+"""The pieces of the applications' benchmark at tiny sizes, against brute force and the constructions' own figures."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.constructions.base import PublicFacts
+from app.constructions.mechanism import Mechanism
+from app.constructions.registry import construct
+from app.spaces.tensor import DenseTensor
+from benchmarks import applications, applications_real, constructions
+from benchmarks.applications_data import (
+    bipartite,
+    graph_data,
+    imbalanced_degrees,
+    low_rank,
+    matrix_data,
+    power_law_degrees,
+    table_data,
+)
+from benchmarks.applications_measure import duel, gaussian_queries, growth, linear_queries, plain, with_norm
+from benchmarks.applications_play import (
+    CutAnalyst,
+    FreeCutAnalyst,
+    Game,
+    PairAnalyst,
+    Played,
+    RangeAnalyst,
+    SubsetAnalyst,
+    Terms,
+    attack,
+    needed,
+)
+from benchmarks.applications_theory import (
+    PROMISES,
+    Degrees,
+    exponents,
+    gaussian,
+    group_overtakes,
+    laplace,
+    least_epsilon,
+    noise_scale,
+    promise,
+    root_law,
+)
+from benchmarks.harness import report
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def subsets(count: int) -> list[list[int]]:
+    return [list(s) for size in range(count + 1) for s in itertools.combinations(range(count), size)]
+
+
+class TestData:
+    def test_imbalanced(self, rng: np.random.Generator) -> None:
+        """Would catch another graph than JT12's: V^(3/4) nodes joined to all, the others to V^(1/2)."""
+        matrix = bipartite(imbalanced_degrees(256), rng)
+        assert sorted(matrix.sum(axis=1).tolist()) == [16] * (256 - 64) + [256] * 64
+
+    @pytest.mark.parametrize("beta", [1.1, 1.4])
+    def test_power_law(self, beta: float) -> None:
+        """Would catch degrees whose frequencies are not i^-beta: each count is off by less than two nodes."""
+        nodes = 512
+        degrees = power_law_degrees(nodes, beta)
+        total = sum(j**-beta for j in range(1, nodes + 1))
+        counts = np.bincount(degrees, minlength=nodes + 1)
+        assert all(abs(counts[i] - nodes * i**-beta / total) < 2 for i in range(1, nodes + 1))
+
+    def test_low_rank(self, rng: np.random.Generator) -> None:
+        """Would catch a matrix out of its bounds, off its grid, or of another rank than asked (beyond rounding)."""
+        matrix = low_rank(40, 10, 2, rng)
+        values = np.linalg.svd(matrix, compute_uv=False)
+        assert np.abs(matrix).max() == 0.5
+        assert values[2] < 0.01 * values[0]
+        assert np.array_equal(matrix_data(matrix, 1.0).counts, matrix)
+
+
+class TestPromises:
+    """The formulas of the predictions are those of the constructions."""
+
+    @pytest.mark.parametrize("construction", ["mw", "fk", "group"])
+    def test_bound(self, construction: str, rng: np.random.Generator) -> None:
+        """Would catch a predicted number of updates that the construction itself does not promise."""
+        degrees, size, alpha = imbalanced_degrees(64), 4, 37.0
+        mechanism = {
+            "mw": {"construction": "md", "potential": "entropy", "zeta": 0.5},
+            "fk": {"construction": "md", "potential": "lp", "p": 2.0, "zeta": math.sqrt(64 * size)},
+            "group": {"construction": "md", "potential": "group", "axis": "rows", "ball_p": "auto"},
+        }[construction]
+        if construction == "group":
+            mechanism["zeta"] = math.sqrt(size) * 64 ** (1 / math.log(64))
+        data = with_norm(graph_data(bipartite(degrees, rng), 1.0), mechanism)
+        facts = PublicFacts(data.public.records, norms=data.public.facts.norms)
+        own = construct(Mechanism(**mechanism), data.public.space, facts, alpha, 10).bound(alpha)
+        assert own == pytest.approx(PROMISES[construction](Degrees.of(degrees), size)(alpha), rel=1e-9)
+
+    def test_fixed_point(self) -> None:
+        """Would catch a plan that is not the least with bound(alpha(B)) <= B, or whose error is not 4L."""
+        rounds = 10.0
+        found = promise(lambda alpha: 1e8 / alpha**2, 1.0, 1e-6, rounds)
+
+        def meets(updates: int) -> bool:
+            return 1e8 / (2 * noise_scale(1.0, 1e-6, updates) * rounds) ** 2 <= updates
+
+        assert meets(found.updates)
+        assert not meets(found.updates - 1)
+        assert found.error == pytest.approx(4 * noise_scale(1.0, 1e-6, found.updates) * rounds)
+
+    def test_root_law(self) -> None:
+        """Would catch a closed form that is not the fixed point: at many updates b is c sqrt(B)."""
+
+        def bound(alpha: float) -> float:
+            return 1e16 / alpha**2
+
+        exact = promise(bound, 1.0, 1e-6, 10.0)
+        constant = noise_scale(1.0, 1e-6, exact.updates) / math.sqrt(exact.updates)
+        assert exact.error == pytest.approx(math.sqrt(constant) * root_law(bound, 10.0), rel=1e-3)
+
+    def test_least_epsilon(self) -> None:
+        """Would catch a search that ends beside the epsilon at which the promise passes the error."""
+
+        def bound(alpha: float) -> float:
+            return 1e7 / alpha**2
+
+        found = least_epsilon(bound, 1e-6, 12.0, 500.0)
+        assert found is not None
+        assert promise(bound, found, 1e-6, 12.0).error <= 500 < promise(bound, found / 1.1, 1e-6, 12.0).error
+
+    def test_group_overtakes(self) -> None:
+        """Would catch a crossing of the wrong order: the group norm's constant is beaten late, but it is."""
+        assert 12 < group_overtakes() < 80
+
+
+class TestExponents:
+    def test_known_powers(self, rng: np.random.Generator) -> None:
+        """Would catch swapped factors, or intervals that do not hold the truth."""
+        factors = [(v, s) for v in (64, 128, 256, 512) for s in (8, 16, 32) for _ in range(5)]
+        values = [3 * v**0.625 * s**0.25 * math.exp(0.05 * rng.standard_normal()) for v, s in factors]
+        first, second = exponents(factors, values)
+        assert first.low < 0.625 < first.high
+        assert second.low < 0.25 < second.high
+        assert first.high - first.low < 0.1
+
+    def test_too_few(self) -> None:
+        """Would catch a slope invented from points that do not fix one."""
+        assert all(math.isnan(e.power) for e in exponents([(2, 3), (4, 3)], [1, 2]))
+
+
+class TestAnalysts:
+    def test_one_sided_cut_is_the_worst(self, rng: np.random.Generator) -> None:
+        """Would catch an analyst of the papers' class who overlooks a larger gap."""
+        residual = rng.standard_normal((6, 8))
+        analyst = CutAnalyst(graph_data(np.ones((6, 8), dtype=np.int64), 1.0), 3, one_sided=True)
+        worst = max(abs(residual[:, list(s)].sum()) for s in itertools.combinations(range(8), 3))
+        assert analyst.choose(residual, None, rng).gap == pytest.approx(worst)
+
+    @pytest.mark.parametrize("size", [3, None])
+    def test_cut_against_all_cuts(self, size: int | None, rng: np.random.Generator) -> None:
+        """Would catch gaps that are not the query's own, and a search that is often far below the worst cut."""
+        data = graph_data(np.ones((6, 7), dtype=np.int64), 1.0)
+        analyst = FreeCutAnalyst(data) if size is None else CutAnalyst(data, size, one_sided=False)
+        ratios = []
+        for _ in range(30):
+            residual = rng.standard_normal((6, 7))
+            rights = [s for s in subsets(7) if size is None or len(s) == size]
+            sums = np.array([residual[:, s].sum(axis=1) for s in rights])
+            worst = max(np.maximum(sums, 0).sum(axis=1).max(), np.maximum(-sums, 0).sum(axis=1).max())
+            chosen = analyst.choose(residual, None, rng)
+            assert chosen.gap == pytest.approx(abs(chosen.query.inner(DenseTensor(residual))))
+            ratios.append(chosen.gap / worst)
+        assert max(ratios) <= 1 + 1e-9
+        assert np.mean(ratios) > 0.9
+
+    @pytest.mark.parametrize("one_sided", [True, False])
+    def test_slow_cut_is_just_above_its_target(self, one_sided: bool, rng: np.random.Generator) -> None:
+        """Would catch a slow analyst whose query falls short of the target, or is the worst one all the same."""
+        residual = rng.standard_normal((30, 40))
+        analyst = CutAnalyst(graph_data(np.ones((30, 40), dtype=np.int64), 1.0), 5, one_sided)
+        target = analyst.choose(residual, None, rng).gap / 2
+        chosen = analyst.choose(residual, target, rng)
+        assert target <= chosen.gap
+        assert chosen.gap == pytest.approx(abs(chosen.query.inner(DenseTensor(residual))))
+        assert chosen.gap < 1.5 * target
+
+    def test_range_is_the_worst(self, rng: np.random.Generator) -> None:
+        """Would catch a maximum-sum search that misses an end, or a sign."""
+        analyst = RangeAnalyst(table_data(np.ones(9, dtype=np.int64), 1.0))
+        for _ in range(30):
+            residual = rng.standard_normal(9)
+            worst = max(abs(residual[i:j].sum()) for i in range(9) for j in range(i + 1, 10))
+            chosen = analyst.choose(residual, None, rng)
+            assert chosen.gap == pytest.approx(worst)
+            assert abs(chosen.query.inner(DenseTensor(residual))) == pytest.approx(worst)
+
+    def test_subset_is_the_worst(self, rng: np.random.Generator) -> None:
+        """Would catch a subset that is not all cells of one sign."""
+        analyst = SubsetAnalyst(table_data(np.ones(7, dtype=np.int64), 1.0))
+        residual = rng.standard_normal(7)
+        worst = max(abs(residual[s].sum()) for s in subsets(7))
+        assert analyst.choose(residual, None, rng).gap == pytest.approx(worst)
+
+    def test_pair_has_its_gap(self, rng: np.random.Generator) -> None:
+        """Would catch a predicate on other attributes than the marginal it was chosen on."""
+        analyst = PairAnalyst(table_data(np.ones((2, 3, 4), dtype=np.int64), 1.0))
+        for _ in range(10):
+            residual = rng.standard_normal((2, 3, 4))
+            chosen = analyst.choose(residual, None, rng)
+            assert abs(chosen.query.inner(DenseTensor(residual))) == pytest.approx(chosen.gap)
+
+
+class TestPlay:
+    def test_needed(self) -> None:
+        """Would catch a search that ends above or below the least number of updates that suffices."""
+        for truth, guess, sure in itertools.product((1, 2, 37, 900), (1, 16, 1000), (False, True)):
+
+            def run(updates: int, truth: int = truth) -> Played:
+                return Played(updates, min(updates, truth), 0, 0.0, 0.0, 0.0, updates < truth)
+
+            found = needed(run, 2000, guess, sure)
+            assert found is not None
+            assert truth <= found.updates <= max(truth + 1, 1.11 * truth)
+        assert needed(lambda updates: Played(updates, updates, 0, 0.0, 0.0, 0.0, True), 50, 4) is None
+
+    def test_bounds_hold(self, rng: np.random.Generator) -> None:
+        """Would catch a game that keeps its answers' errors wrongly: none passes T + L (but for beta)."""
+        data = graph_data(bipartite(imbalanced_degrees(48), rng), 100.0)
+        for slow in (True, False):
+            game = Game(data, {"construction": "fk"}, Terms(100.0, 10**4, beta=1e-6), 60)
+            played = attack(game, CutAnalyst(data, 6, one_sided=False), rng, slow)
+            assert played.used > 3
+            assert game.largest_error <= game.plan.error_bound
+
+    def test_silent_game_reaches_its_threshold(self, rng: np.random.Generator) -> None:
+        """Would catch noise in a game without noise: all gaps end at or below T, exactly."""
+        data = graph_data(bipartite(imbalanced_degrees(32), rng), 1.0)
+        game = Game(data, {"construction": "fk"}, Terms(1.0, 10**4), 10**4, threshold=10.0)
+        analyst = CutAnalyst(data, 8, one_sided=True)
+        played = attack(game, analyst, rng, slow=False)
+        assert not played.exhausted
+        assert played.used > 1
+        assert analyst.choose(data.counts - game.hypothesis(), None, rng).gap <= 10.0
+
+
+class TestPlainLines:
+    def test_gaussian_and_laplace(self) -> None:
+        """Would catch lines that do not grow as roots of k, or a Laplace line worse than plain composition."""
+        few, many = gaussian(1.0, 1e-6, 100, 0.05), gaussian(1.0, 1e-6, 10_000, 0.05)
+        assert many.scale / few.scale == pytest.approx(10, rel=1e-6)
+        assert many.largest < many.bound
+        assert laplace(1.0, 1e-6, 1, 0.05).scale == 1.0
+        ratio = laplace(1.0, 1e-6, 10**6, 0.05).scale / laplace(1.0, 1e-6, 10**4, 0.05).scale
+        assert ratio == pytest.approx(10, rel=0.02)
+
+
+class TestTasks:
+    """Every measurement runs at a tiny size and gives the figures that tables and plots read."""
+
+    def test_tables_and_plots(self, tmp_path: Path) -> None:
+        """Would catch a table or a plot that no longer fits what is measured."""
+        pytest.importorskip("matplotlib")
+        terms = Terms(100.0, 10**4)
+        size = applications.QUICK
+        output = applications.Output(None, None)
+        grown = [
+            row
+            for family in ("imbalanced", "imbalanced, S alone, nested")
+            for name in ("fk", "group")
+            for row in growth(family, 4, name, (16, 24), 2, terms)
+        ]
+        fits = applications.growths(grown, size, output)
+        applications.steps(list(growth("imbalanced", 4, "group", (16,), 1, terms, "paper")), grown, size, output)
+        ranked = [row for name in ("fk", "schatten") for n in (4, 5) for row in gaussian_queries(name, n, 1, 2, 0.5)]
+        applications.ranks(ranked, output)
+        queried = [
+            row
+            for name, records in itertools.product(("mw", "fk"), size.records)
+            for row in linear_queries(name, records, size.cells[0], size.support, 10**6, 1, 1.0)
+        ]
+        tiny = [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, 1, 1.0)]
+        applications.linears(queried, tiny, size, output)
+        fought = [row for name in ("rdp", "jt2012") for row in duel("imbalanced", 16, None, "fk", name, 1, 1.0, 10**6)]
+        fought += plain("imbalanced", 16, None, 1, 1.0, 10**6)
+        applications.duels(fought, size, output)
+        from benchmarks import applications_plots as plot
+
+        plot.growth(grown, fits, 4, tmp_path / "growth")
+        plot.powers(fits, tmp_path / "powers")
+        plot.ranks(ranked, tmp_path / "ranks")
+        plot.linear(queried, size.records[1], size.cells[0], 0.05, tmp_path / "linear")
+        plot.duel(fought, tmp_path / "duel")
+        assert {path.name for path in tmp_path.iterdir()} >= {
+            f"{n}.{k}" for n in ("growth", "duel") for k in ("png", "svg")
+        }
+        assert not any(applications._broken(row) for row in grown + queried + fought)
+
+    def test_refused_median(self) -> None:
+        """Would catch a benchmark that stops where the exact median mechanism is refused, instead of saying so."""
+        (row,) = linear_queries("median", 100_000, 64, 16, 10**6, 1, 1.0)
+        assert "refused" in row
+
+    def test_same_games_by_group_and_fk(self, rng: np.random.Generator) -> None:
+        """For cuts with all left nodes every row of theta is the same, so group norm and FK make one hypothesis."""
+        data = graph_data(bipartite(imbalanced_degrees(32), rng), 1.0)
+        group = {"construction": "md", "potential": "group", "axis": "rows"}
+        games = [Game(data, m, Terms(1.0, 10**4), 10**4, threshold=5.0) for m in ({"construction": "fk"}, group)]
+        analyst = CutAnalyst(data, 4, one_sided=True)
+        for _ in range(40):
+            query = analyst.random(rng)
+            assert games[0].ask(query)[0] == games[1].ask(query)[0]
+        assert games[0].session.updates_used > 3
+        assert np.allclose(games[0].hypothesis(), games[1].hypothesis(), atol=1e-9)
+
+
+class TestRealData:
+    def test_words(self, rng: np.random.Generator) -> None:
+        """Would catch a multiset trial whose chosen queries are not the furthest, or whose answers break the bound."""
+        names = [f"w{i}" for i in range(300)]
+        counts = np.sort(rng.integers(1, 10**6, 300))[::-1]
+        corpus = applications_real.Words(names, counts, 10.0)
+        (row,) = applications_real.words_trial(corpus, 10.0, 10**5, 64, 10, 0.0)
+        assert row["start_error"] > row["error_bound"]
+        assert not applications._broken(row)
+
+    def test_absent(self, tmp_path: Path) -> None:
+        """Would catch a benchmark that fails where there is no real data."""
+        for name, source in applications_real.SOURCES.items():
+            assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6))
+        assert not list(applications_real.words(str(tmp_path), 1.0, 10**6))
+
+    def test_ranges(self, shared: Path) -> None:
+        """Would catch a trial on a real histogram that breaks its bound or measures nothing."""
+        (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 64, 10)
+        assert row["mass"] == 347_414
+        assert row["used"] > 0
+        assert not applications._broken(row)
+
+
+class TestConstructions:
+    @pytest.mark.parametrize("name", ["mw", "fk", "md lp", "md group", "md schatten", "smw"])
+    def test_measured(self, name: str) -> None:
+        """Would catch a construction that the speed benchmark can no longer drive."""
+        case = next(case for case in constructions._cases([10**4]) if case.name == name)
+        row = constructions.measure(case)
+        assert row[0] == name
+        assert row[4] > 0
+        assert row[6] > 0
+
+
+def test_report_without_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Would catch a smoke run that overwrites results."""
+    monkeypatch.setattr("benchmarks.harness.RESULTS", tmp_path)
+    report("x", "title", ["a"], [[1.0]], folder=None)
+    assert not list(tmp_path.iterdir())
+    report("x", "title", ["a"], [[1.0]], folder=tmp_path / "new")
+    assert (tmp_path / "new" / "x.json").is_file()
