@@ -282,6 +282,7 @@ def audit_books(
         numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
         assert numbers == list(range(1, len(numbers) + 1))
         spent = cost * verdict.summary["updates"] + sum(bought)
+        assert Decimal(verdict.summary["spent"]) == spent
         closed = state["status"] == "closed"
         share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
         rest = share - spent
