@@ -99,8 +99,11 @@ def forbid_core_dumps() -> None:
 
 def end_with_parent() -> None:
     """Drain and end when the process that supervises the workers dies: orphans would go on holding its port."""
-    if multiprocessing.parent_process() is not None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if not parent.is_alive():  # it died while this one was starting, before it asked to be told
+            sys.exit(0)
 
 
 def build(settings: Settings, noise: Any = None) -> Built:
