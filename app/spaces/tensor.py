@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-#: Elements a fused kernel handles at a time: three operands of this length stay in a core's first caches, and the linear
-#: algebra library does not split so short a product over threads, which on a busy machine costs many times the product.
+#: Elements a fused kernel handles at a time: three operands of this length stay in a core's first caches, and the
+#: linear algebra library does not split so short a product over threads, which on a busy machine costs many times the product.
 CHUNK = 1 << 13
 
 
