@@ -26,7 +26,8 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 #: Elements a fused kernel handles at a time: three operands of this length stay in a core's first caches, and the
-#: linear algebra library does not split so short a product over threads, which on a busy machine costs many times the product.
+#: linear algebra library does not split so short a product over threads, which on a busy machine costs many times
+#: what the product does.
 CHUNK = 1 << 13
 
 
