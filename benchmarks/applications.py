@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +132,16 @@ class Task:
     cost: float = 1.0
 
 
-def run(task: Task, until: float) -> list[Row]:
-    """The rows of a task that are begun before the clock says ``until``."""
+def run(task: Task, until: float) -> tuple[list[Row], float]:
+    """The rows of a task that are begun before the clock says ``until``, and the seconds of a core that they took."""
     rows: list[Row] = []
+    started = time.process_time()
     if time.time() < until:
         for row in task.work(*task.arguments):
             rows.append(row)
             if time.time() > until:
                 break
-    return rows
+    return rows, time.process_time() - started
 
 
 def tasks(size: Size, data: Path) -> list[Task]:
@@ -158,7 +159,8 @@ def tasks(size: Size, data: Path) -> list[Task]:
         for family in ("imbalanced, S alone", "imbalanced, S alone, nested"):
             add("growth", 15, growth, family, size.size, name, size.nodes, min(2, size.seeds), terms)
         for beta in size.betas:
-            add("growth", 40, growth, f"power law {beta}", size.size, name, size.nodes, size.seeds, power_terms)
+            arguments = (f"power law {beta}", size.size, name, size.nodes, size.seeds, power_terms)
+            add("growth", 40, growth, *arguments, "projection", min(2, size.seeds))
         for step in ("paper", "full", "refit"):
             add("steps", 5, growth, "imbalanced", size.size, name, size.nodes[1:2], min(3, size.seeds), terms, step)
     for name, columns, rank in itertools.product(("fk", "schatten"), size.columns, size.ranks):
@@ -187,23 +189,32 @@ def tasks(size: Size, data: Path) -> list[Task]:
     return found
 
 
-def measure(todo: Sequence[Task], minutes: float, workers: int) -> tuple[dict[str, list[Row]], int]:
-    """Rows by section, and how many tasks the time did not suffice for. Long tasks go first."""
+@dataclass
+class Measured:
+    """Rows by section, tasks that the time did not suffice for, and seconds of a core by section."""
+
+    rows: dict[str, list[Row]]
+    left_out: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def measure(todo: Sequence[Task], minutes: float, workers: int) -> Measured:
+    """Run the tasks, long ones first."""
     until = time.time() + 60 * minutes
     # One thread each: as many processes as cores do the work. Set before the workers import NumPy.
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    rows: dict[str, list[Row]] = {}
-    left_out = 0
+    found = Measured({})
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        ordered = sorted(todo, key=lambda task: -task.cost)
-        futures = {pool.submit(run, task, until): task for task in ordered}
+        futures = {pool.submit(run, task, until): task for task in sorted(todo, key=lambda task: -task.cost)}
         for done in as_completed(futures):
-            task, found = futures[done], done.result()
-            rows.setdefault(task.section, []).extend(found)
-            absent = task.section == "real" and time.time() < until
-            left_out += not found and not absent
-    return rows, left_out
+            task, (rows, seconds) = futures[done], done.result()
+            # Real data that is not there is left out in no time, and in good time.
+            found.left_out += not rows and time.time() > until
+            if rows:
+                found.rows.setdefault(task.section, []).extend(rows)
+            found.seconds[task.section] = found.seconds.get(task.section, 0.0) + seconds
+    return found
 
 
 @dataclass(frozen=True)
@@ -600,7 +611,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if wanted is None or "growth" in wanted:
         predictions(size, output)
     todo = [task for task in tasks(size, asked.data) if wanted is None or task.section in wanted]
-    rows, left_out = measure(todo, asked.minutes, asked.workers)
+    measured = measure(todo, asked.minutes, asked.workers)
+    rows = measured.rows
     plots: list[tuple[str, Callable[[Path], None]]] = []
     if "growth" in rows:
         fits = growths(rows["growth"], size, output)
@@ -625,8 +637,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, draw in plots:
             draw(output.images / f"applications_{name}")
     broken = [row for part in rows.values() for row in part if _broken(row)]
-    minutes = (time.time() - started) / 60
-    print(f"{minutes:.1f} minutes; {left_out} of {len(todo)} tasks left out; {len(broken)} bounds broken")
+    spent = ", ".join(f"{section} {seconds:.0f}" for section, seconds in measured.seconds.items())
+    print(f"{(time.time() - started) / 60:.1f} minutes; seconds of a core: {spent}")
+    print(f"{measured.left_out} of {len(todo)} tasks left out; {len(broken)} bounds broken")
 
 
 def _broken(row: Row) -> bool:

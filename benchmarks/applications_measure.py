@@ -117,12 +117,21 @@ def search(
 
 
 def growth(
-    family: str, size: int, construction: str, nodes: Sequence[int], seeds: int, terms: Terms, step: str = "projection"
+    family: str,
+    size: int,
+    construction: str,
+    nodes: Sequence[int],
+    seeds: int,
+    terms: Terms,
+    step: str = "projection",
+    last_seeds: int | None = None,
 ) -> Iterator[Row]:
-    """Updates needed, and the error at these, by the number of nodes."""
+    """Updates needed, and the error at these, by the number of nodes; the most nodes may have fewer seeds."""
     kind, mechanism = FAMILIES[family], {**MECHANISMS[construction], "step": step}
     guess, sure = 16, False
     for count, seed in itertools.product(nodes, range(seeds)):
+        if count == nodes[-1] and last_seeds is not None and seed >= last_seeds:
+            continue
         started = time.perf_counter()
         rng = _random(count, size, seed)
         degrees = kind.degrees(count)
