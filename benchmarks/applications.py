@@ -217,6 +217,17 @@ def measure(todo: Sequence[Task], minutes: float, workers: int) -> Measured:
     return found
 
 
+def _clean(value: Any) -> Any:
+    """As JSON knows it: no NaN, six digits."""
+    if isinstance(value, dict):
+        return {str(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.integer) else value
+
+
 @dataclass(frozen=True)
 class Output:
     """Where results go; None: nowhere but the terminal."""
@@ -225,8 +236,9 @@ class Output:
     images: Path | None
 
     def table(self, name: str, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], **facts: Any) -> None:
-        """Print, and write where there is a folder."""
-        report(f"applications_{name}", title, columns, rows, folder=self.results, **facts)
+        """Print, and write where there is a folder. What is not there (not a number) is left empty."""
+        shown = [["" if cell is None else cell for cell in _clean(row)] for row in rows]
+        report(f"applications_{name}", title, columns, shown, folder=self.results, **_clean(facts))
 
 
 def predictions(size: Size, output: Output) -> None:
@@ -295,73 +307,88 @@ def _mean(rows: Sequence[Row], key: str) -> float:
 
 def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
     """How measured errors grow, beside the papers' powers at a fixed number of queries."""
-    table, fits = [], []
+    table, levels, fits = [], [], []
     papers = {"imbalanced": IMBALANCED, **{f"power law {beta}": power_law(beta) for beta in size.betas}}
-    for family in FAMILIES:
-        for construction in CONSTRUCTIONS:
-            mine = [row for row in rows if row["family"] == family and row["construction"] == construction]
-            # Where no query ever passes the threshold, or the search gave up, nothing was needed that could grow.
-            moved = [row for row in mine if row.get("updates", 0) > 1]
-            if not mine:
-                continue
-            paper = papers.get(family, IMBALANCED)[construction]
-            sizes = sorted({row["size"] for row in moved})
-            factors = [(row["nodes"], row["size"]) if len(sizes) > 1 else (row["nodes"],) for row in moved]
-            found: dict[str, list[Exponent]] = {}
-            for key in ("error_bound", "intrinsic"):
-                found[key] = exponents(factors, [row[key] for row in moved]) if len(moved) > 2 else []
-            top = [row for row in moved if row["nodes"] == max(size.nodes) and row["size"] == size.size]
-            fits.append(
-                {
-                    "family": family,
-                    "construction": construction,
-                    "paper": paper[0],
-                    "paper_size": paper[1] - 0.5,
-                    "fits": {k: [[e.power, e.low, e.high] for e in v] for k, v in found.items()},
-                    "points": len(moved),
-                    "still": len(mine) - len(moved),
-                }
-            )
-            table.append(
-                [
-                    family,
-                    construction,
-                    f"{paper[0]:.3f}",
-                    *(str(found[key][0]) if found[key] else "" for key in ("error_bound", "intrinsic")),
-                    f"{paper[1] - 0.5:.2f}",
-                    str(found["intrinsic"][1]) if len(found["intrinsic"]) > 1 else "",
-                    _mean(top, "updates"),
-                    _mean(top, "error_bound"),
-                    _mean(top, "largest_error"),
-                    _mean(top, "zero_error"),
-                    100 * _mean(top, "updates") / _mean(top, "promised_updates"),
-                    f"{len(moved)} of {len(mine)}",
-                ]
-            )
+    for family, construction in itertools.product(FAMILIES, CONSTRUCTIONS):
+        mine = [row for row in rows if row["family"] == family and row["construction"] == construction]
+        if not mine:
+            continue
+        # Where no query ever passes the threshold, nothing was needed that could grow.
+        moved = [row for row in mine if row.get("updates", 0) > 1]
+        paper = papers.get(family, IMBALANCED)[construction]
+        several = len({row["size"] for row in moved}) > 1
+        factors = [(row["nodes"], row["size"]) if several else (row["nodes"],) for row in moved]
+        found = {
+            key: exponents(factors, [row[key] for row in moved]) if len(moved) > 3 else []
+            for key in ("error_bound", "intrinsic")
+        }
+        doubled = [
+            _mean([row for row in moved if (row["nodes"], row["size"]) == (nodes, size.size)], "intrinsic")
+            for nodes in size.nodes[-2:]
+        ]
+        last = math.log2(doubled[1] / doubled[0])
+        fits.append(
+            {
+                "family": family,
+                "construction": construction,
+                "paper": paper[0],
+                "paper_size": paper[1] - 0.5,
+                "fits": {k: [[e.power, e.low, e.high] for e in v] for k, v in found.items()},
+                "last_doubling": last,
+                "points": len(moved),
+                "still": len(mine) - len(moved),
+            }
+        )
+        table.append(
+            [
+                family,
+                construction,
+                f"{paper[0]:.3f}",
+                *(str(found[key][0]) if found[key] else "" for key in ("error_bound", "intrinsic")),
+                last,
+                f"{paper[1] - 0.5:.2f}",
+                str(found["intrinsic"][1]) if len(found["intrinsic"]) > 1 else "",
+                f"{len(moved)} of {len(mine)}",
+            ]
+        )
+        top = [row for row in mine if row["nodes"] == size.nodes[-1] and row["size"] == size.size]
+        shown = ("updates", "error_bound", "largest_error", "zero_error", "sums_error")
+        proven = 100 * _mean(top, "updates") / _mean(top, "promised_updates")
+        levels.append([family, construction, *(_mean(top, key) for key in shown), proven])
+    epsilons = f"epsilon {size.epsilon:g}, power law {size.power_epsilon:g}"
     output.table(
         "growth",
-        f"Cuts with S right nodes: growth of the error at the updates needed (k = 10^6; last columns at V = "
-        f"{max(size.nodes)}, S = {size.size})",
+        f"Cuts, k = 10^6, {epsilons}: powers of V and S in the error at the updates needed",
         [
             "graphs",
             "construction",
-            "paper V^",
-            "error V^",
-            "noise law out V^",
-            "paper S^",
-            "noise law out S^",
-            "updates",
-            "bound",
-            "error",
-            "zero answer",
-            "% of proven",
-            "points",
+            "V: paper",
+            "error bound",
+            "noise law out",
+            f"{size.nodes[-2]} to {size.nodes[-1]}",
+            "S: paper",
+            "noise law out",
+            "points that move",
         ],
         table,
         fits=fits,
         points=rows,
-        epsilon={"imbalanced": size.epsilon, "power law": size.power_epsilon},
         delta=DELTA,
+    )
+    output.table(
+        "levels",
+        f"The same at V = {size.nodes[-1]}, S = {size.size}: figures behind the powers",
+        [
+            "graphs",
+            "construction",
+            "updates",
+            "error bound",
+            "worst error",
+            "zero answer",
+            "noisy sums",
+            "% of the proven updates",
+        ],
+        levels,
     )
     return fits
 

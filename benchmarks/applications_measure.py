@@ -151,6 +151,8 @@ def growth(
             "seed": seed,
             "zero_error": analyst.choose(data.counts, None, rng).gap,
         }
+        if kind.one_sided:
+            row["sums_error"] = noisy_sums(analyst, data, terms.epsilon, rng)
         if found is not None:
             guess, sure = found.updates, True
             alpha = found.error_bound / 3
@@ -167,6 +169,17 @@ def growth(
                 else None,
             }
         yield row | {"seconds": time.perf_counter() - started}
+
+
+def noisy_sums(analyst: CutAnalyst, data: Private, epsilon: float, rng: np.random.Generator) -> float:
+    """The worst error of a cut whose left side is all, if each right node's degree is released once with Laplace noise.
+
+    An edge counts in one degree, so noise of scale 1/epsilon on each is epsilon-DP, and a cut is a sum of degrees.
+    """
+    rows, columns = data.public.space.shape
+    noise = np.zeros((rows, columns))
+    noise[0] = np.ldexp(DiscreteLaplace(Fraction(2**20) / Fraction(epsilon)).take(columns).astype(np.float64), -20)
+    return analyst.choose(noise, None, rng).gap
 
 
 def with_norm(data: Private, mechanism: dict[str, Any]) -> Private:

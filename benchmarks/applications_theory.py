@@ -41,7 +41,7 @@ class Exponent:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.power:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{self.power:.2f} ±{(self.high - self.low) / 2:.2f}"
 
 
 def exponents(factors: Sequence[Sequence[float]], values: Sequence[float]) -> list[Exponent]:
