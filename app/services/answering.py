@@ -21,7 +21,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -35,8 +34,7 @@ from app.audit import records
 from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.session import Answer, RoundDue, Session, construction_of
-from app.services.datasets import public_dataset
+from app.curator.session import Answer, RoundDue, construction_of
 from app.services.errors import NotFound, TooManyRequests, Unavailable
 from app.services.ports import (
     Clock,
@@ -51,18 +49,16 @@ from app.services.ports import (
     WeightsRow,
 )
 from app.services.principals import Principal
-from app.services.sessions import SESSION_ID, IdempotencyKey, catch_up, find_reply, load_session, session_view
+from app.services.residents import UPDATES_AHEAD, Live, NoRoom, Residents
+from app.services.sessions import SESSION_ID, IdempotencyKey, find_reply, session_view
 from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.queries import parse_query
 from app.spaces.query import Query
-from app.spaces.tensor import Tensor
 
 log = structlog.get_logger(__name__)
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
-#: Updates that a session is given memory for beside those it has made: a guaranteed plan may allow far more of them.
-UPDATES_AHEAD = 10_000
 HEAVY_LANES = 2
 #: Most requests one transaction carries.
 GROUP = 64
@@ -102,19 +98,6 @@ class Meter(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Live:
-    """A session in memory, at the state of ``row``."""
-
-    row: SessionRow
-    session: Session
-    data: Tensor
-    noise: Any
-    counts: Any
-    nbytes: int
-    cost: Decimal
-
-
-@dataclass(slots=True, eq=False)
 class _Work:
     """What a group of requests did, to be written in one transaction."""
 
@@ -143,10 +126,6 @@ class _Work:
             tx.move_ledger(self.ledger)
         if self.replies:
             tx.add_replies(list(self.replies.values()))
-
-
-class _NoRoom(Exception):
-    """A session does not fit into memory beside those whose answers are not written yet."""
 
 
 class _Unfinished(Exception):
@@ -294,9 +273,7 @@ class _Lane(threading.Thread):
         self.service = service
         self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.stalled = False
-        self._memory_limit = memory_limit
-        self._live: OrderedDict[str, _Live] = OrderedDict()
-        self._held = 0
+        self.residents = Residents(service.private, service.noise, memory_limit)
         self._postponed: list[Ticket] = []
 
     def run(self) -> None:
@@ -418,7 +395,7 @@ class _Lane(threading.Thread):
             work.entries = [e for e in work.entries if e.session != id]
             work.weights = [w for w in work.weights if w.session != id]
             work.ledger = [entry for entry in work.ledger if entry.session != id]
-            self._drop(id)
+            self.residents.drop(id)
             row = stored[id]
             work.base[id] = row
             work.rows.pop(id, None)
@@ -455,7 +432,7 @@ class _Lane(threading.Thread):
     def _abandon(self, work: _Work) -> None:
         """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""
         for id in work.base:
-            self._drop(id)
+            self.residents.drop(id)
         if any(work.rounds.values()):
             self._commit(work, abandoned=True)
             return
@@ -467,14 +444,14 @@ class _Lane(threading.Thread):
     def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: _Work) -> None:
         ids = sorted({ticket.session for ticket in group})
         if self.service.store.exclusive:
-            missing = [id for id in ids if id not in self._live]
+            missing = [id for id in ids if id not in self.residents]
             rows = begin().lock_sessions(missing) if missing else {}
         else:
             rows = begin().lock_sessions(ids)
         for number, ticket in enumerate(group):
             try:
                 self._one(begin, ticket, rows, work)
-            except _NoRoom:
+            except NoRoom:
                 self._postponed = group[number:]
                 del group[number:]
                 return
@@ -494,7 +471,7 @@ class _Lane(threading.Thread):
                     work.done.append(ticket)
                 return
         row = work.rows.get(ticket.session) or rows.get(ticket.session)
-        live = self._live.get(ticket.session)
+        live = self.residents.get(ticket.session)
         if row is None:
             # Not in memory any more when others of the group took its room.
             row = live.row if live is not None else begin().lock_sessions([ticket.session]).get(ticket.session)
@@ -505,7 +482,7 @@ class _Lane(threading.Thread):
         if ticket.kind == "close":
             ticket.reply = self._close(row, work)
         else:
-            live = self._load(begin, row, work)
+            live = self.residents.load(begin, row, work.base)
             if ticket.kind == "ask":
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
@@ -517,13 +494,13 @@ class _Lane(threading.Thread):
             work.replies[key.principal, key.route, key.key] = key.row(200, ticket.reply, self.service.clock())
         work.done.append(ticket)
 
-    def _try(self, live: _Live, asked: Any, work: _Work) -> dict[str, Any]:
+    def _try(self, live: Live, asked: Any, work: _Work) -> dict[str, Any]:
         try:
             return self._ask(live, asked, work)
         except CuratorError as error:
             return self.service.render(error)
 
-    def _ask(self, live: _Live, asked: Any, work: _Work) -> dict[str, Any]:
+    def _ask(self, live: Live, asked: Any, work: _Work) -> dict[str, Any]:
         """One answer: decided, played if a round is due, and recorded in memory and in the work."""
         session = live.session
         space = session.dataset.space
@@ -552,7 +529,7 @@ class _Lane(threading.Thread):
             raise _Unfinished from error
 
     @staticmethod
-    def _round(live: _Live, hypothesis: int, private: int) -> Hit | Miss:
+    def _round(live: Live, hypothesis: int, private: int) -> Hit | Miss:
         """Take noise and play."""
         plan = live.session.plan
         if plan.race is None:
@@ -560,7 +537,7 @@ class _Lane(threading.Thread):
         noise = live.noise.take(plan.race.cut)
         return race(hypothesis, private, noise, live.counts.take(), plan.threshold_units)
 
-    def _record(self, live: _Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
+    def _record(self, live: Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
         session, row, now = live.session, live.row, self.service.clock()
         sequence = row.sequence + 1
         sealed = records.answer_entry(
@@ -609,7 +586,7 @@ class _Lane(threading.Thread):
             view["unverified"] = True
         return view
 
-    def _keep_weights(self, live: _Live, query: Query, sequence: int, work: _Work) -> None:
+    def _keep_weights(self, live: Live, query: Query, sequence: int, work: _Work) -> None:
         """Store dense weights once a session, beside the first entry that names them."""
         name = query.canonical["sha256"]
         if any(w.session == live.row.id and w.sha256 == name for w in work.weights):
@@ -631,61 +608,8 @@ class _Lane(threading.Thread):
             closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
         work.rows[row.id] = closed
         work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, now))
-        self._drop(row.id)
+        self.residents.drop(row.id)
         return orjson.dumps(session_view(closed))
-
-    # ------------------------------------------------------------------ what is in memory
-
-    def _load(self, begin: Callable[[], Transaction], row: SessionRow, work: _Work) -> _Live:
-        """The session in memory, at the state of its row.
-
-        Raises:
-            _NoRoom: when it must wait until the answers of others are written.
-        """
-        live = self._live.get(row.id)
-        if live is None:
-            live = self._restore(begin(), row)
-            self._live[row.id] = live
-            self._held += live.nbytes
-            while self._held > self._memory_limit and len(self._live) > 1:
-                # What is not written yet could not be restored from the database.
-                oldest = next((id for id in self._live if id != row.id and id not in work.base), None)
-                if oldest is None:
-                    self._drop(row.id)
-                    raise _NoRoom
-                self._drop(oldest)
-        elif live.row.sequence < row.sequence:
-            try:
-                catch_up(begin(), row.id, live.session)
-            except BaseException:
-                self._drop(row.id)  # an entry may have been counted whose update was not made
-                raise
-            live.row = row
-        self._live.move_to_end(row.id)
-        return live
-
-    def _restore(self, tx: Transaction, row: SessionRow) -> _Live:
-        service = self.service
-        stored = tx.dataset(row.dataset)
-        if stored is None or stored.retired_at is not None:
-            raise SessionClosed("the data set is retired: its sessions answer nothing")
-        session = load_session(tx, row)
-        space, plan = session.dataset.space, session.plan
-        assert public_dataset(stored).space == space
-        return _Live(
-            row=row,
-            session=session,
-            data=service.private.tensor(space, stored.vault_entry),
-            noise=service.noise.laplace(plan.noise_scale_units),
-            counts=None if plan.race is None else service.noise.poisson(plan.race.mean, plan.race.cut),
-            nbytes=session.construction.nbytes(min(plan.max_updates, session.updates_used + UPDATES_AHEAD)),
-            cost=plan.cost_per_update,
-        )
-
-    def _drop(self, id: str) -> None:
-        live = self._live.pop(id, None)
-        if live is not None:
-            self._held -= live.nbytes
 
 
 def _begun_when_needed(store: Store, stack: ExitStack) -> Callable[[], Transaction]:
