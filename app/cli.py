@@ -22,7 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from app.client import Answer, Curator, Dataset, Plan, Problem, SessionState
+    from app.client import Answer, Comparison, Curator, Dataset, Plan, Principal, Problem, SessionState
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -85,6 +85,13 @@ Potential = Annotated[str | None, typer.Option(help="Of md: entropy, lp, group o
 P = Annotated[str | None, typer.Option("--p", help="Of md: the norm's p, a number or auto.", show_default=False)]
 Axis = Annotated[str | None, typer.Option(help="Of the group norm: rows or columns.", show_default=False)]
 Sparsity = Annotated[int | None, typer.Option(help="Of smw: most non-zero weights of a query.", show_default=False)]
+Sampled = Annotated[
+    bool, typer.Option("--sampled", help="Of median: keep a sample of the data sets that the answers allow.")
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="Of median: signed, or the promise of nonnegative weights.", show_default="signed"),
+]
 
 
 class Refusal(Exception):
@@ -165,11 +172,18 @@ def principal_add(
     """Add a principal and print its key, which is told this once."""
     with _client("Adding the principal") as curator:
         added = curator.add_principal(name, role)
-    if as_json:
-        _print_json({"name": added.name, "role": added.role, "api_key": added.api_key})
-        return
-    err.print(f"{added.role} [bold]{added.name}[/bold] may now call with this key, shown only now:")
-    out.print(added.api_key, soft_wrap=True)
+    _show_key(added, as_json=as_json)
+
+
+@principals.command("rotate")
+def principal_rotate(
+    name: Annotated[str, typer.Argument(help="Whose key to replace.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Replace a principal's key, a revoked one too, and print the new one, which is told this once."""
+    with _client("Replacing the key") as curator:
+        rotated = curator.rotate_key(name)
+    _show_key(rotated, as_json=as_json)
 
 
 @principals.command("revoke")
@@ -252,6 +266,8 @@ def plan(
     p: P = None,
     axis: Axis = None,
     sparsity: Sparsity = None,
+    sampled: Sampled = False,
+    weights: Weights = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
@@ -259,7 +275,7 @@ def plan(
     with _client("Planning") as curator:
         made = curator.plan(
             dataset,
-            _mechanism(construction, potential, p, axis, sparsity),
+            _mechanism(construction, potential, p, axis, sparsity, sampled, weights),
             epsilon=_decimal(epsilon, "epsilon"),
             max_queries=max_queries,
             **options,
@@ -268,6 +284,44 @@ def plan(
         _print_json(made.raw)
     else:
         out.print(_plan_table(made))
+
+
+@cli.command()
+def compare(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    max_queries: MaxQueries,
+    mechanisms: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MECHANISM...",
+            help="Mechanisms, each a construction such as mw, or JSON such as "
+            '\'{"construction": "md", "potential": "entropy"}\'.',
+            show_default=False,
+        ),
+    ],
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the plans of several mechanisms side by side, and what plain noise would do. Charges nothing."""
+    asked = [
+        _parse_object(word, word) if word.lstrip().startswith("{") else {"construction": word} for word in mechanisms
+    ]
+    with _client("Planning") as curator:
+        found = curator.compare(
+            dataset,
+            asked,
+            epsilon=_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
+            **_session_options(max_updates, beta, calibration, release),
+        )
+    if as_json:
+        _print_json(found.raw)
+    else:
+        _show_comparison(found)
 
 
 @sessions.command("open")
@@ -284,6 +338,8 @@ def session_open(
     p: P = None,
     axis: Axis = None,
     sparsity: Sparsity = None,
+    sampled: Sampled = False,
+    weights: Weights = None,
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
@@ -291,7 +347,7 @@ def session_open(
     with _client("Opening the session") as curator:
         session = curator.open_session(
             dataset,
-            _mechanism(construction, potential, p, axis, sparsity),
+            _mechanism(construction, potential, p, axis, sparsity, sampled, weights),
             epsilon=_decimal(epsilon, "epsilon"),
             max_queries=max_queries,
             **options,
@@ -468,12 +524,25 @@ def _decimal(text: str, what: str) -> Decimal:
 
 
 def _mechanism(
-    construction: str, potential: str | None, p: str | None, axis: str | None, sparsity: int | None
+    construction: str,
+    potential: str | None,
+    p: str | None,
+    axis: str | None,
+    sparsity: int | None,
+    sampled: bool,
+    weights: str | None,
 ) -> dict[str, Any]:
     power: object = p
     if p is not None and p != "auto":
         power = float(_decimal(p, "p"))
-    given = {"potential": potential, "p": power, "axis": axis, "sparsity": sparsity}
+    given = {
+        "potential": potential,
+        "p": power,
+        "axis": axis,
+        "sparsity": sparsity,
+        "sampled": sampled or None,
+        "weights": weights,
+    }
     return {
         "construction": construction,
         **{name: value for name, value in given.items() if value is not None},
@@ -546,6 +615,21 @@ def _plan_table(made: Plan) -> Table:
     )
 
 
+def _show_comparison(found: Comparison) -> None:
+    table = Table("", "mechanism")
+    for column in ("error bound (counts)", "updates", "noise scale (counts)"):
+        table.add_column(column, justify="right")
+    table.add_column("why not")
+    for number, outcome in enumerate(found.outcomes):
+        name = " ".join(str(value) for value in outcome.mechanism.values())
+        made = outcome.plan
+        numbers = ("", "", "") if made is None else (made.error_bound, made.max_updates, made.noise_scale)
+        refusal = "" if outcome.problem is None else outcome.problem.detail or outcome.problem.title
+        table.add_row("best" if number == found.best else "", name, *map(_cell, numbers), refusal)
+    out.print(table)
+    out.print(found.advice, markup=False)
+
+
 def _answer_table(answer: Answer) -> Table:
     return _facts(
         f"Answer {answer.sequence}",
@@ -579,6 +663,14 @@ def _show_state(state: SessionState, *, as_json: bool) -> None:
             },
         )
     )
+
+
+def _show_key(holder: Principal, *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"name": holder.name, "role": holder.role, "api_key": holder.api_key})
+        return
+    err.print(f"{holder.role} [bold]{holder.name}[/bold] may now call with this key, shown only now:")
+    out.print(holder.api_key, soft_wrap=True)
 
 
 def _show_datasets(found: list[Dataset], *, as_json: bool) -> None:

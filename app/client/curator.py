@@ -23,6 +23,7 @@ from app.client.errors import Problem, ProtocolError
 from app.client.models import (
     JSON,
     Answer,
+    Comparison,
     Dataset,
     Hypothesis,
     Ledger,
@@ -100,8 +101,12 @@ class Curator:
         """Name somebody who may call, as admin, analyst or auditor. The reply's key is told this once."""
         return Principal.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
 
+    def rotate_key(self, name: str) -> Principal:
+        """Replace a principal's key, also a revoked one; the reply's key is told this once."""
+        return Principal.parse(self._transport.json(Call("POST", f"/v1/principals/{_segment(name)}/key")))
+
     def revoke_principal(self, name: str) -> None:
-        """Revoke a principal's key for good; the name is never used again."""
+        """Revoke a principal's key for good; the name is never given to anybody else."""
         self._transport.send(Call("DELETE", f"/v1/principals/{_segment(name)}"))
 
     # Data sets
@@ -164,6 +169,18 @@ class Curator:
         # A plan changes nothing, so its call may be repeated: the key only says so to the transport.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
+
+    def compare(
+        self, dataset: str, mechanisms: Sequence[JSON], *, epsilon: Number, max_queries: int, **options: Any
+    ) -> Comparison:
+        """The plans of several mechanisms for one task, side by side; charges nothing.
+
+        ``options`` as for :meth:`open_session`. A mechanism that has no plan gives its Problem in its place.
+        """
+        body = _opening(dataset, {}, epsilon, max_queries, options)
+        del body["mechanism"]
+        body["mechanisms"] = [dict(mechanism) for mechanism in mechanisms]
+        return Comparison.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def open_session(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.client.errors import ProtocolError
+from app.client.errors import Problem, ProtocolError
 
 JSON = Mapping[str, Any]
 Source = Literal["hypothesis", "measurement", "cached"]
@@ -49,7 +49,7 @@ class Principal:
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
-        """From the reply to ``POST /v1/principals``."""
+        """From the reply to ``POST /v1/principals`` or ``POST /v1/principals/{name}/key``."""
         return cls(str(need(reply, "name")), str(need(reply, "role")), str(need(reply, "api_key")))
 
 
@@ -140,6 +140,52 @@ class Plan:
             epsilon_alone=amount(need(reply, "epsilon_alone")),
             delta=amount(need(reply, "delta")),
             calibration=str(need(reply, "calibration")),
+            raw=dict(reply),
+        )
+
+
+@dataclass(frozen=True)
+class PlanOutcome:
+    """A mechanism in full, with the plan it would have, or the refusal where it has none."""
+
+    mechanism: JSON
+    plan: Plan | None
+    problem: Problem | None
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From an item of ``plans`` in the reply to ``POST /v1/plans``."""
+        mechanism, problem = cast(JSON, need(reply, "mechanism")), reply.get("problem")
+        if problem is None:
+            return cls(mechanism, Plan.parse(need(reply, "plan")), None)
+        return cls(mechanism, None, Problem.parse(problem, int(problem.get("status", 0))))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Plans in the order of the mechanisms asked for, and the noise on every answer that they have to beat.
+
+    ``best`` is the index of the plan with the least error bound, None where there is no plan;
+    ``gaussian_error_bound`` what independent Gaussian noise on each answer would keep, in counts.
+    """
+
+    outcomes: tuple[PlanOutcome, ...]
+    best: int | None
+    gaussian_error_bound: float
+    advice: str
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/plans`` with ``mechanisms``."""
+        plans = need(reply, "plans")
+        if not isinstance(plans, list):
+            raise ProtocolError("plans is not a list")
+        return cls(
+            outcomes=tuple(PlanOutcome.parse(item) for item in plans),
+            best=_optional_int(need(reply, "best")),
+            gaussian_error_bound=float(need(need(reply, "independent_gaussian"), "error_bound")),
+            advice=str(need(reply, "advice")),
             raw=dict(reply),
         )
 

@@ -352,6 +352,27 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
             raise InvalidRequest("give name and role, and nothing else")
         return _json(await run_in_threadpool(services.principals.add, actor, asked["name"], asked["role"]), 201)
 
+    @app.post(
+        "/v1/principals/{name}/key",
+        tags=["principals"],
+        summary="Replace a principal's key; the new one is shown this once",
+        response_model=schemas.NewPrincipal,
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": False,
+                "content": {"application/json": {"schema": {"type": "object", "additionalProperties": False}}},
+            }
+        },
+    )
+    async def rotate_key(request: Request, name: str) -> Response:
+        actor = await _principal(request, services)
+        actor.require("admin")
+        body = await bodies.read(request, services.limits.max_query_body_bytes)
+        if body.strip() and bodies.parse_json(body, services.limits.max_json_depth) != {}:
+            raise InvalidRequest("a new key takes no body, or {}")
+        return _json(await run_in_threadpool(services.principals.rotate, actor, name))
+
     @app.delete(
         "/v1/principals/{name}",
         status_code=204,

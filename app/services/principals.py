@@ -52,7 +52,7 @@ def _key_id(key_hash: str) -> str:
 
 
 class Principals:
-    """Adds, revokes and recognises principals."""
+    """Adds, revokes and recognises principals, and gives them new keys."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -81,6 +81,30 @@ class Principals:
                 raise Conflict(f"the name {name!r} is or was in use: names are never reused") from None
             tx.commit()
         return {"name": name, "role": role, "api_key": key}
+
+    def rotate(self, actor: Principal, name: str) -> dict[str, str]:
+        """Give a principal a new key, which is shown this once; the old one is worthless from here on.
+
+        One whose key was revoked is let in again: a name stands for one person for good, and who leaked a key
+        has it revoked first.
+
+        Raises:
+            NotFound: when there is no such principal.
+            Conflict: for the operator's, which is what the server was started with.
+        """
+        actor.require("admin")
+        if name == OPERATOR:
+            raise Conflict("the operator's key is CURATOR_ADMIN_KEY: start the server with another one")
+        key = "cur_" + secrets.token_urlsafe(32)
+        digest = _hash(key)
+        with self._lock, self._store.write() as tx:
+            row = tx.principal(name) if NAME.fullmatch(name) else None
+            if row is None:
+                raise NotFound(f"there is no principal {name[:64]!r}")
+            tx.set_key(name, _key_id(digest), digest)
+            tx.commit()
+            self._known.pop(row.key_id, None)
+        return {"name": name, "role": row.role, "api_key": key}
 
     def revoke(self, actor: Principal, name: str) -> None:
         """Make a principal's key worthless.

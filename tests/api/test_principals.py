@@ -15,6 +15,7 @@ ROUTES = [
     ("GET", "/v1/principals", "admin auditor"),
     ("POST", "/v1/principals", "admin"),
     ("DELETE", "/v1/principals/nobody", "admin"),
+    ("POST", "/v1/principals/nobody/key", "admin"),
     ("POST", "/v1/datasets", "admin"),
     ("GET", "/v1/datasets", "admin analyst auditor"),
     ("GET", "/v1/datasets/nothing", "admin analyst auditor"),
@@ -81,6 +82,50 @@ class TestKeys:
         """Catches the last admin locking everybody out."""
         refused(service.admin.delete("/v1/principals/admin"), "conflict")
         assert service.admin.get("/v1/principals").status_code == 200
+
+    def test_a_new_key_for_the_same_principal(self, service: Service) -> None:
+        """Catches an old key that goes on working, a holder who loses what is theirs, another role, and a key
+        that can be read again.
+        """
+        dataset, name = people(service), unique("ann")
+        old = service.principal("analyst", name)
+        id = open_session(old, dataset)["id"]
+        for body in (None, b"", b" ", b"{}"):
+            reply = service.admin.post(f"/v1/principals/{name}/key", content=body)
+            assert reply.status_code == 200, reply.text
+            made = reply.json()
+            assert set(made) == {"name", "role", "api_key"}
+            assert (made["name"], made["role"]) == (name, "analyst")
+            assert made["api_key"] not in service.stored()
+            refused(old.get("/v1/datasets"), "unauthenticated")
+            old = service.caller(made["api_key"])
+            assert old.get(f"/v1/sessions/{id}").status_code == 200
+            assert old.post(f"/v1/sessions/{id}/queries", json=where(sex={"equals": "male"})).status_code == 200
+
+    def test_a_revoked_principal_is_let_in_again(self, service: Service) -> None:
+        """The key is revoked, not the person: a leak is stopped first and mended later. Catches a revocation that
+        keeps its mark, with which the next one would find nothing, and the old key coming back with the new.
+        """
+        name = unique("eve")
+        old = service.principal("analyst", name)
+        service.admin.delete(f"/v1/principals/{name}")
+        made = service.admin.post(f"/v1/principals/{name}/key").json()
+        assert service.caller(made["api_key"]).get("/v1/datasets").status_code == 200
+        refused(old.get("/v1/datasets"), "unauthenticated")
+        assert service.admin.delete(f"/v1/principals/{name}").status_code == 204
+        refused(service.caller(made["api_key"]).get("/v1/datasets"), "unauthenticated")
+
+    def test_no_new_key(self, service: Service) -> None:
+        """Catches a key for nobody, one for the operator that the next start undoes, and a body that is ignored."""
+        for name in ("nobody", "a%00b", "-", "x" * 65):
+            refused(service.admin.post(f"/v1/principals/{name}/key"), "not-found")
+        refused(service.admin.post("/v1/principals/admin/key"), "conflict")
+        name = unique("ann")
+        client = service.principal("analyst", name)
+        for body in (b"{", b"[]", b"null", b'{"api_key": "mine"}'):
+            refused(service.admin.post(f"/v1/principals/{name}/key", content=body), "invalid-request")
+        refused(client.post(f"/v1/principals/{name}/key"), "forbidden")
+        assert client.get("/v1/datasets").status_code == 200
 
     @pytest.mark.parametrize(
         "authorization",

@@ -88,6 +88,8 @@ class TestHelp:
             ["serve"],
             ["migrate"],
             ["principal", "add"],
+            ["principal", "rotate"],
+            ["compare"],
             ["dataset", "add"],
             ["plan"],
             ["session"],
@@ -174,6 +176,48 @@ class TestAnalysis:
         assert done.returncode == 0, done.stderr
         assert "error bound" in done.stdout
 
+    def test_the_median_s_own_options(self, server: Server, people: None) -> None:
+        """Catches options that do not reach the service: they are in the mechanism that it planned."""
+        task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "-c", "median", "--json")
+        done = curator(server, "session", "open", *task, "--sampled", "--weights", "nonnegative")
+        assert done.returncode == 0, done.stderr
+        opened = json.loads(done.stdout)
+        assert opened["mechanism"]["sampled"] is True
+        assert opened["mechanism"]["weights"] == "nonnegative"
+        assert curator(server, "session", "close", opened["id"]).returncode == 0
+        refused = curator(server, "plan", *task, "--weights", "heavy")
+        assert refused.returncode == 1
+        assert "invalid-request" in refused.stderr
+
+    def test_compare(self, server: Server, people: None) -> None:
+        """One table of several mechanisms: the best is marked, one without a plan says why, and the client reads
+        the same out of the reply as it stands.
+        """
+        words = ["mw", '{"construction": "smw", "sparsity": 3}', "fk"]
+        task = ("people", "--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
+        done = curator(server, "compare", *task[:1], *words, *task[1:])
+        assert done.returncode == 0, done.stderr
+        assert "best" in done.stdout
+        with Curator(server.url, server.admin_key) as client:
+            asked = [{"construction": "mw"}, {"construction": "smw", "sparsity": 3}, {"construction": "fk"}]
+            found = client.compare("people", asked, epsilon=0.5, max_queries=100, max_updates=10)
+            alone = client.plan("people", asked[0], epsilon=0.5, max_queries=100, max_updates=10)
+        assert [outcome.mechanism["construction"] for outcome in found.outcomes] == ["mw", "smw", "fk"]
+        first = found.outcomes[0].plan
+        assert first is not None
+        assert first.error_bound == alone.error_bound
+        bounds = [outcome.plan.error_bound for outcome in found.outcomes if outcome.plan is not None]
+        assert found.best is not None
+        best = found.outcomes[found.best].plan
+        assert best is not None
+        assert best.error_bound == min(bounds)
+        assert [outcome.plan is None for outcome in found.outcomes] == [
+            outcome.problem is not None for outcome in found.outcomes
+        ]
+        assert found.gaussian_error_bound == found.raw["independent_gaussian"]["error_bound"] > 0
+        assert found.advice in " ".join(done.stdout.split())
+        assert curator(server, "compare", *task[:1], "nothing", *task[1:]).returncode == 1
+
     def test_dataset_list(self, server: Server, people: None) -> None:
         done = curator(server, "dataset", "list")
         assert "people" in done.stdout
@@ -183,6 +227,10 @@ class TestAnalysis:
         assert done.returncode == 0, done.stderr
         key = done.stdout.strip()
         assert curator(server, "dataset", "list", key=key).returncode == 0
+        rotated = curator(server, "principal", "rotate", "ann")
+        assert rotated.returncode == 0, rotated.stderr
+        assert curator(server, "dataset", "list", key=rotated.stdout.strip()).returncode == 0
+        assert "unauthenticated" in curator(server, "dataset", "list", key=key).stderr
 
     def test_ask(self, server: Server, session: str) -> None:
         query = {"type": "predicate", "where": {"sex": {"equals": "female"}, "age": {"between": [20, 50]}}}
