@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.constructions.base import DenseHypothesis
 from app.http import bodies, problems, schemas
@@ -37,10 +36,10 @@ from app.http.middleware import Observe
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
 from app.services.answering import Answering, Ticket, check_body
 from app.services.datasets import Datasets
-from app.services.errors import NotFound, Unauthenticated, Unavailable
+from app.services.errors import Unauthenticated, Unavailable
 from app.services.principals import Principal, Principals
 from app.services.sessions import IdempotencyKey, Sessions
-from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
+from app.spaces.errors import InvalidDataset, InvalidRequest
 
 log = structlog.get_logger("app.http")
 
@@ -52,12 +51,6 @@ REBUILDS = 2
 _LINES = 500
 #: How often waits are held against their limit.
 TICK_SECONDS = 0.1
-
-
-class MethodNotAllowed(CuratorError):
-    """The path has no such method."""
-
-    code = "method-not-allowed"
 
 
 class Limits(Protocol):
@@ -95,22 +88,36 @@ class Services:
     ready: Callable[[], str | None]
 
 
-class PlainRoute(APIRoute):
-    """A route whose handler takes the request and the path's parameters as they are.
+class Application(FastAPI):
+    """FastAPI for routing, the description and its page; a request goes from :class:`Observe` straight to its route.
 
-    Bodies are read by hand, within their limits, so the framework's own solving of parameters has nothing to do; it
-    would cost more than an answer.
+    The layers between are for dependencies, telemetry and debugging, which nothing here uses. They would cost more
+    than an answer does.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint itself."""
-        endpoint = self.endpoint
+    requests: ASGIApp
 
-        async def handle(request: Request) -> Response:
-            reply: Response = await endpoint(request, **request.path_params)
-            return reply
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] == "http":
+            scope["app"] = self
+            await self.requests(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
-        return handle
+
+class PlainRoute(APIRoute):
+    """A route whose endpoint takes the request and the path's parameters as they are.
+
+    Bodies are read by hand, within their limits, so the framework's own solving of parameters has nothing to do.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the endpoint and send what it replies."""
+        if scope["method"] not in (self.methods or ()):
+            raise HTTPException(405)
+        reply: Response = await self.endpoint(Request(scope, receive), **scope["path_params"])
+        await reply(scope, receive, send)
 
 
 class Delivery:
@@ -188,7 +195,7 @@ def create_app(services: Services) -> FastAPI:
         finally:
             await run_in_threadpool(services.stop)
 
-    app = FastAPI(
+    app = Application(
         title="Curator",
         summary="A trusted curator: private data behind differentially private linear and cut queries.",
         version="1",
@@ -197,41 +204,16 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.router.route_class = PlainRoute
-    _install_errors(app)
     _answer_routes(app, services)  # first, as routes are tried in order and this one is the busiest
     _open_routes(app, services)
     _admin_routes(app, services)
     _session_routes(app, services)
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
-    app.add_middleware(Observe, metrics=services.metrics, verbose=services.limits.log_level == "debug")
+    app.requests = Observe(app.router, services.metrics, verbose=services.limits.log_level == "debug")
     return app
 
 
-# ---------------------------------------------------------------------- errors and authentication
-
-
-def _install_errors(app: FastAPI) -> None:
-    @app.exception_handler(CuratorError)
-    async def _refused(_: Request, error: CuratorError) -> Response:
-        return problems.response(error)
-
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 405:
-            # The framework names the methods of the first route with this path alone.
-            matching = [route for route in app.routes if route.matches(request.scope)[0] is not Match.NONE]
-            allowed = ", ".join(sorted({method for route in matching for method in getattr(route, "methods", ())}))
-            refusal = MethodNotAllowed(f"this path does not take {request.method[:16]}: it takes {allowed}")
-            response = problems.response(refusal)
-            response.headers["Allow"] = allowed
-            return response
-        if error.status_code == 404:
-            return problems.response(NotFound("there is nothing at this path; /docs lists what there is"))
-        return problems.response(InvalidRequest(str(error.detail)))
-
-    @app.exception_handler(ClientDisconnect)
-    async def _gone(_: Request, __: ClientDisconnect) -> Response:
-        return problems.response(InvalidRequest("the body ended before its length"))
+# ---------------------------------------------------------------------- authentication and bodies
 
 
 async def _principal(request: Request, services: Services) -> Principal:
@@ -278,7 +260,7 @@ def _idempotency(request: Request, principal: Principal, document: Any) -> Idemp
         return None
     if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
         raise InvalidRequest("Idempotency-Key: 1 to 255 printable ASCII characters")
-    return IdempotencyKey(principal.name, request.url.path, key, bodies.fingerprint(document))
+    return IdempotencyKey(principal.name, request.scope["path"], key, bodies.fingerprint(document))
 
 
 # ---------------------------------------------------------------------- routes without a data set
