@@ -1,0 +1,257 @@
+"""Named steps of a server's work, and what a test has happen at them, inside the server's own process.
+
+The parts of the service are taken as they are; each tells when it passes a step. :func:`install` puts them, or a
+planted bug in the place of one, where `app.bootstrap` looks for them. It runs in a child of the launcher and nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import make_url
+
+from app import bootstrap
+from app.privacy.noise import NoiseBlock
+from app.storage import vault
+from app.storage.store import SqlStore, SqlTransaction
+from app.storage.vault import Vault, VaultEntry
+
+#: Of a server at work, in the order in which a request passes them.
+WORKING = (
+    "answering: before the noise",
+    "answering: after the noise",
+    "answering: before the commit",
+    "answering: after the commit, before the reply",
+    "opening: before the commit",
+    "opening: after the commit, before the reply",
+    "closing: before the commit",
+    "closing: after the commit, before the reply",
+    "registering: before the file",
+    "registering: within the file",
+    "registering: between file and row",
+    "registering: before the commit",
+    "registering: after the commit, before the reply",
+    "retiring: after the commit, before the file goes",
+)
+#: Of a start (embedded) or of `curator migrate` on an empty database.
+MIGRATING = (
+    "migrating: at the beginning",
+    "migrating: between two statements",
+    "migrating: before the commit",
+    "migrating: after the commit",
+)
+#: What a server can have wrong, for a test to find: the name is what an order says.
+BUGS = ("reply first", "double charge", "forgotten keys", "no sweep", "drop on failure")
+
+
+class Trap:
+    """Springs when its step is passed for the n-th time, once.
+
+    Args:
+        step: one of the named steps.
+        passage: n, from 1.
+        act: "die" (SIGKILL to oneself), or "cut" (every other connection to this PostgreSQL database is ended).
+    """
+
+    def __init__(self, step: str, passage: int, act: str) -> None:
+        assert step in WORKING + MIGRATING
+        self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
+
+    def passed(self, step: str) -> None:
+        if step != self._step:
+            return
+        with self._guard:
+            self._left -= 1
+            if self._left == 0:
+                die() if self._act == "die" else cut()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def cut() -> None:
+    """End every other connection to the configured database."""
+    cut_connections(os.environ["CURATOR_DATABASE_URL"])
+
+
+def cut_connections(url: str) -> int:
+    """End every connection to a PostgreSQL database but one's own; gives how many there were."""
+    plain = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchall()
+    return len(found)
+
+
+class Telling(SqlTransaction):
+    """A transaction that passes the steps of what it does; with a bug, it does some of it wrongly."""
+
+    def __init__(self, inner: SqlTransaction, passed: Callable[[str], None], bug: str | None) -> None:
+        super().__init__(inner._connection)
+        self._passed, self._bug = passed, bug
+        self._doing: set[str] = set()
+
+    def append(self, entries: Sequence[Any], weights: Sequence[Any]) -> None:
+        self._doing.add("answering")
+        super().append(entries, weights)
+
+    def move_sessions(self, rows: Sequence[Any]) -> None:
+        if any(row.status == "closed" for row in rows):
+            self._doing.add("closing")
+        super().move_sessions(rows)
+
+    def add_session(self, row: Any) -> None:
+        self._doing.add("opening")
+        super().add_session(row)
+
+    def add_dataset(self, row: Any) -> None:
+        self._doing.add("registering")
+        super().add_dataset(row)
+
+    def move_ledger(self, rows: Sequence[Any]) -> None:
+        charges = [row for row in rows if row.kind == "charge"]
+        super().move_ledger([*rows, *charges] if self._bug == "double charge" else rows)
+
+    def add_replies(self, rows: Sequence[Any]) -> None:
+        if self._bug != "forgotten keys":
+            super().add_replies(rows)
+
+    def commit(self) -> None:
+        for what in self._doing:
+            self._passed(f"{what}: before the commit")
+        try:
+            super().commit()
+        except Exception:
+            if self._bug != "drop on failure":
+                raise
+        for what in self._doing:
+            self._passed(f"{what}: after the commit, before the reply")
+
+
+class Hasty(SqlTransaction):
+    """Says that it is committed, and is not."""
+
+    def commit(self) -> None:
+        """Nothing yet."""
+
+
+class ReplyFirst(SqlStore):
+    """Commits 30 ms late, or when the next writer comes."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._late: Any = None
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def write(self) -> Iterator[SqlTransaction]:
+        self._settle()
+        connection = self._writing.connect()
+        try:
+            yield Hasty(connection)
+        except BaseException:
+            connection.close()
+            raise
+        with self._guard:
+            self._late = connection
+        threading.Timer(0.03, self._settle).start()
+
+    def _settle(self) -> None:
+        with self._guard:
+            if self._late is not None:
+                self._late.commit()
+                self._late.close()
+                self._late = None
+
+
+def _nothing(_: str) -> None:
+    """No trap is set."""
+
+
+def install(order: dict[str, Any]) -> None:
+    """Put the telling parts in place, as an order says: ``trap`` (step, passage, act), ``bug`` (one of
+    :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
+    """
+    bug = order.get("bug")
+    assert bug is None or bug in BUGS
+    passed = Trap(*order["trap"]).passed if "trap" in order else _nothing
+    if "clock" in order:
+        _shift_clock(Path(order["clock"]))
+
+    class TellingStore(SqlStore):
+        @contextmanager
+        def write(self) -> Iterator[SqlTransaction]:
+            with super().write() as tx:
+                yield Telling(tx, passed, bug)
+
+    class TellingNoise(NoiseBlock):
+        def take(self, n: int) -> Any:
+            passed("answering: before the noise")
+            taken = super().take(n)
+            passed("answering: after the noise")
+            return taken
+
+    class TellingVault(Vault):
+        def put(self, *arguments: Any) -> VaultEntry:
+            passed("registering: before the file")
+            entry = super().put(*arguments)
+            passed("registering: between file and row")
+            return entry
+
+        def destroy(self, entry: VaultEntry) -> None:
+            passed("retiring: after the commit, before the file goes")
+            super().destroy(entry)
+
+        def sweep(self, *arguments: Any, **named: Any) -> int | None:
+            return 0 if bug == "no sweep" else super().sweep(*arguments, **named)
+
+    write, migrate = vault._write, bootstrap.apply_migrations
+
+    def telling_write(file: Any, pieces: Any) -> None:
+        write(file, pieces)
+        passed("registering: within the file")
+
+    def telling_migrate(engine: Engine) -> None:
+        passed("migrating: at the beginning")
+        event.listen(engine, "after_cursor_execute", lambda *_: passed("migrating: between two statements"))
+        event.listen(engine, "commit", lambda _: passed("migrating: before the commit"))
+        migrate(engine)
+        passed("migrating: after the commit")
+
+    parts: dict[str, Any] = {
+        "SqlStore": ReplyFirst if bug == "reply first" else TellingStore,
+        "NoiseBlock": TellingNoise,
+        "Vault": TellingVault,
+        "apply_migrations": telling_migrate,
+    }
+    for name, part in parts.items():
+        setattr(bootstrap, name, part)
+    vault._write = telling_write
+
+
+def _shift_clock(file: Path) -> None:
+    """Have the process's clock off by what a file says, as when an operator or a time server sets it."""
+    now, utc_now = time.time, bootstrap.utc_now
+    assert utc_now is not None
+
+    def shifted() -> float:
+        return now() + float(file.read_text())
+
+    def records_clock() -> str:
+        return bootstrap.datetime.fromtimestamp(shifted(), bootstrap.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+    time.time = shifted
+    bootstrap.utc_now = records_clock
