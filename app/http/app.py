@@ -217,8 +217,7 @@ def create_app(services: Services) -> FastAPI:
 
 
 async def _principal(request: Request, services: Services) -> Principal:
-    header = request.headers.get("authorization", "")
-    scheme, _, key = header.partition(" ")
+    scheme, _, key = (bodies.header(request, b"authorization") or "").partition(" ")
     try:
         if scheme.lower() != "bearer" or not key:
             raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
@@ -255,7 +254,7 @@ async def _object(request: Request, services: Services) -> dict[str, Any]:
 
 
 def _idempotency(request: Request, principal: Principal, document: Any) -> IdempotencyKey | None:
-    key = request.headers.get("idempotency-key")
+    key = bodies.header(request, b"idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
@@ -730,7 +729,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
                 digest = await run_in_threadpool(_sha256, body)
                 key = _idempotency(request, actor, [media_type, digest, unverified])
         else:
-            if "unverified" in request.query_params:
+            if request.scope["query_string"] and "unverified" in request.query_params:
                 raise InvalidRequest("unverified is a field of a JSON query: only an array has it in the address")
             asked = await _json_body(request, services)
             key = _idempotency(request, actor, asked)

@@ -38,9 +38,17 @@ class Form(MultiPartParser):
         super().on_part_end()
 
 
+def header(request: Request, name: bytes) -> str | None:
+    """The first header of this name, in lower case. The framework's own look-up costs several times as much."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
 def media_type(request: Request) -> str:
     """The declared media type of the body, in lower case without parameters; empty where none is declared."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def expect_json(request: Request) -> None:
@@ -60,7 +68,7 @@ async def read(request: Request, limit: int) -> bytes:
     Raises:
         PayloadTooLarge: as soon as it passes the limit; a declared length is believed.
     """
-    declared = request.headers.get("content-length", "")
+    declared = header(request, b"content-length") or ""
     if declared.isdigit() and int(declared) > limit:
         raise too_large(limit)
     parts, size = [], 0

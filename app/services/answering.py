@@ -42,6 +42,7 @@ from app.services.ports import (
     LedgerRow,
     NoisePort,
     PrivateStore,
+    ReplyName,
     ReplyRow,
     SessionRow,
     Store,
@@ -50,7 +51,7 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD, Live, NoRoom, Residents
-from app.services.sessions import SESSION_ID, IdempotencyKey, find_reply, session_view
+from app.services.sessions import SESSION_ID, IdempotencyKey, session_view
 from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.queries import parse_query
 from app.spaces.query import Query
@@ -106,7 +107,7 @@ class _Work:
     entries: list[EntryRow] = field(default_factory=list)
     weights: list[WeightsRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
-    replies: dict[tuple[str, str, str], ReplyRow] = field(default_factory=dict)
+    replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -376,18 +377,16 @@ class _Lane(threading.Thread):
             entry = work.entries[0]
             return tx.entry_lines(entry.session, entry.sequence - 1, 1) == [(entry.sequence, entry.line)]
         for reply in work.replies.values():
-            return tx.reply(reply.principal, reply.route, reply.key) == reply
+            name = reply.principal, reply.route, reply.key
+            return tx.replies([name]).get(name) == reply
         return any(stored[id] == row for id, row in work.rows.items())
 
     @staticmethod
     def _moved(work: _Work, tx: Transaction, stored: dict[str, SessionRow]) -> set[str]:
         """Sessions that somebody else has moved or closed, or answered under a key of ours."""
         moved = {id for id, base in work.base.items() if stored[id] != base}
-        for ticket in work.done:
-            key = ticket.key
-            if key is not None and (name := (key.principal, key.route, key.key)) in work.replies and tx.reply(*name):
-                moved.add(ticket.session)
-        return moved
+        taken = tx.replies(list(work.replies))
+        return moved | {t.session for t in work.done if t.key is not None and t.key.name in taken}
 
     def _forfeit(self, work: _Work, stored: dict[str, SessionRow], moved: set[str]) -> None:
         """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
@@ -409,7 +408,7 @@ class _Lane(threading.Thread):
                 ticket.reply = None
                 ticket.error = Unavailable("the answer could not be stored: send the request again")
                 if ticket.key is not None:
-                    work.replies.pop((ticket.key.principal, ticket.key.route, ticket.key.key), None)
+                    work.replies.pop(ticket.key.name, None)
 
     def _charge_forfeit(self, work: _Work, row: SessionRow) -> SessionRow:
         plan = orjson.loads(row.header)["plan"]
@@ -448,9 +447,12 @@ class _Lane(threading.Thread):
             rows = begin().lock_sessions(missing) if missing else {}
         else:
             rows = begin().lock_sessions(ids)
+        # After the lock: who held it may have answered one of these.
+        names = [ticket.key.name for ticket in group if ticket.key is not None]
+        given = begin().replies(names) if names else {}
         for number, ticket in enumerate(group):
             try:
-                self._one(begin, ticket, rows, work)
+                self._one(begin, ticket, rows, given, work)
             except NoRoom:
                 self._postponed = group[number:]
                 del group[number:]
@@ -460,13 +462,20 @@ class _Lane(threading.Thread):
                 ticket.error = error
                 work.done.append(ticket)
 
-    def _one(self, begin: Callable[[], Transaction], ticket: Ticket, rows: dict[str, SessionRow], work: _Work) -> None:
+    def _one(
+        self,
+        begin: Callable[[], Transaction],
+        ticket: Ticket,
+        rows: dict[str, SessionRow],
+        given: dict[ReplyName, ReplyRow],
+        work: _Work,
+    ) -> None:
         key = ticket.key
         if key is not None:
-            twin = work.replies.get((key.principal, key.route, key.key))
-            known = key.reply(twin) if twin is not None else find_reply(begin(), key)
+            twin = work.replies.get(key.name)
+            known = given.get(key.name) if twin is None else twin
             if known is not None:
-                ticket.reply = known
+                ticket.reply = key.reply(known)
                 if twin is not None:
                     work.done.append(ticket)
                 return
@@ -491,7 +500,7 @@ class _Lane(threading.Thread):
                 )
         if key is not None:
             work.base.setdefault(row.id, row)
-            work.replies[key.principal, key.route, key.key] = key.row(200, ticket.reply, self.service.clock())
+            work.replies[key.name] = key.row(200, ticket.reply, self.service.clock())
         work.done.append(ticket)
 
     def _try(self, live: Live, asked: Any, work: _Work) -> dict[str, Any]:

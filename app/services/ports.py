@@ -101,6 +101,10 @@ class LedgerRow:
     recorded_at: str
 
 
+#: Principal, route and idempotency key.
+ReplyName = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplyRow:
     """A stored 2xx reply under its idempotency key."""
@@ -164,7 +168,7 @@ class Transaction(Protocol):
     # ledger and replies
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None: ...
     def ledger(self, dataset: str) -> list[LedgerRow]: ...
-    def reply(self, principal: str, route: str, key: str) -> ReplyRow | None: ...
+    def replies(self, names: Sequence[ReplyName]) -> dict[ReplyName, ReplyRow]: ...
     def add_replies(self, rows: Sequence[ReplyRow]) -> None: ...
 
 

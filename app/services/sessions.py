@@ -29,6 +29,7 @@ from app.services.ports import (
     LedgerRow,
     NoisePort,
     PrivateStore,
+    ReplyName,
     ReplyRow,
     SessionRow,
     Store,
@@ -51,6 +52,11 @@ class IdempotencyKey:
     route: str
     key: str
     body_hash: str
+
+    @property
+    def name(self) -> ReplyName:
+        """What the reply is stored under."""
+        return self.principal, self.route, self.key
 
     def reply(self, row: ReplyRow) -> bytes:
         """The stored reply, if it was given to the same body.
@@ -75,7 +81,7 @@ def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
     """
     if key is None:
         return None
-    row = tx.reply(key.principal, key.route, key.key)
+    row = tx.replies([key.name]).get(key.name)
     return None if row is None else key.reply(row)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, bindparam, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, bindparam, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError
@@ -19,6 +20,7 @@ from app.services.ports import (
     Holding,
     LedgerRow,
     PrincipalRow,
+    ReplyName,
     ReplyRow,
     SessionRow,
     StoreConflict,
@@ -29,40 +31,64 @@ from app.storage import tables as t
 _KINDS: tuple[EntryKind, ...] = ("hypothesis", "measurement", "cached", "unverified", "forfeit")
 _KIND_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
 
-_INSERT_LEDGER = insert(t.ledger)
-_INSERT_REPLIES = insert(t.idempotency)
-
 
 class _Prepared:
     """A statement of the answering path, written out once a dialect and given to the driver as it is.
 
-    The library's own way of executing builds and checks parameter sets row by row, which costs more than the rows.
+    The library's own way of executing builds and checks parameter sets row by row and takes a context for every
+    statement, which costs more than the rows. What the driver raises is not translated.
     """
 
     def __init__(self, statement: Any, names: Sequence[str]) -> None:
         self._statement, self._names = statement, list(names)
-        self._written: dict[str, tuple[str, list[str] | None]] = {}
+        self._written: dict[str, tuple[str, list[int] | None]] = {}
 
     def run(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute for every row; values stand in the order of the names."""
+        """Execute for every row; values stand in the order of the names. A transaction has been begun.
+
+        Raises:
+            StoreConflict: when a row with one of the keys exists.
+        """
         written = self._written.get(connection.dialect.name)
         if written is None:
             compiled = self._statement.compile(dialect=connection.dialect, column_keys=self._names)
-            written = self._written[connection.dialect.name] = (str(compiled), compiled.positiontup)
-        sql, order = written
-        if order is None:
-            connection.exec_driver_sql(sql, [dict(zip(self._names, row, strict=True)) for row in rows])
-            return
-        places = [self._names.index(name) for name in order]
-        connection.exec_driver_sql(sql, [tuple(row[i] for i in places) for row in rows])
+            order = compiled.positiontup
+            places = None if order is None else [self._names.index(name) for name in order]
+            written = self._written[connection.dialect.name] = (str(compiled), places)
+        sql, places = written
+        given: Sequence[Any]
+        if places is None:
+            given = [dict(zip(self._names, row, strict=True)) for row in rows]
+        elif places == list(range(len(places))):
+            given = rows
+        else:
+            given = [[row[i] for i in places] for row in rows]
+        try:
+            connection.connection.cursor().executemany(sql, given)
+        except connection.dialect.loaded_dbapi.IntegrityError as error:
+            raise StoreConflict from error
 
 
-_ENTRIES = _Prepared(insert(t.entries), [c.name for c in t.entries.columns])
+def _adding(table: Table) -> _Prepared:
+    return _Prepared(insert(table), [c.name for c in table.columns])
+
+
+_ENTRIES, _REPLIES = _adding(t.entries), _adding(t.idempotency)
+_MOVEMENTS = [c.name for c in t.ledger.columns if c.name != "id"]
+_LEDGER = _Prepared(insert(t.ledger), _MOVEMENTS)
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
 _MOVE_SESSIONS = _Prepared(
     update(t.sessions).where(t.sessions.c.id == bindparam("of")).values({name: bindparam(name) for name in _MOVED}),
     [*_MOVED, "of"],
 )
+
+
+@lru_cache(maxsize=256)
+def _find_replies(count: int, mark: str) -> str:
+    """Replies by ``count`` names, in the order of :class:`ReplyRow`'s fields."""
+    columns = ", ".join(ReplyRow.__slots__)
+    names = ", ".join([f"({mark}, {mark}, {mark})"] * count)
+    return f"SELECT {columns} FROM {t.idempotency.name} WHERE (principal, route, key) IN (VALUES {names})"  # noqa: S608
 
 
 def _dataset(row: Any) -> DatasetRow:
@@ -261,7 +287,7 @@ class SqlTransaction:
         )
 
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None:
-        """Append transcript entries and the dense weights they name."""
+        """Append transcript entries and the dense weights they name. Raises StoreConflict for a number in use."""
         if weights:
             self._connection.execute(
                 insert(t.weights),
@@ -325,9 +351,7 @@ class SqlTransaction:
 
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None:
         """Append movements of the ledger."""
-        self._connection.execute(
-            _INSERT_LEDGER, [{name: getattr(row, name) for name in LedgerRow.__slots__} for row in rows]
-        )
+        _LEDGER.run(self._connection, [tuple(getattr(row, name) for name in _MOVEMENTS) for row in rows])
 
     def ledger(self, dataset: str) -> list[LedgerRow]:
         """All movements of a data set's ledger in order."""
@@ -339,19 +363,22 @@ class SqlTransaction:
         )
         return [LedgerRow(**row._mapping) for row in rows]
 
-    def reply(self, principal: str, route: str, key: str) -> ReplyRow | None:
-        """The reply stored under an idempotency key."""
-        c = t.idempotency.c
-        row = self._one(select(t.idempotency).where(c.principal == principal, c.route == route, c.key == key))
-        return None if row is None else ReplyRow(**row._mapping)
+    def replies(self, names: Sequence[ReplyName]) -> dict[ReplyName, ReplyRow]:
+        """The replies stored under idempotency keys, each named by principal, route and key."""
+        if not names:
+            return {}
+        cursor = self._connection.connection.cursor()
+        cursor.execute(
+            _find_replies(len(names), "%s" if self._locks else "?"), [part for name in names for part in name]
+        )
+        return {row[:3]: ReplyRow(*row) for row in cursor.fetchall()}
 
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
-        values = [{name: getattr(row, name) for name in ReplyRow.__slots__} for row in rows]
-        try:
-            self._connection.execute(_INSERT_REPLIES, values)
-        except IntegrityError as error:
-            raise StoreConflict from error
+        _REPLIES.run(
+            self._connection,
+            [(r.principal, r.route, r.key, r.body_hash, r.status, r.reply, r.recorded_at) for r in rows],
+        )
 
 
 class SqlStore:
@@ -371,6 +398,7 @@ class SqlStore:
     def write(self) -> Iterator[SqlTransaction]:
         """Reads and writes; left without a commit, nothing has happened."""
         with self._writing.connect() as connection:
+            connection.begin()
             yield SqlTransaction(connection)
 
     def ping(self) -> None:

@@ -407,7 +407,7 @@ class TestEntries:
     def test_a_sequence_number_is_taken_once(self, store: SqlStore, asked: SessionRow) -> None:
         """The last line against a fork of the chain, whatever the locks did."""
         put(store, entry(asked.id, 1))
-        with store.write() as tx, pytest.raises(DBAPIError):
+        with store.write() as tx, pytest.raises(StoreConflict):
             tx.append([entry(asked.id, 1, line=b"another")], [])
         with store.read() as tx:
             assert tx.entry_lines(asked.id, 0, 9) == [(1, entry(asked.id, 1).line)]
@@ -491,8 +491,10 @@ class TestLedgerAndReplies:
             tx.add_replies(rows)
             tx.commit()
         with store.read() as tx:
-            assert [tx.reply(row.principal, row.route, row.key) for row in rows] == rows
-            assert tx.reply(who.name, "/v1/sessions", "other") is None
+            names = [(row.principal, row.route, row.key) for row in rows]
+            assert tx.replies(names) == dict(zip(names, rows, strict=True))
+            assert tx.replies([(who.name, "/v1/sessions", "other")]) == {}
+            assert tx.replies([]) == {}
 
     def test_a_key_has_one_reply(self, store: SqlStore, who: PrincipalRow) -> None:
         row = ReplyRow(who.name, "/v1/sessions", "k", "h", 201, b"first", "2026-01-01T00:00:00Z")
@@ -500,7 +502,8 @@ class TestLedgerAndReplies:
         with store.write() as tx, pytest.raises(StoreConflict):
             tx.add_replies([replace(row, reply=b"second")])
         with store.read() as tx:
-            assert tx.reply(row.principal, row.route, row.key) == row
+            name = (row.principal, row.route, row.key)
+            assert tx.replies([name, (*name[:2], "other")]) == {name: row}
 
 
 class TestTransactions:
