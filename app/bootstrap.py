@@ -9,8 +9,11 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -29,13 +32,16 @@ from app.services.datasets import Datasets
 from app.services.ports import StoreConflict
 from app.services.principals import Principals
 from app.services.sessions import Sessions
+from app.services.upkeep import forfeit as forfeit_all
+from app.services.upkeep import reseal
 from app.settings import Settings, unknown_variables
+from app.storage import backup as backups
 from app.storage.database import AlreadyServed, DataDirLock, is_sqlite, make_engines
+from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
-from app.storage.migrate import pending
-from app.storage.private_store import VaultStore
+from app.storage.private_store import VaultResealer, VaultStore
 from app.storage.store import SqlStore
-from app.storage.vault import Vault
+from app.storage.vault import Vault, VaultError
 
 log = structlog.get_logger(__name__)
 
@@ -172,17 +178,20 @@ def prepare(settings: Settings) -> None:
     """Make the data folder, bring the database up to date, and give the operator a key.
 
     Raises:
-        StartRefused: when another database than the embedded one is behind its migrations, or the admin key
-            cannot be used.
+        StartRefused: when another database than the embedded one is behind its migrations, either is ahead of this
+            program, or the admin key cannot be used.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
     reading, writing = make_engines(settings.sqlalchemy_url)
     try:
-        if is_sqlite(settings.sqlalchemy_url):
-            apply_migrations(writing)
-        elif pending(reading):
-            raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        try:
+            if is_sqlite(settings.sqlalchemy_url):
+                apply_migrations(writing)
+            elif pending(reading):
+                raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        except NewerDatabase as error:
+            raise StartRefused(str(error)) from None
         try:
             key = settings.admin_key.get_secret_value() if settings.admin_key else None
             try:
@@ -214,11 +223,7 @@ def serve(host: str, port: int, workers: int) -> None:
     Raises:
         StartRefused: when the settings do not allow it; the message says what to change.
     """
-    unknown = unknown_variables(os.environ)
-    if unknown:
-        raise StartRefused(f"unknown settings: {', '.join(unknown)}")
-    settings = Settings()
-    forbid_core_dumps()
+    settings = _operators_settings()
     configure_logs(settings.log_level)
     embedded = is_sqlite(settings.sqlalchemy_url)
     if embedded and workers > 1:
@@ -230,11 +235,15 @@ def serve(host: str, port: int, workers: int) -> None:
     # The server hands SIGTERM on when it has drained; then, or before it has begun, the process ends well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     lock = DataDirLock(settings.data_dir)
-    if embedded:
-        try:
-            lock.acquire()
-        except AlreadyServed as error:
-            raise StartRefused(str(error)) from None
+    try:
+        lock.acquire(shared=not embedded)
+    except AlreadyServed as error:
+        raise StartRefused(
+            f"{error}: an embedded database is one process; set CURATOR_DATABASE_URL to a PostgreSQL database to run "
+            "several"
+            if embedded
+            else f"{error} alone, such as a change of keys: wait until it is done"
+        ) from None
     try:
         prepare(settings)
         uvicorn.run(
@@ -255,23 +264,179 @@ def serve(host: str, port: int, workers: int) -> None:
         lock.release()
 
 
+@contextmanager
+def _standing_still(settings: Settings) -> Iterator[None]:
+    """The data folder to oneself, with no server on it."""
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = DataDirLock(settings.data_dir)
+    try:
+        lock.acquire()
+    except AlreadyServed as error:
+        raise StartRefused(f"{error}: stop it first") from None
+    try:
+        yield
+    except (NewerDatabase, backups.NotABackup, backups.NotEmpty) as error:
+        raise StartRefused(str(error)) from None
+    except VaultError as error:
+        raise StartRefused(f"a private file cannot be used: {error}") from None
+    finally:
+        lock.release()
+
+
+def _operators_settings() -> Settings:
+    """The settings of a command that works on what is stored.
+
+    Raises:
+        StartRefused: when a `CURATOR_*` variable is none of them.
+    """
+    unknown = unknown_variables(os.environ)
+    if unknown:
+        raise StartRefused(f"unknown settings: {', '.join(unknown)}")
+    forbid_core_dumps()
+    return Settings()
+
+
 def migrate() -> None:
     """Apply pending migrations to the configured database.
 
     Raises:
-        StartRefused: when an embedded database is being served.
+        StartRefused: when an embedded database is being served, or the database is ahead of this program.
     """
     settings = Settings()
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = DataDirLock(settings.data_dir)
-    if is_sqlite(settings.sqlalchemy_url):
-        try:
-            lock.acquire()
-        except AlreadyServed as error:
-            raise StartRefused(str(error)) from None
+    _, writing = make_engines(settings.sqlalchemy_url)
     try:
-        _, writing = make_engines(settings.sqlalchemy_url)
-        apply_migrations(writing)
-        writing.dispose()
+        # Servers of a PostgreSQL database may go on; those of the next version wait for this.
+        with _standing_still(settings) if is_sqlite(settings.sqlalchemy_url) else nullcontext():
+            apply_migrations(writing)
+    except NewerDatabase as error:
+        raise StartRefused(str(error)) from None
     finally:
-        lock.release()
+        writing.dispose()
+
+
+def back_up(folder: Path) -> int:
+    """Write a backup of the configured service into a new folder, also while it runs; the number of private files.
+
+    Raises:
+        StartRefused: when the folder is not empty, the database is not at this program's revision, or a private
+            file is not what was registered.
+    """
+    settings = _operators_settings()
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    try:
+        if is_sqlite(settings.sqlalchemy_url) and not settings.embedded_database.exists():
+            raise StartRefused(f"there is no database in {settings.data_dir}")
+        if pending(reading):
+            raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        return backups.back_up(
+            reading, settings.vault_dir, settings.keys_dir, settings.vault_key_bytes(), folder, utc_now()
+        )
+    except (NewerDatabase, backups.NotEmpty) as error:
+        raise StartRefused(str(error)) from None
+    except VaultError as error:
+        raise StartRefused(f"a private file cannot be used: {error}") from None
+    finally:
+        reading.dispose()
+        writing.dispose()
+
+
+def restore(folder: Path, *, final: bool) -> None:
+    """Put a backup into an empty data folder and database; all of it or nothing, the database last.
+
+    ``final`` says that nothing was asked since the backup was made, there or anywhere: everything goes on. Without
+    it the records alone come back, and every budget counts as spent: see :func:`app.services.upkeep.forfeit`.
+
+    Raises:
+        StartRefused: when there is something already, or the folder is no backup that can be used.
+    """
+    settings = _operators_settings()
+    embedded = is_sqlite(settings.sqlalchemy_url)
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    copy = settings.data_dir / ".restoring.sqlite3"
+    try:
+        with _standing_still(settings):
+            backups.check(folder)
+            if embedded:
+                free = not settings.embedded_database.exists()
+            else:
+                apply_migrations(writing)
+                free = backups.is_empty(reading)
+            if not free:
+                raise StartRefused("the database is not empty: name a new CURATOR_DATA_DIR or CURATOR_DATABASE_URL")
+            backups.take_rows(folder, copy)
+            if final:
+                backups.take_files(
+                    folder,
+                    settings.vault_dir,
+                    settings.keys_dir,
+                    settings.vault_key_bytes(),
+                    backups.private_files(copy),
+                )
+            else:
+                store = backups.open_copy(copy)
+                forfeit_all(store, utc_now)
+                store.close()
+            if embedded:
+                backups.settle(copy, settings.embedded_database)
+            else:
+                backups.pour(copy, writing)
+    finally:
+        backups.remove(copy)
+        reading.dispose()
+        writing.dispose()
+
+
+def forfeit() -> None:
+    """Take the configured database for an old copy: see :func:`app.services.upkeep.forfeit`.
+
+    Raises:
+        StartRefused: when a server is running.
+    """
+    settings = _operators_settings()
+    with _standing_still(settings):
+        store = _store_as_it_is(settings)
+        try:
+            forfeit_all(store, utc_now)
+        finally:
+            store.close()
+
+
+def rotate_vault() -> int:
+    """Put every private file under CURATOR_VAULT_KEY; how many there were to do.
+
+    Raises:
+        StartRefused: when no such key is set, a server is running, or a file opens with neither key.
+    """
+    settings = _operators_settings()
+    key = settings.vault_key_bytes()
+    if key is None:
+        raise StartRefused("set CURATOR_VAULT_KEY to the new key, CURATOR_VAULT_OLD_KEY to the old one if there is one")
+    with _standing_still(settings):
+        store = _store_as_it_is(settings)
+        try:
+            old, new = (
+                Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
+                for each in (settings.vault_old_key_bytes(), key)
+            )
+            done, lost = reseal(store, VaultResealer(old, new, store.settle))
+        finally:
+            store.close()
+    if lost:
+        raise StartRefused(
+            f"{done} private files are under the new key; neither CURATOR_VAULT_KEY nor CURATOR_VAULT_OLD_KEY opens "
+            f"those of {', '.join(lost)}"
+        )
+    return done
+
+
+def _store_as_it_is(settings: Settings) -> SqlStore:
+    """The configured database, which must be there and at this program's revision."""
+    embedded = is_sqlite(settings.sqlalchemy_url)
+    if embedded and not settings.embedded_database.exists():
+        raise StartRefused(f"there is no database in {settings.data_dir}")
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    if pending(reading):
+        reading.dispose()
+        writing.dispose()
+        raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+    return SqlStore(reading, writing, exclusive=embedded)

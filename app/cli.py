@@ -48,10 +48,12 @@ cli = typer.Typer(
 principals = _group("Who may call the service.")
 datasets = _group("Private data sets and their budgets.")
 sessions = _group("Sessions of adaptively chosen queries.")
+vault = _group("Private files at rest.")
 audits = _group("Checks that need nothing but a transcript.")
 cli.add_typer(principals, name="principal")
 cli.add_typer(datasets, name="dataset")
 cli.add_typer(sessions, name="session")
+cli.add_typer(vault, name="vault")
 cli.add_typer(audits, name="audit")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the service's reply as JSON.")]
@@ -122,6 +124,68 @@ def migrate() -> None:
     with _operating(), err.status("Migrating the database"):
         bootstrap.migrate()
     out.print("The database is up to date.")
+
+
+@cli.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A new folder for it.", show_default=False)],
+) -> None:
+    """Copy database, private files and keys into a new folder, also while the server runs."""
+    from app import bootstrap
+
+    with _operating(), err.status("Backing up"):
+        files = bootstrap.back_up(folder)
+    out.print(f"{folder} is a whole backup, with {files:,} private files.", markup=False, soft_wrap=True)
+
+
+@cli.command()
+def restore(
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="What `backup` made.", show_default=False)
+    ],
+    final: Annotated[
+        bool,
+        typer.Option("--final", help="I know that nothing was asked since, there or on any other copy: all goes on."),
+    ] = False,
+) -> None:
+    """Put a backup into an empty data folder and database.
+
+    Without --final only the records come back: nobody knows what was released since, so every session is closed,
+    every budget counts as spent, data sets are retired, and all keys but the operator's are revoked.
+    """
+    from app import bootstrap
+
+    with _operating(), err.status("Restoring"):
+        bootstrap.restore(folder, final=final)
+    out.print("Everything is restored." if final else "The records are restored; every budget counts as spent.")
+
+
+@cli.command()
+def forfeit(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """After restoring an old database by other means: close every session, count every budget as spent, retire
+    the data sets, revoke all keys but the operator's.
+    """
+    from app import bootstrap
+
+    if not yes:
+        typer.confirm("Give up what is left of every budget, for good?", abort=True, err=True)
+    with _operating():
+        bootstrap.forfeit()
+    out.print("Every budget counts as spent.")
+
+
+@vault.command("rotate")
+def vault_rotate() -> None:
+    """Put every private file under CURATOR_VAULT_KEY. The old key is CURATOR_VAULT_OLD_KEY; unset, files lie in
+    the clear. The server must stand still; what is interrupted is finished by running it again.
+    """
+    from app import bootstrap
+
+    with _operating(), err.status("Changing the key of private files"):
+        done = bootstrap.rotate_vault()
+    out.print(f"Every private file is under the new key; {done:,} had to be changed.")
 
 
 @contextmanager

@@ -83,6 +83,10 @@ class Settings(BaseSettings):
         None,
         description="Base64 of 32 bytes: encrypts private files. Unset: they lie in the clear (mode 0600).",
     )
+    vault_old_key: SecretStr | None = Field(
+        None,
+        description="The vault key before this one, for `curator vault rotate` alone. Unset: files lie in the clear.",
+    )
     memory_limit: ByteCount = Field(
         default_factory=half_of_memory,
         ge=16 * 1024**2,
@@ -121,7 +125,7 @@ class Settings(BaseSettings):
     def _lower_case(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
 
-    @field_validator("vault_key")
+    @field_validator("vault_key", "vault_old_key")
     @classmethod
     def _well_formed_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
@@ -131,6 +135,10 @@ class Settings(BaseSettings):
     def vault_key_bytes(self) -> bytes | None:
         """The 32 bytes of the vault key, or None where private files lie in the clear."""
         return None if self.vault_key is None else _decode_key(self.vault_key)
+
+    def vault_old_key_bytes(self) -> bytes | None:
+        """The 32 bytes of the vault key before this one, or None where private files lay in the clear."""
+        return None if self.vault_old_key is None else _decode_key(self.vault_old_key)
 
     @property
     def vault_dir(self) -> Path:
@@ -143,9 +151,14 @@ class Settings(BaseSettings):
         return self.data_dir / "keys"
 
     @property
+    def embedded_database(self) -> Path:
+        """The embedded database, in use where `database_url` is unset."""
+        return self.data_dir.resolve() / "curator.sqlite3"
+
+    @property
     def sqlalchemy_url(self) -> str:
         """The database in use: `database_url`, or SQLite in the data folder."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'curator.sqlite3'}"
+        return self.database_url or f"sqlite:///{self.embedded_database}"
 
 
 def _decode_key(value: SecretStr) -> bytes:

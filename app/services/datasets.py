@@ -46,9 +46,9 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
     )
 
 
-def account_of(budget: Budget, holdings: Iterable[Holding]) -> Account:
-    """Where a data set stands: the exact sum over all its sessions."""
-    reserved = spent = Decimal(0)
+def account_of(budget: Budget, holdings: Iterable[Holding], forfeited: str) -> Account:
+    """Where a data set stands: the exact sum over all its sessions, and what was forfeited beside them."""
+    reserved, spent = Decimal(0), Decimal(forfeited)
     for holding in holdings:
         reserved += Decimal(holding.reserved)
         spent += Decimal(holding.spent)
@@ -164,7 +164,7 @@ class Datasets:
     def _view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
         dataset = public_dataset(row)
         view = dataset.descriptor()
-        view["budget"] = budget_view(account_of(dataset.budget, holdings))
+        view["budget"] = budget_view(account_of(dataset.budget, holdings, row.forfeited))
         view["created_at"] = row.created_at
         view["status"] = "registered" if row.retired_at is None else "retired"
         return view
@@ -229,7 +229,7 @@ class Datasets:
             row = self._row(tx, name)
             holdings, movements = tx.holdings(name), tx.ledger(name)
         budget = public_dataset(row).budget
-        account = account_of(budget, holdings)
+        account = account_of(budget, holdings, row.forfeited)
         return {
             "dataset": name,
             "order": str(budget.order),

@@ -18,7 +18,7 @@ from app.spaces.tensor import Tensor
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit"]
-LedgerKind = Literal["reserve", "charge", "return", "purchase"]
+LedgerKind = Literal["reserve", "charge", "return", "purchase", "forfeit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ class PrincipalRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetRow:
-    """A registered data set. ``vault_entry`` names its private file."""
+    """A registered data set. ``vault_entry`` names its private file; ``forfeited`` is an exact decimal string, what of
+    its budget is gone beside what its sessions hold and spent.
+    """
 
     name: str
     spec: dict[str, Any]
@@ -45,6 +47,7 @@ class DatasetRow:
     created_at: str
     retired_at: str | None = None
     race_sessions: int = 0
+    forfeited: str = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,8 @@ class Transaction(Protocol):
     def add_dataset(self, row: DatasetRow) -> None: ...
     def count_race(self, name: str) -> None: ...
     def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None: ...
+    def forfeit_dataset(self, name: str, amount: str) -> None: ...
+    def set_vault_entry(self, name: str, entry: dict[str, str]) -> None: ...
     def retire_dataset(self, name: str, at: str) -> None: ...
     def grant(self, dataset: str, principal: str) -> str | None: ...
     def set_grant(self, dataset: str, principal: str, epsilon: str) -> None: ...

@@ -247,7 +247,7 @@ class Sessions:
             _check_untouched(tx, row, plan)
         self._datasets.allowed(tx, row, actor, plan.reserved, budget)
         try:
-            account_of(budget, tx.holdings(row.name)).reserve(plan.reserved)
+            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(plan.reserved)
         except InsufficientBudget as error:
             raise BudgetExhausted(
                 "the data set's budget does not hold so much: ask for less",

@@ -18,7 +18,7 @@ BUSY_SECONDS = 30.0
 
 
 class AlreadyServed(Exception):
-    """Another process serves this embedded database."""
+    """Another process works on this data folder."""
 
 
 def is_sqlite(url: str) -> bool:
@@ -88,27 +88,28 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
 
 
 class DataDirLock:
-    """The right to serve an embedded database, held until the process ends or :meth:`release`."""
+    """The right to work on a data folder, held until the process ends or :meth:`release`.
+
+    Who serves an embedded database, or does to private files what no server may see, has it alone; servers of a
+    PostgreSQL database share it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "serving.lock"
         self._descriptor: int | None = None
 
-    def acquire(self) -> None:
-        """Take the right.
+    def acquire(self, *, shared: bool = False) -> None:
+        """Take the right, alone or beside others that share it.
 
         Raises:
-            AlreadyServed: when another process holds it.
+            AlreadyServed: when another process holds it so that it cannot be had.
         """
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise AlreadyServed(
-                f"another process already serves the data folder {self._path.parent}: an embedded database is one "
-                "process; set CURATOR_DATABASE_URL to a PostgreSQL database to run several"
-            ) from None
+            raise AlreadyServed(f"another process already serves the data folder {self._path.parent}") from None
         self._descriptor = descriptor
 
     def release(self) -> None:

@@ -29,17 +29,46 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
+class NewerDatabase(Exception):
+    """The database was migrated by a newer program; there is no way back."""
+
+
+def _check_known(connection: Connection) -> str | None:
+    """The database's revision, None for an empty database.
+
+    Raises:
+        NewerDatabase: when this program does not know it.
+    """
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if found is not None and found not in known:
+        raise NewerDatabase(
+            f"the database is at revision {found}, which this program does not know: it was migrated by a newer one. "
+            "Run that one; a database does not go back"
+        )
+    return found
+
+
 def migrate(engine: Engine, revision: str = "head") -> None:
-    """Apply every pending migration; processes that do so at once take turns."""
+    """Apply every pending migration; processes that do so at once take turns.
+
+    Raises:
+        NewerDatabase: when the database is ahead of this program; it is left as it is.
+    """
     with engine.connect() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        _check_known(connection)
         command.upgrade(_config(connection), revision)
         connection.commit()
 
 
 def pending(engine: Engine) -> bool:
-    """Whether the database is behind the newest revision."""
+    """Whether the database is behind the newest revision.
+
+    Raises:
+        NewerDatabase: when it is ahead of it.
+    """
     newest = ScriptDirectory.from_config(_config()).get_current_head()
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision() != newest
+        return _check_known(connection) != newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable
@@ -106,12 +107,52 @@ class VaultStore:
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
+        sweep(self._vault, known, self._settle)
 
-        def settled() -> set[str]:
-            self._settle()
-            return set(known())
 
-        self._vault.sweep(settled)
+class VaultResealer:
+    """Private files on their way from one vault to another on the same folder, which differ in their keys."""
+
+    def __init__(self, old: Vault, new: Vault, settle: Callable[[], None]) -> None:
+        self._old, self._new, self._settle = old, new, settle
+
+    def registration(self) -> AbstractContextManager[None]:
+        """Holds off sweeps until the row that names the new file is committed."""
+        return self._new.registration()
+
+    def resealed(self, name: str, entry: dict[str, str]) -> dict[str, str] | None:
+        """A copy of a file under the new key, verified against its digest; None where it is under it already.
+
+        Raises:
+            Unavailable: when neither key opens it.
+        """
+        found = VaultEntry(entry["file_name"], entry["digest"])
+        with contextlib.suppress(VaultError):
+            self._new.verify(found)
+            return None
+        try:
+            made = self._new.put(name, self._old.open(found))
+        except VaultError as error:
+            raise Unavailable(f"neither key opens the private file ({type(error).__name__})") from None
+        return {"file_name": made.file_name, "digest": made.digest}
+
+    def destroy(self, entry: dict[str, str]) -> None:
+        """Remove the file for good."""
+        self._new.destroy(VaultEntry(entry["file_name"], entry["digest"]))
+
+    def sweep(self, known: Callable[[], Iterable[str]]) -> None:
+        """Remove files that no committed row names."""
+        sweep(self._new, known, self._settle)
+
+
+def sweep(vault: Vault, known: Callable[[], Iterable[str]], settle: Callable[[], None]) -> None:
+    """Remove files that no row names once no transaction that may still name one is under way."""
+
+    def settled() -> set[str]:
+        settle()
+        return set(known())
+
+    vault.sweep(settled)
 
 
 def _tensor_of(space: Space, data: PrivateData) -> Tensor:

@@ -101,6 +101,7 @@ def _dataset(row: Any) -> DatasetRow:
         created_at=row.created_at,
         retired_at=row.retired_at,
         race_sessions=row.race_sessions,
+        forfeited=row.forfeited,
     )
 
 
@@ -196,6 +197,7 @@ class SqlTransaction:
                 "created_at": row.created_at,
                 "retired_at": row.retired_at,
                 "race_sessions": row.race_sessions,
+                "forfeited": row.forfeited,
             },
         )
 
@@ -208,6 +210,16 @@ class SqlTransaction:
         """Write the facts that were bought so far into the data set's row."""
         self._connection.execute(
             update(t.datasets).where(t.datasets.c.name == name).values(bought=orjson.dumps(bought).decode())
+        )
+
+    def forfeit_dataset(self, name: str, amount: str) -> None:
+        """Write what of a data set's budget is gone beside what its sessions hold and spent."""
+        self._connection.execute(update(t.datasets).where(t.datasets.c.name == name).values(forfeited=amount))
+
+    def set_vault_entry(self, name: str, entry: dict[str, str]) -> None:
+        """Name another private file for a data set."""
+        self._connection.execute(
+            update(t.datasets).where(t.datasets.c.name == name).values(vault_entry=orjson.dumps(entry).decode())
         )
 
     def retire_dataset(self, name: str, at: str) -> None:

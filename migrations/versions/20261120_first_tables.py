@@ -119,21 +119,3 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_weights_session")),
         sa.PrimaryKeyConstraint("session", "sha256", name=op.f("pk_weights")),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("weights")
-    with op.batch_alter_table("ledger", schema=None) as batch_op:
-        batch_op.drop_index("ix_ledger_dataset_id")
-
-    op.drop_table("ledger")
-    op.drop_table("entries")
-    with op.batch_alter_table("sessions", schema=None) as batch_op:
-        batch_op.drop_index(batch_op.f("ix_sessions_owner"))
-        batch_op.drop_index(batch_op.f("ix_sessions_dataset"))
-
-    op.drop_table("sessions")
-    op.drop_table("idempotency")
-    op.drop_table("grants")
-    op.drop_table("principals")
-    op.drop_table("datasets")

@@ -297,6 +297,17 @@ class TestDatasets:
         with store.read() as tx:
             assert tx.dataset(data.name) == replace(data, race_sessions=data.race_sessions + 2)
 
+    def test_another_private_file_and_what_is_forfeited(self, store: SqlStore, data: DatasetRow) -> None:
+        """Catches an amount that went through a float, and a column written beside the one meant."""
+        assert data.forfeited == "0"
+        entry = {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64}
+        with store.write() as tx:
+            tx.set_vault_entry(data.name, entry)
+            tx.forfeit_dataset(data.name, "0.123456789012345678901234")
+            tx.commit()
+        with store.read() as tx:
+            assert tx.dataset(data.name) == replace(data, vault_entry=entry, forfeited="0.123456789012345678901234")
+
     def test_grants(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a second grant that adds a row instead of replacing the cap, and amounts that went through
         a float.
@@ -525,6 +536,8 @@ class TestTransactions:
             tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
             tx.add_replies([ReplyRow(who.name, "/r", "k", "h", 200, b"{}", "2026-01-01T00:00:00Z")])
             tx.revoke_principal(who.name, "2026-01-01T00:00:00Z")
+            tx.set_vault_entry(data.name, {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64})
+            tx.forfeit_dataset(data.name, "0.5")
             tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
 
         return step

@@ -268,7 +268,8 @@ def audit_books(
 
     What a session spent is recomputed from its own transcript: the plan's cost for each hit and forfeit that the
     replay counted, and the price of what it bought at opening. An open session holds all of its share, a closed one
-    what it spent; with exact calibration, which has no refunds, all of it.
+    what it spent; with exact calibration, which has no refunds, all of it, as where what came of it is not known: a
+    forfeit. So has what is left of a data set, once for all.
     """
     sums = dict.fromkeys(ledgers, Decimal(0))
     transcripts = {}
@@ -286,7 +287,12 @@ def audit_books(
         closed = state["status"] == "closed"
         share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
         rest = share - spent
-        if kept:
+        moved = [m for m in ledgers[state["dataset"]]["entries"] if m["session"] == state["id"]]
+        forfeited = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "forfeit"]
+        if forfeited:
+            assert (closed, forfeited) == (True, [(len(numbers), rest)])
+            spent, kept = share, False
+        elif kept:
             spent = share
         assert state["sequence"] == trailer["entries"] == len(numbers)
         assert state["head_hash"] == trailer["head_hash"]
@@ -295,7 +301,6 @@ def audit_books(
         assert Decimal(state["spent"]) == spent
         held = spent if closed else share
         assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
-        moved = [m for m in ledgers[state["dataset"]]["entries"] if m["session"] == state["id"]]
         charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
         if kept:
             assert charges.pop() == (len(numbers), rest)
@@ -306,13 +311,18 @@ def audit_books(
         assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
         assert len([m for m in moved if m["kind"] == "reserve"]) == 1
         returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
-        assert returned == ([rest] if closed and not kept else [])
+        assert returned == ([rest] if closed and not kept and not forfeited else [])
         sums[state["dataset"]] += held
     for name, ledger in ledgers.items():
-        assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
         reserved = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "reserve")
+        lost = [m for m in ledger["entries"] if m["kind"] == "forfeit" and m["session"] is None]
+        sums[name] += sum(Decimal(m["amount"]) for m in lost)
+        if lost:
+            assert sums[name] == Decimal(ledger["budget"])
+            reserved += sum(Decimal(m["amount"]) for m in lost)
         returned_all = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "return")
         assert reserved - returned_all == sums[name]
+        assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
     return transcripts
 
 

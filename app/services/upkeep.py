@@ -1,0 +1,107 @@
+"""What an operator does to a service that stands still: other keys for its private files, and the end of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from decimal import Decimal
+from typing import Protocol
+
+from app.services.datasets import account_of, public_dataset
+from app.services.errors import Unavailable
+from app.services.ports import Clock, LedgerRow, Store
+from app.services.principals import OPERATOR
+
+
+class Resealer(Protocol):
+    """Private files on their way from one vault key to another."""
+
+    def registration(self) -> AbstractContextManager[None]:
+        """Held from before :meth:`resealed` until the row that names the new file is committed."""
+
+    def resealed(self, name: str, entry: dict[str, str]) -> dict[str, str] | None:
+        """A copy of a file under the new key, durable; None where the file is under it already.
+
+        Raises:
+            Unavailable: when neither key opens it.
+        """
+
+    def destroy(self, entry: dict[str, str]) -> None:
+        """Remove a file for good."""
+
+    def sweep(self, known: Callable[[], Iterable[str]]) -> None:
+        """Remove files that no committed row names."""
+
+
+def reseal(store: Store, files: Resealer) -> tuple[int, list[str]]:
+    """Put every private file under the new key; how many there were to do, and the data sets that neither key opens.
+
+    Each data set is one step: a new file, then the row that names it, then the old file's end. Wherever this stops,
+    the row names a file that one of the two keys opens, and doing it again goes on from there.
+    """
+    with store.read() as tx:
+        rows = [row for row in tx.datasets() if row.retired_at is None]
+    done, lost = 0, []
+    for row in rows:
+        with files.registration():
+            try:
+                entry = files.resealed(row.name, row.vault_entry)
+            except Unavailable:
+                lost.append(row.name)
+                continue
+            if entry is None:
+                continue
+            with store.write() as tx:
+                tx.set_vault_entry(row.name, entry)
+                tx.commit()
+        files.destroy(row.vault_entry)
+        done += 1
+
+    def known() -> list[str]:
+        with store.read() as tx:
+            return [row.vault_entry["file_name"] for row in tx.datasets() if row.retired_at is None]
+
+    files.sweep(known)
+    return done, lost
+
+
+def forfeit(store: Store, clock: Clock) -> None:
+    """Take what is stored for an old copy, of which nobody knows what was released since; one transaction.
+
+    Whatever was, the server that went on kept within the budgets. So all of every budget counts as spent: open
+    sessions are closed with the whole of their reservations charged, what was left of a data set is charged to the
+    data set itself, and the data sets are retired. Keys may have been revoked since: all but the operator's are.
+    """
+    now = clock()
+    with store.write() as tx:
+        for dataset in tx.datasets():
+            rows = tx.lock_sessions([row.id for row in tx.sessions(dataset=dataset.name) if row.status == "open"])
+            closed = [
+                replace(
+                    row,
+                    status="closed",
+                    spent=str(Decimal(row.spent) + Decimal(row.reserved)),
+                    reserved="0",
+                    closed_at=now,
+                )
+                for row in rows.values()
+            ]
+            if closed:
+                tx.move_sessions(closed)
+                tx.move_ledger(
+                    [
+                        LedgerRow(dataset.name, row.id, "forfeit", row.reserved, row.sequence, now)
+                        for row in rows.values()
+                    ]
+                )
+            if dataset.retired_at is None:
+                budget = public_dataset(dataset).budget
+                left = account_of(budget, tx.holdings(dataset.name), dataset.forfeited).remaining
+                tx.forfeit_dataset(dataset.name, str(left))
+                tx.move_ledger([LedgerRow(dataset.name, None, "forfeit", str(left), None, now)])
+                tx.retire_dataset(dataset.name, now)
+        for principal in tx.principals():
+            if principal.name != OPERATOR and principal.revoked_at is None:
+                tx.revoke_principal(principal.name, now)
+        tx.commit()

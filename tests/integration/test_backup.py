@@ -1,0 +1,454 @@
+"""Backups of running servers, restored elsewhere: what comes back, what must not, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from app import bootstrap
+from app.bootstrap import StartRefused
+from app.storage import backup as backups
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
+from app.storage.store import SqlStore, SqlTransaction
+from tests.integration.servers import Caller, curator, launching
+from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, World, make_world, query, wait
+
+COUNTS = np.random.default_rng(7).integers(0, 200_000, SHAPE)
+ASKED = {"mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 12}
+
+
+@pytest.fixture
+def elsewhere(database: str | None) -> Iterator[str | None]:
+    """Another empty database of the same kind."""
+    if database is None:
+        yield None
+        return
+    url = make_url(database)
+    name = f"{url.database}_restored"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield url.set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Traffic:
+    """Analysts who ask without pause, and an admin who registers and retires without pause, until the end."""
+
+    def __init__(self, url: str, keys: list[str], sessions: list[str]) -> None:
+        self.url, self.errors, self.replies = url, list[BaseException](), 0
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guard, args=(self._ask, key, id))
+            for key, id in zip(keys, sessions, strict=True)
+        ]
+        self._threads.append(threading.Thread(target=self._guard, args=(self._come_and_go,)))
+
+    def __enter__(self) -> Traffic:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(60)
+        for error in self.errors:
+            raise error
+
+    def _guard(self, work: Callable[..., None], *arguments: str) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _ask(self, key: str, id: str) -> None:
+        chance, caller = random.Random(id), Caller(self.url, key)
+        while not self._stopping.is_set():
+            words = query(chance.randrange(SHAPE[0]), *chance.sample(range(SHAPE[1]), chance.randint(1, SHAPE[1])))
+            reply = caller.post(f"/v1/sessions/{id}/queries", words, f"{self.replies}-{chance.random()}")
+            assert reply.status_code in (200, 409), reply.text
+            self.replies += 1
+
+    def _come_and_go(self) -> None:
+        admin, number = Caller(self.url), 0
+        while not self._stopping.is_set():
+            assert admin.register(f"extra-{number}", COUNTS).status_code == 201
+            assert admin.http.delete(f"/v1/datasets/extra-{number}").status_code == 200
+            number += 1
+
+
+def transcripts_of(auditor: Caller) -> dict[str, list[bytes]]:
+    return {state["id"]: auditor.transcript(state["id"]) for state in auditor.get("/v1/sessions")["items"]}
+
+
+def test_a_running_server_is_backed_up_and_goes_on_elsewhere(
+    tmp_path: Path, database: str | None, elsewhere: str | None
+) -> None:
+    """The commands themselves, beside a real server under traffic that registers and retires meanwhile. Catches a
+    copy of several moments, a row without its file, numbers of the ledger that come twice, cached answers that are
+    drawn anew, a transcript that does not go on where it stood.
+    """
+    folder, restored = tmp_path / "backup", tmp_path / "restored"
+    if database is not None:
+        _, writing = make_engines(database)
+        migrate(writing)
+        writing.dispose()
+    with launching(tmp_path / "data", database) as launcher:
+        server = launcher.start().wait_until_ready()
+        admin = Caller(server.url)
+        assert admin.register("d", COUNTS, budget={"epsilon": 2.0, "delta": 1e-6}).status_code == 201
+        keys = [admin.add(name) for name in ("ann", "bob")]
+        auditor_key = admin.add("auditor", "auditor")
+        sessions = [
+            Caller(server.url, key).post("/v1/sessions", {"dataset": "d", **ASKED}).json()["id"] for key in keys
+        ]
+        with Traffic(server.url, keys, sessions) as traffic:
+            made = curator(tmp_path / "data", database, "backup", str(folder))
+        assert made.returncode == 0, made.stderr
+        assert traffic.replies > 20
+        source = transcripts_of(Caller(server.url, auditor_key))
+    done = curator(restored, elsewhere, "restore", str(folder), "--final")
+    assert done.returncode == 0, done.stderr
+    with launching(restored, elsewhere) as launcher:
+        server = launcher.start().wait_until_ready()
+        admin, auditor = Caller(server.url), Caller(server.url, auditor_key)
+        found = auditor.audit()
+        assert set(found) == set(source)
+        assert max(len(lines) for lines in found.values()) > 5
+        for id, lines in found.items():
+            assert lines[:-1] == source[id][: len(lines) - 1], "the copy is no beginning of what there was"
+        for key, id in zip(keys, sessions, strict=True):
+            caller, lines = Caller(server.url, key), found[id]
+            given = [e for e in map(json.loads, lines[1:-1]) if e["source"] != "cached"]
+            for number, entry in enumerate(given[:3], start=len(lines) - 1):
+                reply = caller.post(f"/v1/sessions/{id}/queries", words_of(entry)).json()
+                assert (reply["source"], reply["value"], reply["sequence"]) == ("cached", entry["value"], number)
+        # Everything goes on: new answers, a new session and its line of the ledger, a new data set.
+        caller = Caller(server.url, keys[0])
+        opened = caller.post("/v1/sessions", {"dataset": "d", **ASKED})
+        assert opened.status_code == 201, opened.text
+        assert caller.post(f"/v1/sessions/{opened.json()['id']}/queries", query(1, 2)).status_code == 200
+        assert admin.register("more", COUNTS).status_code == 201
+        auditor.audit()
+        assert "Traceback" not in launcher.logs()
+
+
+def words_of(entry: dict[str, Any]) -> dict[str, Any]:
+    """The predicate that an entry's canonical query came from."""
+    where = {
+        "ab"[axis]: {"in": list(range(*picked["range"])) if "range" in picked else picked["in"]}
+        for axis, picked in entry["query"]["axes"]
+    }
+    return {"type": "predicate", "where": where}
+
+
+# ---------------------------------------------------------------------- in this process
+
+
+@pytest.fixture
+def operate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """operate(folder, url, **settings): what the operator's commands read from now on."""
+    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+
+    def set_to(folder: Path, url: str | None, **settings: str) -> None:
+        for name in [name for name in os.environ if name.startswith("CURATOR_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("CURATOR_DATA_DIR", str(folder))
+        if url is not None:
+            monkeypatch.setenv("CURATOR_DATABASE_URL", url)
+        for name, value in settings.items():
+            monkeypatch.setenv(f"CURATOR_{name.upper()}", value)
+
+    return set_to
+
+
+@pytest.fixture
+def source(tmp_path: Path, database: str | None, operate: Callable[..., None]) -> Iterator[World]:
+    """A service with two data sets, sessions open and closed, dense weights, replies; its backup is in `backup`."""
+    world = make_world(tmp_path / "data", database)
+    world.register("d")
+    world.register("e")
+    ann = world.analyst("ann")
+    first, second = world.open(ann, "d"), world.open(ann, "e")
+    world.noise.script += [HIT, 0, HIT]
+    for number in range(3):
+        world.ask(ann, first, query(number), key=f"k{number}")
+    world.ask(ann, first, {"type": "dense", "weights": np.linspace(-1, 1, 32).reshape(SHAPE).tolist()})
+    world.ask(ann, second, query(1))
+    world.close(ann, second)
+    operate(tmp_path / "data", database)
+    assert bootstrap.back_up(tmp_path / "backup") == 2
+    yield world
+    world.stop()
+
+
+def books(world: World) -> dict[str, Any]:
+    services = world.built.services
+    return {name: services.datasets.ledger(AUDITOR, name) for name in ("d", "e")}
+
+
+def test_a_restored_reply_is_the_one_given(
+    tmp_path: Path, source: World, elsewhere: str | None, operate: Callable[..., None]
+) -> None:
+    """Catches rows that are left out: replies under keys, dense weights, grants; everything is the same."""
+    ann = source.analyst("ann")
+    operate(tmp_path / "restored", elsewhere)
+    bootstrap.restore(tmp_path / "backup", final=True)
+    world = make_world(tmp_path / "restored", elsewhere)
+    try:
+        assert world.built.services.ready() is None
+        assert books(world) == books(source)
+        for state in source.built.services.sessions.list(AUDITOR):
+            lines = list(source.built.services.sessions.transcript(AUDITOR, state["id"]))
+            assert list(world.built.services.sessions.transcript(AUDITOR, state["id"])) == lines
+        id = next(s["id"] for s in world.built.services.sessions.list(ann) if s["status"] == "open")
+        assert world.ask(ann, id, query(0), key="k0") == source.ask(ann, id, query(0), key="k0")
+        world.audit()
+    finally:
+        world.stop()
+    with pytest.raises(StartRefused, match="not empty"):
+        bootstrap.restore(tmp_path / "backup", final=True)
+
+
+def test_from_one_kind_of_database_to_the_other(
+    tmp_path: Path, database: str | None, source: World, operate: Callable[..., None], request: pytest.FixtureRequest
+) -> None:
+    """The way from an embedded database to PostgreSQL and back. Catches a column that one of them keeps otherwise."""
+    other = None
+    if database is None:
+        other = str(request.getfixturevalue("postgres_url"))
+    operate(tmp_path / "restored", other)
+    bootstrap.restore(tmp_path / "backup", final=True)
+    world = make_world(tmp_path / "restored", other)
+    try:
+        assert books(world) == books(source)
+        ann = world.analyst("ann")
+        world.ask(ann, world.open(ann, "d"), query(3))
+        world.audit()
+    finally:
+        world.stop()
+
+
+class TestAnOldCopy:
+    """Nobody says that nothing was asked since: the copy's books may say less than was released."""
+
+    def test_only_the_records_come_back(
+        self, tmp_path: Path, source: World, elsewhere: str | None, operate: Callable[..., None]
+    ) -> None:
+        """What the source released after its backup is more than the copy knows. Catches a budget, a session, a
+        private file or a revoked key that is good again.
+        """
+        ann = source.analyst("ann")
+        id = next(s["id"] for s in source.built.services.sessions.list(ann) if s["status"] == "open")
+        source.noise.script += [HIT] * 5
+        for number in range(4):
+            source.ask(ann, id, query(number, 1, 2))
+        source.open(ann, "d", epsilon=0.5)
+        released = {name: Decimal(ledger["sum"]) for name, ledger in books(source).items()}
+        source.built.services.principals.revoke(ADMIN, "ann")
+        operate(tmp_path / "restored", elsewhere)
+        bootstrap.restore(tmp_path / "backup", final=False)
+        assert not (tmp_path / "restored" / "vault").exists()
+        world = make_world(tmp_path / "restored", elsewhere)
+        try:
+            services = world.built.services
+            for name, ledger in books(world).items():
+                assert Decimal(ledger["spent"]) == Decimal(ledger["budget"]) >= released[name]
+                assert Decimal(ledger["remaining"]) == Decimal(ledger["reserved"]) == 0
+                shown = services.datasets.describe(name)
+                assert (shown["status"], shown["budget"]["remaining_epsilon"]) == ("retired", 0.0)
+                with pytest.raises(Exception, match="retired"):
+                    world.open(ann, name)
+                with pytest.raises(Exception, match="never reused"):
+                    world.register(name)
+            states = services.sessions.list(ann)
+            assert [state["status"] for state in states] == ["closed", "closed"]
+            with pytest.raises(Exception, match="closed"):
+                wait(world.submit(ann, id, query(0)))
+            assert world.noise.drawn == 0
+            keys = {row["name"]: row["revoked_at"] for row in services.principals.list(ADMIN)}
+            assert keys["ann"] is not None
+            assert keys["admin"] is None
+            world.audit()
+            assert services.principals.rotate(ADMIN, "ann")["name"] == "ann"
+        finally:
+            world.stop()
+
+    def test_a_database_restored_by_other_means(
+        self, tmp_path: Path, source: World, database: str | None, operate: Callable[..., None]
+    ) -> None:
+        """`curator forfeit` does the same to the database that is there, and at the next start the private files go."""
+        source.stop()
+        operate(tmp_path / "data", database)
+        bootstrap.forfeit()
+        world = make_world(tmp_path / "data", database)
+        try:
+            assert not list((tmp_path / "data" / "vault").glob("*.vault"))
+            assert {ledger["remaining"] for ledger in books(world).values()} <= {"0", "0E-24"}
+            world.audit()
+        finally:
+            world.stop()
+
+    def test_the_audit_would_see_what_is_left_out(
+        self, tmp_path: Path, source: World, operate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The net itself: a forfeit that forgets what sessions hold, or what no session held, is noticed."""
+        for planted in ("move_ledger", "forfeit_dataset"):
+            folder = tmp_path / planted
+            operate(folder, None)
+            with monkeypatch.context() as patch:
+                patch.setattr(bootstrap.SqlStore, "write", _without(planted))
+                bootstrap.restore(tmp_path / "backup", final=False)
+            world = make_world(folder)
+            try:
+                with pytest.raises(AssertionError):
+                    world.audit()
+            finally:
+                world.stop()
+
+
+def _without(method: str) -> Any:
+    class Forgetful(SqlTransaction):
+        pass
+
+    setattr(Forgetful, method, lambda *_: None)
+
+    @contextmanager
+    def write(self: SqlStore) -> Iterator[SqlTransaction]:
+        with self._writing.connect() as connection:
+            yield Forgetful(connection)
+
+    return write
+
+
+class TestRefusals:
+    """What cannot be restored well is not restored at all."""
+
+    @pytest.fixture
+    def database(self) -> None:
+        """These are the same on every database."""
+        return
+
+    def refuses(self, folder: Path, match: str, *, final: bool = True) -> None:
+        with pytest.raises(StartRefused, match=match):
+            bootstrap.restore(folder, final=final)
+
+    def test_what_is_no_whole_backup(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """Catches a backup that was interrupted, and one of another format, taken for one."""
+        operate(tmp_path / "restored", None)
+        manifest = tmp_path / "backup" / "backup.json"
+        manifest.write_text(json.dumps({"format": 2}))
+        self.refuses(tmp_path / "backup", "another format")
+        manifest.unlink()
+        self.refuses(tmp_path / "backup", "not a whole backup")
+        assert not (tmp_path / "restored" / "curator.sqlite3").exists()
+
+    def test_a_private_file_that_was_altered(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """Catches a copy that is not compared with its digest, on its way out and on its way in."""
+        operate(tmp_path / "restored", None)
+        (path,) = (tmp_path / "backup" / "vault").glob("d.*.vault")
+        original = path.read_bytes()
+        path.write_bytes(original[:-70] + b"\x01" + original[-69:])
+        self.refuses(tmp_path / "backup", "private file")
+        assert not (tmp_path / "restored" / "curator.sqlite3").exists()
+        path.write_bytes(original)
+        bootstrap.restore(tmp_path / "backup", final=True)
+        (path,) = (tmp_path / "data" / "vault").glob("d.*.vault")
+        path.write_bytes(original[:-70] + b"\x01" + original[-69:])
+        operate(tmp_path / "data", None)
+        with pytest.raises(StartRefused, match="private file"):
+            bootstrap.back_up(tmp_path / "second")
+        self.refuses(tmp_path / "second", "not a whole backup")
+
+    def test_a_folder_in_use(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """Catches a restore over a database, beside a server, or among the private files of another service."""
+        operate(tmp_path / "data", None)
+        self.refuses(tmp_path / "backup", "not empty")
+        with pytest.raises(StartRefused, match="not empty"):
+            bootstrap.back_up(tmp_path / "backup")
+        with launching(tmp_path / "restored", None) as launcher:
+            launcher.start().wait_until_ready()
+            operate(tmp_path / "restored", None)
+            self.refuses(tmp_path / "backup", "stop it first")
+        strange = tmp_path / "third" / "vault"
+        strange.mkdir(parents=True)
+        (strange / "other.0123456789abcdef.vault").write_bytes(b"somebody's")
+        operate(tmp_path / "third", None)
+        self.refuses(tmp_path / "backup", "not in the backup")
+        assert (strange / "other.0123456789abcdef.vault").exists()
+
+    def test_another_vault_key(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """Catches files restored under a key that cannot open them."""
+        operate(tmp_path / "restored", None, vault_key=base64.b64encode(bytes(32)).decode())
+        self.refuses(tmp_path / "backup", "private file")
+
+    def test_a_newer_program_s_backup(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """Catches rows of a schema that this program does not know."""
+        with sqlite3.connect(tmp_path / "backup" / "curator.sqlite3") as connection:
+            connection.execute("UPDATE alembic_version SET version_num = '29991231_later'")
+        connection.close()
+        operate(tmp_path / "restored", None)
+        self.refuses(tmp_path / "backup", "newer")
+
+    def test_a_restore_that_is_cut_short_is_done_again(
+        self, tmp_path: Path, source: World, operate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The last step fails. Catches a database that is there before it is whole, and leavings in the way of the
+        second try.
+        """
+        operate(tmp_path / "restored", None)
+        with monkeypatch.context() as patch:
+            patch.setattr(backups, "settle", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+            with pytest.raises(OSError, match="no space"):
+                bootstrap.restore(tmp_path / "backup", final=True)
+        assert not list((tmp_path / "restored").glob("*.sqlite3*"))
+        bootstrap.restore(tmp_path / "backup", final=True)
+        world = make_world(tmp_path / "restored")
+        assert books(world) == books(source)
+        world.stop()
+
+
+def test_a_data_set_that_goes_while_it_is_copied(
+    tmp_path: Path, source: World, operate: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retired after the rows were read and before its file was. Catches a backup that names a file which it lacks."""
+    copy, gone = backups._copy_files, list[str]()
+
+    def late(origin: Path, target: Path, names: Any) -> None:
+        if origin.name == "vault" and not gone:
+            gone.append("e")
+            source.built.services.datasets.retire(ADMIN, "e")
+        copy(origin, target, names)
+
+    monkeypatch.setattr(backups, "_copy_files", late)
+    assert bootstrap.back_up(tmp_path / "second") == 1
+    assert [path.name.split(".")[0] for path in (tmp_path / "second" / "vault").iterdir()] == ["d"]
+    monkeypatch.setattr(backups, "_TRIES", 1)
+    shutil.rmtree(tmp_path / "second")
+    (path,) = (tmp_path / "data" / "vault").glob("d.*.vault")
+    path.unlink()
+    with pytest.raises(StartRefused, match="not in the vault"):
+        bootstrap.back_up(tmp_path / "second")
+
+
+def test_modes(tmp_path: Path, source: World) -> None:
+    """A backup holds what a server's folder holds. Catches one that others can read."""
+    for path in [tmp_path / "backup", *(tmp_path / "backup").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
