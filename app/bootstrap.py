@@ -272,7 +272,9 @@ def _standing_still(settings: Settings) -> Iterator[None]:
     try:
         lock.acquire()
     except AlreadyServed as error:
-        raise StartRefused(f"{error}: stop it first") from None
+        raise StartRefused(
+            f"{error}: stop it first (CURATOR_DATA_DIR and CURATOR_DATABASE_URL name what this works on)"
+        ) from None
     try:
         yield
     except (NewerDatabase, backups.NotABackup, backups.NotEmpty) as error:
