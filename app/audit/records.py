@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -31,8 +30,14 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-@lru_cache(maxsize=1024, typed=True)  # True equals 1 and is written otherwise
 def _number(value: float | None) -> bytes:
+    """A number in RFC 8785's form.
+
+    For fractions of ordinary size that is Python's own: both write the fewest digits that read back the same. Exponents
+    and whole numbers they write differently.
+    """
+    if type(value) is float and 1e-4 <= abs(value) < 1e16 and not value.is_integer():
+        return repr(value).encode()
     return b"null" if value is None else rfc8785.dumps(value)
 
 

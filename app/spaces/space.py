@@ -225,6 +225,8 @@ class Space(ABC):
                 weighted[i] = vector
         if any(len(m) == 0 for m in members.values()):
             return ZeroQuery(self.shape)
+        if not weighted:
+            return ProductQuery(self._axes(members, {}, {}), 0.0, self.shape)
         # |prod w - prod w'| <= sum_i |w_i - w'_i| prod_{j != i} max(|w_j|, |w'_j|), the product taken factor by factor.
         errors: dict[int, float] = {}
         largest: dict[int, float] = {}
@@ -284,15 +286,19 @@ class Space(ABC):
             grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
             varying[carrier] = varying[carrier] * scalar
             grids[carrier] = bits - sum(grids.values())
-        axes: list[Axis | None] = []
-        for i, length in enumerate(self.shape):
-            if i in varying:
-                axes.append(Axis(length, slice(0, length), varying[i], grids[i]))
-            elif i in members and len(members[i]) < length:
-                axes.append(Axis(length, index_set(length, members[i])))
-            else:
-                axes.append(None)
-        return ProductQuery(tuple(axes), rounding, self.shape)
+        return ProductQuery(self._axes(members, varying, grids), rounding, self.shape)
+
+    def _axes(
+        self, members: Mapping[int, IntArray], factors: Mapping[int, IntArray], grids: Mapping[int, int]
+    ) -> tuple[Axis | None, ...]:
+        """Axes of weights on their grids, of index sets, and None where every cell weighs one."""
+        axes: list[Axis | None] = [None] * len(self.shape)
+        for i, chosen in members.items():
+            if len(chosen) < self.shape[i]:
+                axes[i] = Axis(self.shape[i], index_set(self.shape[i], chosen))
+        for i, vector in factors.items():
+            axes[i] = Axis(self.shape[i], slice(0, self.shape[i]), vector, grids[i])
+        return tuple(axes)
 
     def _sparse(self, words: SparseWords) -> Query:
         if len(words.indices) != len(words.weights):

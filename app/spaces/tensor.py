@@ -92,6 +92,7 @@ def index_set(length: int, members: IntArray) -> slice | IntArray:
 
 
 Axes = Sequence[Axis | None]
+_ALL = slice(None)
 
 
 class Tensor(Protocol):
@@ -159,17 +160,17 @@ class DenseTensor:
 
     def marginal(self, named: tuple[int, ...]) -> Array | None:
         """The sums over all axes but ``named``, or None when that array is too large to be worth having."""
-        shape = self.array.shape
-        cells = math.prod([shape[i] for i in named])
-        limit = max(self.array.nbytes // 4, 1 << 22)
-        # Sums take eight bytes each, however narrow the array's own numbers are.
-        if cells > max(self.array.size // 8, 1 << 12) or 8 * cells > limit or len(named) == len(shape):
-            return None
         with self._lock:
             known = self._marginals.get(named)
             if known is not None:
                 self._marginals.move_to_end(named)
                 return known
+            shape = self.array.shape
+            cells = math.prod([shape[i] for i in named])
+            limit = max(self.array.nbytes // 4, 1 << 22)
+            # Sums take eight bytes each, however narrow the array's own numbers are.
+            if cells > max(self.array.size // 8, 1 << 12) or 8 * cells > limit or len(named) == len(shape):
+                return None
             source, axes = self.array, tuple(range(len(shape)))
             for other, held in self._marginals.items():
                 if held.size < source.size and set(named) <= set(other):
@@ -185,26 +186,29 @@ class DenseTensor:
 
     def weighted_block(self, axes: Axes) -> Array:
         """The array summed over every axis but the weighted ones, within the index sets of the others."""
-        named = tuple(i for i, axis in enumerate(axes) if axis is not None)
-        block: Array | None = self.marginal(named)
-        kept: list[Axis | None]
-        if block is None:
-            block, kept = self.array, list(axes)
-        else:
-            kept = [axes[i] for i in named]
-        view = block[tuple(a.index if a is not None and isinstance(a.index, slice) else slice(None) for a in kept)]
+        named = tuple([i for i, axis in enumerate(axes) if axis is not None])
+        view = self.marginal(named)
+        kept: Sequence[Axis | None] = axes if view is None else [axes[i] for i in named]
+        if view is None:
+            view = self.array
+        summed = []
+        # Slices are views and cost nothing: they come first, so that less is copied for the other index sets.
+        view = view[tuple([a.index if a is not None and isinstance(a.index, slice) else _ALL for a in kept])]
         for i, axis in enumerate(kept):
+            if axis is None or axis.weights is None:
+                summed.append(i)
             if axis is not None and not isinstance(axis.index, slice):
-                view = view.take(axis.index, axis=i)
-        summed = tuple(i for i, axis in enumerate(kept) if axis is None or axis.weights is None)
+                view = view.take(axis.index, i)
         kind = np.int64 if self.exact else np.float64
-        result: Array = view.sum(axis=summed, dtype=kind) if summed else view.astype(kind, copy=False)
-        return np.asarray(result)
+        if not summed:
+            return view.astype(kind, copy=False)
+        return np.asarray(np.add.reduce(view, tuple(summed), kind))
 
     def contract(self, axes: Axes) -> int | float:
         block = self.weighted_block(axes)
-        for axis in reversed([a for a in axes if a is not None and a.weights is not None]):
-            block = block @ (axis.weights if self.exact else axis.real)
+        if block.ndim:
+            for axis in reversed([a for a in axes if a is not None and a.weights is not None]):
+                block = block @ (axis.weights if self.exact else axis.real)
         return int(block) if self.exact else float(block)
 
     def gather(self, positions: IntArray) -> Array:

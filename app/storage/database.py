@@ -48,7 +48,8 @@ def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
-        connection.exec_driver_sql(begin)
+        # By the driver: every answer waits for this one.
+        connection.connection.cursor().execute(begin)
 
     return engine
 

@@ -85,10 +85,16 @@ _MOVE_SESSIONS = _Prepared(
 
 @lru_cache(maxsize=256)
 def _find_replies(count: int, mark: str) -> str:
-    """Replies by ``count`` names, in the order of :class:`ReplyRow`'s fields."""
-    columns = ", ".join(ReplyRow.__slots__)
+    """Replies by ``count`` names, in the order of :class:`ReplyRow`'s fields.
+
+    The names come first in a cross join, whose order SQLite keeps: names IN a list would read the whole table.
+    """
+    columns = ", ".join(f"i.{name}" for name in ReplyRow.__slots__)
     names = ", ".join([f"({mark}, {mark}, {mark})"] * count)
-    return f"SELECT {columns} FROM {t.idempotency.name} WHERE (principal, route, key) IN (VALUES {names})"  # noqa: S608
+    return (
+        f"WITH n (principal, route, key) AS (VALUES {names}) SELECT {columns} FROM n CROSS JOIN {t.idempotency.name} i "  # noqa: S608
+        "WHERE i.principal = n.principal AND i.route = n.route AND i.key = n.key"
+    )
 
 
 def _dataset(row: Any) -> DatasetRow:
