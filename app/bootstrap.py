@@ -11,12 +11,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 import uvicorn
@@ -90,6 +90,20 @@ class Built:
     store: SqlStore
 
 
+class _LogLines:
+    """Standard error for log lines. One that finds no room there (a full disk, a reader that is gone) is dropped: what
+    it tells of must go on, above all a lane that waits for room to store its answers.
+    """
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
 def configure_logs(level: str) -> None:
     """JSON lines on standard error."""
     number = getattr(logging, level.upper())
@@ -100,7 +114,7 @@ def configure_logs(level: str) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _LogLines())),
         cache_logger_on_first_use=False,
     )
 

@@ -95,6 +95,7 @@ class Datasets:
         Raises:
             InvalidDataset: naming what to change in the declaration or the file.
             Conflict: when the name was ever in use.
+            Unavailable: when the private file cannot be written.
         """
         actor.require("admin")
         spec = parse_spec(declared)
@@ -114,6 +115,18 @@ class Datasets:
             )
         with self._store.read() as tx:
             self._check_free(tx, spec.name)
+        try:
+            row = self._keep(spec, filename, path)
+        except CuratorError:
+            raise
+        except Exception:
+            # Whether the commit happened is in doubt: the file goes if no row names it.
+            self._sweep()
+            raise
+        return self._view(row, [])
+
+    def _keep(self, spec: Spec, filename: str, path: Path) -> DatasetRow:
+        """Write file and row, the row last."""
         with self._private.registration():
             upload = self._read(spec, filename, path)
             entry = self._private.put(spec.name, upload)
@@ -133,7 +146,18 @@ class Datasets:
             except (StoreConflict, Conflict):
                 self._private.destroy(entry)
                 raise self._in_use(spec.name) from None
-        return self._view(row, [])
+        return row
+
+    def _sweep(self) -> None:
+        """Remove private files that nobody names, as far as that can be known now; else the next start does it."""
+        try:
+            self._private.sweep(self._named)
+        except Exception as error:  # noqa: BLE001 - the request has failed already, of something else
+            log.warning("private files could not be swept", error=type(error).__name__)
+
+    def _named(self) -> list[str]:
+        with self._store.read() as tx:
+            return [row.vault_entry["file_name"] for row in tx.datasets() if row.retired_at is None]
 
     def _read(self, spec: Spec, filename: str, path: Path) -> Upload:
         """The uploaded numbers. Parsers of damaged files raise almost anything, and quote what they read."""
@@ -274,12 +298,7 @@ class Datasets:
             retired = [row for row in tx.datasets() if row.retired_at is not None]
         for row in retired:
             self.finish_retirement(row)
-
-        def known() -> list[str]:
-            with self._store.read() as tx:
-                return [r.vault_entry["file_name"] for r in tx.datasets() if r.retired_at is None]
-
-        self._private.sweep(known)
+        self._private.sweep(self._named)
 
     def allowed(self, tx: Transaction, row: DatasetRow, actor: Principal, share: Decimal, budget: Budget) -> None:
         """Refuse a share that the actor may not hold: no access, or past his cap.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
+
+import structlog
 
 from app.services.errors import Unavailable
 from app.services.ports import Upload
@@ -18,6 +21,8 @@ from app.spaces.tensor import Tensor
 from app.storage.private_data import CsrData, DenseData, PrivateData
 from app.storage.readers import has_weights, read_private
 from app.storage.vault import Vault, VaultEntry, VaultError
+
+log = structlog.get_logger(__name__)
 
 
 class VaultStore:
@@ -50,8 +55,19 @@ class VaultStore:
         return self._vault.registration()
 
     def put(self, name: str, upload: Upload) -> dict[str, str]:
-        """Write the numbers durably; the entry goes into the data set's row."""
-        entry = self._vault.put(name, upload.data)
+        """Write the numbers durably; the entry goes into the data set's row.
+
+        Raises:
+            Unavailable: when the disk refuses; then nothing remains.
+        """
+        try:
+            entry = self._vault.put(name, upload.data)
+        except OSError as error:
+            log.error("a private file could not be written", error=errno.errorcode.get(error.errno or 0, "unknown"))
+            raise Unavailable(
+                "the private file could not be written and nothing was kept: an operator must look at the disk",
+                retry_after=60,
+            ) from None
         return {"file_name": entry.file_name, "digest": entry.digest}
 
     def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:

@@ -200,7 +200,7 @@ def prepare(
     """
     for step, passage in migrating:
         # The embedded database is migrated by the server as it starts, another one by the command.
-        doomed = launcher.start(port, trap=[step, passage, "die"], migrate=url is not None)
+        doomed = launcher.start(port, traps=[[step, passage, "die"]], migrate=url is not None)
         if findings.hold(_died(doomed), f"{step}: never passed ({passage})"):
             findings.kills[step] += 1
             if url is not None:
@@ -253,7 +253,7 @@ def torture(
             findings.kills[moment] += 1
         else:
             passage = chance.randint(1, _PASSAGES[moment.partition(":")[0]])
-            doomed = launcher.start(port, trap=[moment, passage, "die"], **order)
+            doomed = launcher.start(port, traps=[[moment, passage, "die"]], **order)
             if findings.hold(_died(doomed), f"{moment}: never passed ({passage})"):
                 findings.kills[moment] += 1
     server = launcher.start(port, **order).wait_until_ready()

@@ -1,16 +1,15 @@
 """Starts servers quickly: a process that has imported the code and forks one `curator serve` for each line it reads.
 
-A line of JSON on standard input names port and workers; the server's process id comes back on standard output. What
-runs in the child is what the command runs; only the import, three seconds of it, is not repeated. ``"migrate": true``
-runs `curator migrate` instead. ``trap``, ``bug`` and ``clock`` are what :mod:`tests.integration.steps` puts into the
-child; ``file_limit`` is the largest file that it may write, in bytes (the limit can be raised from outside).
+A line of JSON on standard input names port, workers and settings beside those of the environment; the server's process
+id comes back on standard output. What runs in the child is what the command runs; only the import, three seconds of it,
+is not repeated. ``"migrate": true`` runs `curator migrate` instead. ``traps``, ``bug`` and ``clock`` are what
+:mod:`tests.integration.steps` puts into the child.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 
@@ -38,10 +37,9 @@ def main() -> None:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        if order.keys() & {"trap", "bug", "clock"}:
+        os.environ.update(order.get("settings", {}))
+        if order.keys() & {"traps", "bug", "clock"}:
             steps.install(order)
-        if "file_limit" in order:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], resource.RLIM_INFINITY))
         try:
             if order.get("migrate"):
                 bootstrap.migrate()

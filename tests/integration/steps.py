@@ -68,6 +68,7 @@ class Trap:
         self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
 
     def passed(self, step: str) -> None:
+        """Somebody is at a step."""
         if step != self._step:
             return
         with self._guard:
@@ -177,19 +178,19 @@ class ReplyFirst(SqlStore):
                 self._late = None
 
 
-def _nothing(_: str) -> None:
-    """No trap is set."""
-
-
 def install(order: dict[str, Any]) -> None:
-    """Put the telling parts in place, as an order says: ``trap`` (step, passage, act), ``bug`` (one of
+    """Put the telling parts in place, as an order says: ``traps`` (a list of step, passage, act), ``bug`` (one of
     :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
     """
     bug = order.get("bug")
     assert bug is None or bug in BUGS
-    passed = Trap(*order["trap"]).passed if "trap" in order else _nothing
+    traps = [Trap(*trap) for trap in order.get("traps", ())]
     if "clock" in order:
         _shift_clock(Path(order["clock"]))
+
+    def passed(step: str) -> None:
+        for trap in traps:
+            trap.passed(step)
 
     class TellingStore(SqlStore):
         @contextmanager
