@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from app.constructions.base import BOUNDED_STEPS, Step
 from app.geometry.norms import Family, Norm, Side, auto_exponent
 from app.spaces.space import Space
-from app.spaces.spec import Model
+from app.spaces.spec import Model, Whole
 
 Construction = Literal["mw", "fk", "md", "smw", "median"]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
@@ -44,8 +44,8 @@ class Mechanism(Model):
         default=None, gt=0, description="md: promised bound on the queries' dual norm; larger queries are refused"
     )
 
-    sparsity: int | None = Field(
-        default=None, ge=1, le=1_000_000, strict=True, description="smw: the most elements that a query may weigh"
+    sparsity: Whole | None = Field(
+        default=None, ge=1, le=1_000_000, description="smw: the most elements that a query may weigh"
     )
     sampled: bool | None = Field(
         default=None,

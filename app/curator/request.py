@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from app.constructions.mechanism import Mechanism
 from app.spaces.errors import InvalidRequest
-from app.spaces.spec import Model, explain
+from app.spaces.spec import Model, Whole, explain
 
 Calibration = Literal["rdp", "exact", "jt2012", "gru2011"]
 
@@ -21,11 +21,9 @@ class SessionRequest(Model):
     dataset: str = Field(min_length=1, max_length=64)
     mechanism: Mechanism
     epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="share of the data set's epsilon")
-    max_queries: int = Field(ge=1, le=10**9, strict=True)
+    max_queries: Whole = Field(ge=1, le=10**9)
     beta: float = Field(default=0.05, gt=0, lt=1, description="probability that some answer breaks its bound")
-    max_updates: int | None = Field(
-        default=None, ge=1, le=10**7, strict=True, description="left out: the guaranteed plan"
-    )
+    max_updates: Whole | None = Field(default=None, ge=1, le=10**7, description="left out: the guaranteed plan")
     calibration: Calibration = "rdp"
     release: Literal["single", "race"] = "single"
 

@@ -39,7 +39,7 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
     """What is public of a stored data set."""
     records = row.records
     return PublicDataset(
-        parse_spec(row.spec),
+        parse_spec(row.spec, stored=True),
         None if records is None else int(records) if records == int(records) else records,
         {fact: Bought.of(bought) for fact, bought in row.bought.items()},
         row.race_sessions,

@@ -17,10 +17,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -58,8 +60,22 @@ def _survives(value: Decimal) -> Decimal:
     return value
 
 
+def _number(value: Any, info: ValidationInfo) -> Any:
+    """Only a number is one: neither ``true`` nor ``"1"``. Stored declarations keep their decimals as strings."""
+    if isinstance(value, bool) or (isinstance(value, str) and not (info.context or {}).get("stored")):
+        raise ValueError("must be a number")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 10.0 is the integer 10."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 #: A decimal that is the same after it was written as a JSON number and read again.
-Number = Annotated[Decimal, AfterValidator(_survives)]
+Number = Annotated[Decimal, BeforeValidator(_number), AfterValidator(_survives)]
+Real = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 
 
 class Budget(Model):
@@ -67,12 +83,6 @@ class Budget(Model):
 
     epsilon: Number = Field(gt=0, le=1000, max_digits=30, description="total epsilon of the data set")
     delta: Number = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
 
 
 class Attribute(Model):
@@ -83,14 +93,12 @@ class Attribute(Model):
     """
 
     name: str = Field(min_length=1, max_length=128)
-    size: int | None = Field(default=None, ge=1, le=MAX_AXIS, strict=True)
+    size: Whole | None = Field(default=None, ge=1, le=MAX_AXIS)
     values: tuple[str | int, ...] | None = Field(default=None, min_length=1, max_length=1_000_000)
     lower: Number | None = None
     upper: Number | None = None
-    bins: int | None = Field(default=None, ge=1, le=1_000_000, strict=True)
+    bins: Whole | None = Field(default=None, ge=1, le=1_000_000)
     edges: tuple[Number, ...] | None = Field(default=None, min_length=2, max_length=1_000_001)
-
-    _not_bool = field_validator("lower", "upper", "size", mode="before")(_number)
 
     @field_validator("values", mode="before")
     @classmethod
@@ -194,7 +202,7 @@ class TableSpec(Declaration):
     kind: Literal["table"]
     attributes: tuple[Attribute, ...] = Field(min_length=1, max_length=32)
     outside: Literal["refuse", "drop"] = "refuse"
-    capacity: int | None = Field(default=None, ge=1, le=2**40, strict=True)
+    capacity: Whole | None = Field(default=None, ge=1, le=2**40)
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -231,7 +239,7 @@ class _GraphDeclaration(Declaration):
     """
 
     weighted: bool | None = Field(default=None, strict=True)
-    grid: float | None = Field(default=None, gt=0, le=1)
+    grid: Real | None = Field(default=None, gt=0, le=1)
 
     @field_validator("grid")
     @classmethod
@@ -249,8 +257,8 @@ class BipartiteSpec(_GraphDeclaration):
     """A bipartite graph: one axis a side."""
 
     kind: Literal["bipartite"]
-    left: int = Field(ge=1, le=2**26, strict=True)
-    right: int = Field(ge=1, le=2**26, strict=True)
+    left: Whole = Field(ge=1, le=2**26)
+    right: Whole = Field(ge=1, le=2**26)
     left_labels: tuple[str, ...] | None = None
     right_labels: tuple[str, ...] | None = None
 
@@ -265,7 +273,7 @@ class GraphSpec(_GraphDeclaration):
     """A directed or undirected graph on one set of nodes."""
 
     kind: Literal["graph"]
-    nodes: int = Field(ge=2, le=2**26, strict=True)
+    nodes: Whole = Field(ge=2, le=2**26)
     directed: bool = Field(default=False, strict=True)
     loops: Literal["refuse", "drop"] = "refuse"
     labels: tuple[str, ...] | None = None
@@ -284,12 +292,12 @@ class MatrixSpec(Declaration):
     """
 
     kind: Literal["matrix"]
-    rows: int = Field(ge=1, le=2**26, strict=True)
-    columns: int = Field(ge=1, le=2**26, strict=True)
-    lower: float
-    upper: float
-    grid: float = Field(default=2.0**-10, gt=0, le=1)
-    absent: float | None = None
+    rows: Whole = Field(ge=1, le=2**26)
+    columns: Whole = Field(ge=1, le=2**26)
+    lower: Real
+    upper: Real
+    grid: Real = Field(default=2.0**-10, gt=0, le=1)
+    absent: Real | None = None
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:
@@ -319,7 +327,7 @@ class MultisetSpec(Declaration):
     """Counts of strings; the universe is every string there is."""
 
     kind: Literal["multiset"]
-    capacity: int | None = Field(default=None, ge=1, le=2**40, strict=True)
+    capacity: Whole | None = Field(default=None, ge=1, le=2**40)
 
 
 Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
@@ -327,8 +335,8 @@ Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
 _ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
 
 
-def parse_spec(declared: Any) -> Spec:
-    """The declaration that ``declared`` (parsed JSON) states.
+def parse_spec(declared: Any, *, stored: bool = False) -> Spec:
+    """The declaration that ``declared`` (parsed JSON) states; ``stored`` ones keep their decimals as strings.
 
     Raises:
         InvalidDataset: when a field is missing, unknown, or out of its range; the message names it.
@@ -339,6 +347,6 @@ def parse_spec(declared: Any) -> Spec:
     if not isinstance(declared.get("name"), str) or not NAME.fullmatch(declared["name"]):
         raise InvalidRequest("name: 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
     try:
-        return _ADAPTER.validate_python(declared)
+        return _ADAPTER.validate_python(declared, context={"stored": stored})
     except ValidationError as error:
         raise InvalidDataset(explain(error)) from None

@@ -294,6 +294,7 @@ for label, budget in [
     ("a list for epsilon", {"epsilon": [1], "delta": 1e-6}),
     ("true for epsilon", {"epsilon": True, "delta": 1e-6}),
     ("no number for delta", {"epsilon": 1, "delta": "small"}),
+    ("a string for epsilon", {"epsilon": "1", "delta": 1e-6}),
 ]:
     case(f"budget: {label}", declared(budget=budget), "invalid-dataset", "budget")
 for name in ("", "a/b", "../x", "caf\u00e9", "\u540d", ".hidden", "a b", "x" * 65, "a\x00b", "a\n", "-a"):
@@ -335,6 +336,8 @@ for label, send, words in [
     ("one edge", attribute(edges=[0]), ("edges",)),
     ("edges and bins", attribute(edges=[0, 1], bins=1), ("edges",)),
     ("a bound that is a word", attribute(lower="low", upper=4, bins=2), ("lower",)),
+    ("a bound that is a string", attribute(lower="0", upper=4, bins=2), ("lower",)),
+    ("an edge that is true", attribute(edges=[0, True]), ("edges",)),
     ("outside: keep", declared(outside="keep"), ("outside",)),
     ("access: all", declared(access="all"), ("access",)),
     ("records_public: 1", declared(records_public=1), ("records_public",)),
@@ -702,9 +705,9 @@ WRONG: dict[str, list[Any]] = {
     "dataset": [..., None, 1, True, [], {}, "", "x" * 65],
     "mechanism": [..., None, "mw", [], 1, {}],
     "epsilon": [..., None, "0.5", True, [], {}, 0, -0.5, -0.0, 1e-300, 1e300, 1001],
-    "max_queries": [..., None, "10", True, [], {}, 0, -1, 10.0, 10.5, 10**9 + 1, 2**63, 2**64 - 1],
+    "max_queries": [..., None, "10", True, [], {}, 0, -1, 10.5, 1e300, 10**9 + 1, 2**63, 2**64 - 1],
     "beta": [None, "0.05", True, [], {}, 0, 1, -0.1, 1.5, 1e-300],
-    "max_updates": ["10", True, [], {}, 0, -1, 1.5, 10.0, 10**7 + 1, 2**63],
+    "max_updates": ["10", True, [], {}, 0, -1, 1.5, 1e300, 10**7 + 1, 2**63],
     "calibration": [None, 1, True, [], "best"],
     "release": [None, 1, True, [], "relay"],
     "max_query": [5],

@@ -145,6 +145,16 @@ class TestOpening:
                 tried += 1
         assert tried
 
+    def test_whole_numbers_as_floats(self, service: Service, analyst: httpx.Client) -> None:
+        """To JSON, and to the schemas of the document, 10.0 is an integer. Catches a client turned away for how its
+        library writes one, and a header that keeps it as a float: it would not replay to the same bytes.
+        """
+        state = open_session(analyst, people(service), max_queries=10.0, max_updates=5.0, epsilon=0.1)
+        assert (state["queries_left"], state["updates_left"]) == (10, 5)
+        header = analyst.get(f"/v1/sessions/{state['id']}/transcript").content.splitlines()[0]
+        assert b'"max_queries":10,' in header
+        assert b'"max_updates":5,' in header
+
     def test_lists_hold_ones_own(self, service: Service) -> None:
         """Catches a list that shows other people's sessions, or none of the auditor's."""
         dataset = people(service)
