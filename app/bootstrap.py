@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.http import problems
 from app.http.app import Delivery, Services, create_app
+from app.http.door import Door
 from app.http.metrics import Metrics
 from app.http.protocol import Protocol
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
@@ -51,6 +52,8 @@ DRAIN_SECONDS = 30
 #: A worker that gives no sign of life for so long is replaced; importing, or an update of a large hypothesis, may
 #: well keep one silent for some seconds.
 WORKER_SECONDS = 120
+#: Open files beside those of connections: the database, private files, libraries.
+SPARE_FILES = 1024
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
@@ -125,6 +128,16 @@ def forbid_core_dumps() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
+def allow_open_files(number: int) -> None:
+    """Raise this process' own limit of open files as far as the system lets it, and say so where that is not enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        granted = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, granted), hard))
+        if granted < number:
+            log.warning("fewer files may be open than connections need", allowed=granted, needed=number)
+
+
 def end_with_parent() -> None:
     """Drain and end when the process that supervises the workers dies: orphans would go on holding its port."""
     parent = multiprocessing.parent_process()
@@ -181,8 +194,10 @@ def build(settings: Settings, noise: Any = None) -> Built:
             return "the private file of a data set cannot be used: an operator must look"
         return "answers wait for a commit that keeps failing" if answering.stalled else None
 
+    principals = Principals(store, utc_now)
     services = Services(
-        principals=Principals(store, utc_now),
+        door=Door(principals, settings, metrics.refused),
+        principals=principals,
         datasets=datasets,
         sessions=sessions,
         answering=answering,
@@ -268,6 +283,7 @@ def serve(host: str, port: int, workers: int) -> None:
         ) from None
     try:
         prepare(settings)
+        allow_open_files(2 * settings.max_connections + SPARE_FILES)
         uvicorn.run(
             "app.bootstrap:application",
             factory=True,

@@ -102,13 +102,46 @@ class Settings(BaseSettings):
     queue_limit: int = Field(
         64,
         ge=1,
-        description="Most requests that may wait for one session's turn; beyond it 429 with Retry-After.",
+        description="Most requests that may wait for one session's turn; beyond it 503 with Retry-After.",
     )
     request_timeout_seconds: float = Field(
         60.0,
         gt=0,
         allow_inf_nan=False,
         description="Longest wait for a session's turn before 503 with Retry-After.",
+    )
+    rate_limit: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Requests a second that one key may send, each query of a batch counted; beyond it 429 with "
+        "Retry-After. Unset: no limit.",
+    )
+    rate_burst: int = Field(1000, ge=1, description="Requests that a key may send at once after a pause.")
+    heavy_rate_limit: float | None = Field(
+        50.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="The same for requests that take much work: plans, registrations, opening sessions, transcripts, "
+        "hypotheses, ledgers.",
+    )
+    heavy_rate_burst: int = Field(2000, ge=1, description="Such requests that a key may send at once after a pause.")
+    max_connections: int = Field(
+        2048, ge=1, description="Connections that each server process serves at a time; more get 503 with Retry-After."
+    )
+    client_timeout_seconds: float = Field(
+        20.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Time for the head of a request, and the stretch over which CURATOR_CLIENT_MIN_RATE is taken.",
+    )
+    client_min_rate: ByteCount = Field(
+        1024,
+        ge=1,
+        description="Bytes a second that a client must send of a body, and read of a reply; slower ones are cut off.",
+    )
+    keep_alive_seconds: float = Field(
+        30.0, gt=0, allow_inf_nan=False, description="How long a connection may stay open without a request."
     )
     answer_deadline_ms: int | None = Field(
         None,

@@ -31,20 +31,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.constructions.base import DenseHypothesis
 from app.http import bodies, problems, schemas
 from app.http.deadline import Deadline
+from app.http.door import Door, Rates
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
+from app.http.protocol import Wire
 from app.services.answering import Answering, Ticket, check_body
 from app.services.datasets import Datasets
-from app.services.errors import Unauthenticated, Unavailable
+from app.services.errors import QueueFull, Unavailable
 from app.services.principals import Principal, Principals
 from app.services.sessions import IdempotencyKey, Sessions
 from app.spaces.errors import InvalidDataset, InvalidRequest
 
 log = structlog.get_logger("app.http")
 
-#: A wrong key costs its sender this long.
-FAILED_LOGIN_SECONDS = 0.25
 MAX_BATCH = 10_000
 #: States rebuilt at a time for transcripts and hypotheses: each takes the memory of a universe, and no lane's.
 REBUILDS = 2
@@ -53,7 +53,7 @@ _LINES = 500
 TICK_SECONDS = 0.1
 
 
-class Limits(Protocol):
+class Limits(Rates, Protocol):
     """What the operator allows."""
 
     @property
@@ -64,6 +64,14 @@ class Limits(Protocol):
     def max_json_depth(self) -> int: ...
     @property
     def request_timeout_seconds(self) -> float: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def client_timeout_seconds(self) -> float: ...
+    @property
+    def client_min_rate(self) -> int: ...
+    @property
+    def keep_alive_seconds(self) -> float: ...
     @property
     def answer_deadline_ms(self) -> int | None: ...
     @property
@@ -76,6 +84,7 @@ class Limits(Protocol):
 class Services:
     """Everything a request can reach."""
 
+    door: Door
     principals: Principals
     datasets: Datasets
     sessions: Sessions
@@ -185,13 +194,21 @@ def _raw(content: bytes, status: int = 200) -> Response:
 
 def create_app(services: Services) -> FastAPI:
     """The application over its services."""
+    limits = services.limits
+    wire = Wire(
+        connections=limits.max_connections,
+        seconds=limits.client_timeout_seconds,
+        bytes_a_second=limits.client_min_rate,
+        idle_seconds=limits.keep_alive_seconds,
+        refused=services.metrics.refused,
+    )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Wire]]:
         services.delivery.loop = asyncio.get_running_loop()
         services.start()
         try:
-            yield
+            yield {"wire": wire}  # which is how the protocol of each connection comes to know it
         finally:
             await run_in_threadpool(services.stop)
 
@@ -216,25 +233,13 @@ def create_app(services: Services) -> FastAPI:
 # ---------------------------------------------------------------------- authentication and bodies
 
 
-async def _principal(request: Request, services: Services) -> Principal:
-    scheme, _, key = (bodies.header(request, b"authorization") or "").partition(" ")
-    try:
-        if scheme.lower() != "bearer" or not key:
-            raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
-        known = services.principals.recall(key)
-        if known is not None:
-            return known
-        return await run_in_threadpool(services.principals.authenticate, key)
-    except Unauthenticated:
-        client = request.client.host if request.client else "unknown"
-        log.warning("log-in failed", client=client)
-        await asyncio.sleep(FAILED_LOGIN_SECONDS)
-        raise
+async def _principal(request: Request, services: Services, *, heavy: bool = False) -> Principal:
+    return await services.door.admit(request, heavy=heavy)
 
 
-async def _asker(request: Request, services: Services) -> Principal:
+async def _asker(request: Request, services: Services, *, heavy: bool = False) -> Principal:
     """Who is asking, if the role may ask at all: auditors ask nothing."""
-    actor = await _principal(request, services)
+    actor = await _principal(request, services, heavy=heavy)
     actor.require("analyst", "admin")
     return actor
 
@@ -275,7 +280,6 @@ def _open_routes(app: FastAPI, services: Services) -> None:
         tags=["operation"],
         summary="Can it work?",
         response_model=schemas.Health,
-        responses=problem_responses(503),
     )
     async def readyz(_: Request) -> Response:
         problem = await run_in_threadpool(services.ready)
@@ -372,11 +376,11 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
         tags=["data sets"],
         summary="Register a data set",
         response_model=schemas.DatasetView,
-        responses=problem_responses(401, 403, 409, 413, 422, 503),
+        responses=problem_responses(401, 403, 409, 413, 422),
         openapi_extra={"requestBody": multipart()},
     )
     async def register(request: Request) -> Response:
-        actor = await _principal(request, services)
+        actor = await _principal(request, services, heavy=True)
         actor.require("admin")
         limit = services.limits.max_body_bytes
         declared = request.headers.get("content-length", "")
@@ -444,7 +448,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
         responses=problem_responses(401, 403, 404),
     )
     async def ledger(request: Request, name: str) -> Response:
-        actor = await _principal(request, services)
+        actor = await _principal(request, services, heavy=True)
         return _json(await run_in_threadpool(services.datasets.ledger, actor, name))
 
     @app.delete(
@@ -452,7 +456,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
         tags=["data sets"],
         summary="Retire a data set: its private file is destroyed",
         response_model=schemas.DatasetView,
-        responses=problem_responses(401, 403, 404, 503),
+        responses=problem_responses(401, 403, 404),
     )
     async def retire(request: Request, name: str) -> Response:
         actor = await _principal(request, services)
@@ -531,7 +535,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         openapi_extra=plan_request,
     )
     async def plan(request: Request) -> Response:
-        await _principal(request, services)
+        await _principal(request, services, heavy=True)
         asked = await _object(request, services)
         if "mechanisms" in asked:
             comparison = await run_in_threadpool(services.sessions.compare, asked)
@@ -544,11 +548,11 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         tags=["sessions"],
         summary="Open a session",
         response_model=schemas.SessionView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
         openapi_extra=session_request,
     )
     async def open_session(request: Request) -> Response:
-        actor = await _asker(request, services)
+        actor = await _asker(request, services, heavy=True)
         asked = await _object(request, services)
         key = _idempotency(request, actor, asked)
         return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
@@ -583,7 +587,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(401, 404)},
     )
     async def transcript(request: Request, id: str) -> Response:
-        actor = await _principal(request, services)
+        actor = await _principal(request, services, heavy=True)
         lines = await run_in_threadpool(services.sessions.transcript, actor, id)
         async with rebuilding:
             # The first line is there when the state has been rebuilt, which the last one speaks of.
@@ -611,7 +615,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         },
     )
     async def hypothesis(request: Request, id: str) -> Response:
-        actor = await _principal(request, services)
+        actor = await _principal(request, services, heavy=True)
         accept = request.headers.get("accept", "*/*")
         async with rebuilding:
             return await run_in_threadpool(_hypothesis, services, actor, id, accept)
@@ -675,10 +679,14 @@ async def _take_turn(services: Services, deadline: Deadline, actor: Principal, t
     moment = deadline.set()
     ticket.waiter = asyncio.get_running_loop().create_future()
     answering = services.answering
-    if ticket.kind != "close" and answering.knows(ticket.session):
-        answering.submit(actor, ticket)
-    else:
-        await run_in_threadpool(answering.submit, actor, ticket)
+    try:
+        if ticket.kind != "close" and answering.knows(ticket.session):
+            answering.submit(actor, ticket)
+        else:
+            await run_in_threadpool(answering.submit, actor, ticket)
+    except QueueFull:
+        services.metrics.refused("queue")
+        raise
     late: Unavailable | None = None
     try:
         await services.delivery.wait(ticket.waiter, services.limits.request_timeout_seconds)
@@ -703,7 +711,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["answers"],
         summary="Ask one query",
         response_model=schemas.AnswerView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
         openapi_extra={
             "requestBody": query_body(single=True),
             "parameters": [
@@ -741,7 +749,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["answers"],
         summary="Ask many queries in one commit",
         response_model=schemas.BatchView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
         openapi_extra={"requestBody": query_body(single=False)},
     )
     async def batch(request: Request, id: str) -> Response:
@@ -752,6 +760,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
             raise InvalidRequest("give queries, a list of at least one query, and nothing else")
         if len(queries) > MAX_BATCH:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
+        services.door.charge(actor, len(queries))
         key = _idempotency(request, actor, asked)
         return await _take_turn(services, deadline, actor, Ticket("batch", id, actor.name, queries, key))
 
@@ -760,7 +769,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         tags=["sessions"],
         summary="Close a session; what it did not use returns to the data set",
         response_model=schemas.SessionView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422, 429, 503),
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
     )
     async def close(request: Request, id: str) -> Response:
         actor = await _asker(request, services)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from app.spaces.errors import InvalidQuery, InvalidRequest
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+#: Record batches of an Arrow body: an empty one takes more memory here than on the wire.
+MAX_BATCHES = 10_000
 #: Declared types that are read as JSON. The second is what curl and urllib call any body unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 
@@ -149,12 +152,47 @@ def _npy(body: bytes) -> Any:
 
 
 def _arrow(body: bytes) -> Any:
-    """The only column of an Arrow body."""
+    """The only column of an Arrow body.
+
+    What is read takes no more than the body: plain numbers as they lie there. Everything else (compressed buffers,
+    dictionaries, runs, nulls without a buffer) unpacks to whatever size the body names, and is refused unread.
+    """
     with pa.ipc.open_stream(body) as reader:
+        if len(reader.schema) != 1:
+            raise InvalidQuery("an Arrow body has one column of weights")
+        kind = reader.schema.field(0).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise InvalidQuery("an Arrow body holds a column of plain numbers")
+        for number, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
+            if message.type not in ("schema", "record batch"):
+                raise InvalidQuery("an Arrow body holds a schema and record batches, and nothing else")
+            if number > MAX_BATCHES:
+                raise InvalidQuery(f"an Arrow body holds at most {MAX_BATCHES:,} record batches: write larger ones")
+            if message.type == "record batch" and _compressed(message.metadata.to_pybytes()):
+                raise InvalidQuery("an Arrow body comes without compression: write it with compression=None")
         table = reader.read_all()
     # The reader believes a stated length; only this compares it with the buffers. Without it a column could reach
     # beyond the body, into whatever else this process holds.
     table.validate(full=True)
-    if table.num_columns != 1:
-        raise InvalidQuery("an Arrow body has one column of weights")
     return table.column(0).to_numpy()
+
+
+def _compressed(metadata: bytes) -> bool:
+    """Whether the buffers of a record batch are compressed, which the library tells only by unpacking them.
+
+    Message.fbs of the Arrow format: ``compression`` is field 3 of a RecordBatch, which is field 2 of a Message. The
+    library has verified the flatbuffer when it read the message.
+    """
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table lies, 0 where it has none (flatbuffers: through the table's vtable)."""
+        vtable = table - struct.unpack_from("<i", metadata, table)[0]
+        slot = 4 + 2 * number
+        size, offset = struct.unpack_from("<H", metadata, vtable)[0], 0
+        if slot < size:
+            offset = struct.unpack_from("<H", metadata, vtable + slot)[0]
+        return table + int(offset) if offset else 0
+
+    message = struct.unpack_from("<I", metadata, 0)[0]
+    header = field(message, 2)
+    return bool(field(header + struct.unpack_from("<I", metadata, header)[0], 3))

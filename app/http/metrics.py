@@ -40,6 +40,14 @@ class Metrics:
             "Replies that were not there at the answering deadline",
             registry=self.registry,
         )
+        self._refusals = Counter(
+            "curator_refusals_total",
+            "Requests and connections turned away, by reason",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in ("rate", "login", "queue", "connections", "slow_request", "slow_reader"):
+            self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}
 
     def answered(self, source: str) -> None:
@@ -58,6 +66,10 @@ class Metrics:
     def late(self) -> None:
         """Count a reply that missed the answering deadline."""
         self._late.inc()
+
+    def refused(self, reason: str) -> None:
+        """Count what was turned away so that others are served."""
+        self._refusals.labels(reason).inc()
 
     def request(self, route: str, method: str, status: int) -> None:
         """Count a request."""

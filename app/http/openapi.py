@@ -151,6 +151,10 @@ def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str,
                     operation.setdefault("parameters", []).append(idempotency)
                 # Parameters are plain strings: the framework's own validation error cannot occur.
                 responses = operation.get("responses", {})
+                # Whatever is asked, it may come too slowly, over a connection too many, or with a key too busy.
+                busy = (408, 429, 503) if "security" in operation else (408, 503)
+                for status, words in problem_responses(*busy).items():
+                    responses.setdefault(str(status), words)
                 if "HTTPValidationError" in str(responses.get("422", "")):
                     del responses["422"]
         app.openapi_schema = document

@@ -17,6 +17,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "forbidden": (403, "Not allowed for this key"),
     "not-found": (404, "Not found"),
     "method-not-allowed": (405, "Method not allowed"),
+    "request-timeout": (408, "The request came too slowly"),
     "conflict": (409, "In conflict with what is there"),
     "budget-exhausted": (409, "The budget does not hold so much"),
     "updates-exhausted": (409, "All updates are used"),

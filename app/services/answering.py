@@ -35,7 +35,7 @@ from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, Miss, play, race
 from app.curator.session import Answer, RoundDue, construction_of
-from app.services.errors import NotFound, TooManyRequests, Unavailable
+from app.services.errors import NotFound, QueueFull, Unavailable
 from app.services.ports import (
     Clock,
     EntryRow,
@@ -221,7 +221,7 @@ class Answering:
 
         Raises:
             NotFound: when the session is not the actor's.
-            TooManyRequests: when too many wait already.
+            QueueFull: when too many wait already.
         """
         if ticket.kind == "close" and actor.role == "admin":
             owner = self._find(ticket.session).owner
@@ -232,7 +232,7 @@ class Answering:
             waiting = self._waiting.get(ticket.session, 0)
             # The service's own closing of a retired data set's sessions has no actor, and is never turned away.
             if waiting >= self._queue_limit and ticket.actor:
-                raise TooManyRequests("too many requests wait for this session's turn: send again a little later")
+                raise QueueFull("too many requests wait for this session's turn: send again a little later")
             self._waiting[ticket.session] = waiting + 1
             outbox = self._outboxes[lane]
             outbox.append(ticket)

@@ -52,8 +52,14 @@ class PayloadTooLarge(CuratorError):
     code = "payload-too-large"
 
 
+class RequestTimeout(CuratorError):
+    """The request came too slowly to be waited for."""
+
+    code = "request-timeout"
+
+
 class TooManyRequests(CuratorError):
-    """The caller must slow down."""
+    """The caller must slow down, for so many seconds."""
 
     code = "too-many-requests"
 
@@ -70,3 +76,7 @@ class Unavailable(CuratorError):
     def __init__(self, detail: str, retry_after: int = 1) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.retry_after = retry_after
+
+
+class QueueFull(Unavailable):
+    """As many requests as may wait for a session's turn do so already."""

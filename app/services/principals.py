@@ -140,6 +140,12 @@ class Principals:
         row = known[0]
         return Principal(row.name, row.role) if hmac.compare_digest(row.key_hash, digest) else None
 
+    def remembers(self, key: str) -> bool:
+        """Whether this key was good when it was last looked at, however long ago."""
+        digest = _hash(key)
+        known = self._known.get(_key_id(digest))
+        return known is not None and hmac.compare_digest(known[0].key_hash, digest)
+
     def authenticate(self, key: str) -> Principal:
         """Who holds this key.
 
@@ -152,6 +158,8 @@ class Principals:
             with self._store.read() as tx:
                 row = tx.principal_by_key(_key_id(digest))
             if row is None or row.revoked_at is not None or not hmac.compare_digest(row.key_hash, digest):
+                if self.remembers(key):
+                    del self._known[_key_id(digest)]
                 raise Unauthenticated("the API key is not known: send Authorization: Bearer KEY")
             self._known[row.key_id] = (row, time.monotonic() + CACHE_SECONDS)
         return Principal(row.name, row.role)

@@ -39,6 +39,7 @@ STATUS = {
     "forbidden": 403,
     "not-found": 404,
     "method-not-allowed": 405,
+    "request-timeout": 408,
     "conflict": 409,
     "budget-exhausted": 409,
     "updates-exhausted": 409,
@@ -246,10 +247,11 @@ def raw(address: tuple[str, int], request: bytes, *, hang_up: bool = False, seco
         if hang_up:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
-        return _read_reply(connection.makefile("rb"))
+        return read_reply(connection.makefile("rb"))
 
 
-def _read_reply(stream: Any) -> RawReply | None:
+def read_reply(stream: Any) -> RawReply | None:
+    """One reply from a stream of bytes; None where it ends without one."""
     try:
         line = stream.readline()
         if not line:

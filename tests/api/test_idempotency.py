@@ -326,15 +326,20 @@ class TestAtOnce:
         assert client.get(f"/v1/sessions/{id}").json()["sequence"] == 1
 
     def test_too_many_wait(self, gated: Service, gate: Gate) -> None:
-        """Eight may wait for a session's turn: the ninth is told to come back, before anything is drawn or written;
-        other sessions are let in. Catches a queue without an end, and a refusal without Retry-After.
+        """Eight may wait for a session's turn: the ninth is told to come back, before anything is drawn or written, and
+        its key stays free; other sessions are let in. Catches a queue without an end, a refusal without Retry-After,
+        and an answer lost to one: the same call, sent again, is answered as if it had never been sent before.
         """
         client = gated.principal("analyst")
         dataset = people(gated)
         ids = [open_session(client, dataset, epsilon=0.1)["id"] for _ in range(2)]
         queries = [{"type": "sparse", "indices": [i], "weights": [w]} for i in range(6) for w in (1, 0.5)]
         with ThreadPoolExecutor(len(queries) + 1) as pool, gate.shut():
-            calls = [pool.submit(client.post, f"/v1/sessions/{ids[0]}/queries", json=query) for query in queries]
+            path = f"/v1/sessions/{ids[0]}/queries"
+            calls = [
+                pool.submit(client.post, path, json=query, headers={"Idempotency-Key": f"key-{i}"})
+                for i, query in enumerate(queries)
+            ]
             deadline = time.monotonic() + 20
             while sum(call.done() for call in calls) < 4:
                 assert time.monotonic() < deadline
@@ -343,11 +348,17 @@ class TestAtOnce:
             gate.opened.set()
             replies = [call.result() for call in calls]
             assert other.result().is_success
-        turned_away = [reply for reply in replies if reply.status_code != 200]
+        turned_away = [i for i, reply in enumerate(replies) if reply.status_code != 200]
         assert len(turned_away) == 4
-        for reply in turned_away:
-            refused(reply, "too-many-requests")
+        for i in turned_away:
+            refused(replies[i], "unavailable")
+        assert 'curator_refusals_total{reason="queue"} 4.0' in gated.admin.get("/metrics").text
         assert client.get(f"/v1/sessions/{ids[0]}").json()["sequence"] == 8
+        for sequence, i in enumerate(turned_away, start=9):
+            headers = {"Idempotency-Key": f"key-{i}"}
+            again = client.post(path, json=queries[i], headers=headers)
+            assert (again.status_code, again.json()["sequence"]) == (200, sequence)
+            assert client.post(path, json=queries[i], headers=headers).content == again.content
 
 
 def finally_answered(client: httpx.Client, path: str, query: Any, key: str) -> httpx.Response:

@@ -1,0 +1,611 @@
+"""Limits against abuse, over real sockets: too often, too slowly, too many at once, and bodies that unpack to more than
+they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from app.http import bodies
+from app.services import principals
+from app.services.errors import Unauthenticated
+from tests.api.support import (
+    ARROW,
+    JSON,
+    PEOPLE,
+    Noise,
+    Service,
+    arrow,
+    ask,
+    head,
+    multipart,
+    npy,
+    open_session,
+    people,
+    read_reply,
+    refused,
+    register,
+    serving,
+    unique,
+    where,
+)
+
+FEMALE = where(sex={"equals": "female"})
+
+
+def counted(service: Service, reason: str) -> int:
+    """Refusals of this kind so far, as the metrics tell."""
+    for line in service.built.services.metrics.exposition().decode().splitlines():
+        if line.startswith(f'curator_refusals_total{{reason="{reason}"}}'):
+            return int(float(line.split()[-1]))
+    raise AssertionError(f"{reason} is not counted")
+
+
+# ---------------------------------------------------------------------------------------------- too often
+
+
+@pytest.fixture(scope="class")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Ten requests at once, then one a second; three that take much work, then one in two seconds."""
+    with serving(
+        tmp_path_factory.mktemp("limited"),
+        noise=Noise(),
+        rate_limit=1,
+        rate_burst=10,
+        heavy_rate_limit=0.5,
+        heavy_rate_burst=3,
+    ) as running:
+        people(running, name="limited-people")
+        yield running
+
+
+def callers(service: Service, number: int) -> list[httpx.Client]:
+    """Analysts that the admin makes without asking over the wire, where he is limited like everybody."""
+    admin = principals.Principal("admin", "admin")
+    made = [service.built.services.principals.add(admin, unique("analyst"), "analyst") for _ in range(number)]
+    return [service.caller(each["api_key"]) for each in made]
+
+
+class TestTooOften:
+    def test_beyond_the_burst(self, limited: Service) -> None:
+        """Ten are let in, the eleventh is told when to come back, and is answered then; somebody else is not kept
+        waiting. Catches no limit, one that all keys share, and a Retry-After that is too short.
+        """
+        busy, other = callers(limited, 2)
+        before = counted(limited, "rate")
+        started = time.monotonic()
+        replies = [busy.get("/v1/datasets") for _ in range(11)]
+        assert time.monotonic() - started < 1, "too slow a machine for this test"
+        assert [reply.status_code for reply in replies] == [200] * 10 + [429]
+        refusal = refused(replies[-1], "too-many-requests")
+        assert replies[-1].headers["retry-after"] == "1" == str(refusal["retry_after"])
+        assert counted(limited, "rate") == before + 1
+        assert other.get("/v1/datasets").status_code == 200
+        time.sleep(1)
+        assert busy.get("/v1/datasets").status_code == 200
+
+    def test_what_takes_much_work(self, limited: Service) -> None:
+        """Three plans, then none for two seconds, while other requests go on. Catches an expensive route at the price
+        of a cheap one.
+        """
+        (analyst,) = callers(limited, 1)
+        for method, path in [
+            ("POST", "/v1/plans"),
+            ("POST", "/v1/sessions"),
+            ("GET", f"/v1/sessions/{'0' * 32}/transcript"),
+            ("POST", "/v1/datasets"),
+            ("GET", f"/v1/sessions/{'0' * 32}/hypothesis"),
+            ("GET", "/v1/datasets/nothing/ledger"),
+        ]:
+            reply = analyst.request(method, path, content=b"{}" if method == "POST" else None)
+            if path in ("/v1/plans", "/v1/sessions") or path.endswith("transcript"):
+                assert reply.status_code in (404, 422)
+            else:
+                refused(reply, "too-many-requests")
+                assert reply.headers["retry-after"] == "2"
+        assert analyst.get("/v1/datasets").status_code == 200
+
+    def test_a_batch_counts_its_queries(self, limited: Service) -> None:
+        """Seven of ten are left after opening and two reads: a batch of eight has to wait, which costs the asking; one
+        of six is answered, and nothing is left. Catches a batch as a way around the limit, and a refused one that
+        leaves a trace or burns its key.
+        """
+        (analyst,) = callers(limited, 1)
+        id = open_session(analyst, "limited-people", epsilon=0.1)["id"]
+        for _ in range(2):
+            analyst.get("/v1/datasets")
+        stored = limited.stored()
+        path, headers = f"/v1/sessions/{id}/queries/batch", {"Idempotency-Key": "k"}
+        reply = analyst.post(path, json={"queries": [FEMALE] * 8}, headers=headers)
+        refused(reply, "too-many-requests")
+        assert limited.stored() == stored
+        reply = analyst.post(path, json={"queries": [FEMALE] * 6}, headers=headers)
+        assert [answer["sequence"] for answer in reply.json()["answers"]] == [1, 2, 3, 4, 5, 6]
+        refused(analyst.get("/v1/datasets"), "too-many-requests")
+
+    def test_a_refused_query_leaves_no_trace(self, limited: Service) -> None:
+        """Catches a query that is refused and answered all the same, or whose key is taken by the refusal."""
+        (analyst,) = callers(limited, 1)
+        id = open_session(analyst, "limited-people", epsilon=0.1)["id"]
+        while analyst.get("/v1/datasets").status_code == 200:
+            pass
+        stored, path, headers = limited.stored(), f"/v1/sessions/{id}/queries", {"Idempotency-Key": "k"}
+        reply = analyst.post(path, json=FEMALE, headers=headers)
+        refused(reply, "too-many-requests")
+        assert limited.stored() == stored
+        time.sleep(float(reply.headers["retry-after"]))
+        assert analyst.post(path, json=FEMALE, headers=headers).json()["sequence"] == 1
+
+    def test_by_default_only_heavy_work_is_limited(self, service: Service) -> None:
+        """Catches a default that hinders an honest load: 2,500 answers from one key, as fast as they come."""
+        analyst = service.principal("analyst")
+        id = open_session(analyst, people(service), max_queries=10**6)["id"]
+        batch = {"queries": [FEMALE] * 500}
+        assert {analyst.post(f"/v1/sessions/{id}/queries/batch", json=batch).status_code for _ in range(5)} == {200}
+
+
+class TestGuessing:
+    def test_a_flood_of_wrong_keys(self, tmp_path: Path, logged: list[Any]) -> None:
+        """Sixty wrong keys at once from one address: 32 are looked at and wait, the others are sent away unread, and
+        whoever has come in before is not kept waiting. Afterwards all is as it was. Catches guesses in parallel without
+        end, and keys in the log.
+        """
+        with serving(tmp_path, noise=Noise()) as service:
+            assert service.admin.get("/v1/datasets").status_code == 200
+            limits = httpx.Limits(max_connections=60)
+            with (
+                httpx.Client(base_url=service.url, limits=limits, timeout=30) as guesser,
+                ThreadPoolExecutor(60) as pool,
+            ):
+                barrier = threading.Barrier(60)
+
+                def guess(number: int) -> httpx.Response:
+                    barrier.wait()
+                    return guesser.get(
+                        "/v1/datasets", headers={"Authorization": f"Bearer wrong-key-number-{number:03}"}
+                    )
+
+                started = time.monotonic()
+                replies = list(pool.map(guess, range(60)))
+                spent = time.monotonic() - started
+                turned_away = [reply for reply in replies if reply.status_code == 429]
+                for reply in turned_away:
+                    refused(reply, "too-many-requests")
+                looked_at = [reply for reply in replies if reply.status_code != 429]
+                for reply in looked_at:
+                    refused(reply, "unauthenticated")
+                # Each place serves one guess in a quarter of a second.
+                assert 32 <= len(looked_at) <= 32 * (1 + spent / 0.25)
+                assert len(turned_away) == counted(service, "login") > 0
+                assert service.built.services.door._guesses == {}
+                assert service.built.services.door._guessing == 0
+            lines = [event for event in logged if event["event"] == "log-in failed"]
+            assert len(lines) == len(looked_at)
+            assert all(event["client"] == "127.0.0.1" for event in lines)
+            assert "wrong-key" not in json.dumps([str(event) for event in logged])
+
+    def test_a_known_key_does_not_wait_behind_guesses(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With several servers a key is looked up again each second: that must go on during a flood. Catches a flood
+        of wrong keys that locks everybody else out.
+        """
+        with serving(tmp_path, noise=Noise()) as service:
+            assert service.admin.get("/v1/datasets").status_code == 200
+            monkeypatch.setattr(service.built.services.principals, "recall", lambda _: None)
+            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 0)
+            refused(
+                httpx.get(f"{service.url}/v1/datasets", headers={"Authorization": "Bearer x" * 2}), "too-many-requests"
+            )
+            assert service.admin.get("/v1/datasets").status_code == 200
+
+    def test_a_revoked_key_is_a_guess(self, service: Service) -> None:
+        """Catches a revoked key that may be tried without limit because it was good once."""
+        known, name = service.built.services.principals, unique("leaver")
+        key = known.add(principals.Principal("admin", "admin"), name, "analyst")["api_key"]
+        assert not known.remembers(key)
+        known.authenticate(key)
+        assert known.remembers(key)
+        with known._store.write() as tx:  # as another server revokes it
+            tx.revoke_principal(name, "2026-01-01T00:00:00Z")
+            tx.commit()
+        with pytest.raises(Unauthenticated):
+            known.authenticate(key)
+        assert not known.remembers(key)
+
+    def test_keys_are_compared_whole_and_in_constant_time(
+        self, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A row is found by a part of the hash; the whole is then compared, by the function whose time tells nothing.
+        Catches a key that is taken for the part that finds it, and a comparison that ends at the first difference.
+        """
+        compared: list[tuple[Any, Any]] = []
+        real = principals.hmac.compare_digest
+
+        def spy(a: Any, b: Any) -> bool:
+            compared.append((a, b))
+            return real(a, b)
+
+        monkeypatch.setattr(principals.hmac, "compare_digest", spy)
+        known, name = service.built.services.principals, unique("twin")
+        key = known.add(principals.Principal("admin", "admin"), name, "analyst")["api_key"]
+        digest = principals._hash(key)
+        assert known.authenticate(key).name == name
+        assert compared.pop() == (digest, digest)
+        assert known.recall(key) is not None
+        assert compared.pop() == (digest, digest)
+        # Another key whose hash begins alike.
+        twin = digest[:16] + "".join("0" if c != "0" else "1" for c in digest[16:])
+        with known._store.write() as tx:
+            tx.set_key(name, twin[:16], twin)
+            tx.commit()
+        known._known.clear()
+        with pytest.raises(Unauthenticated):
+            known.authenticate(key)
+        assert compared.pop() == (twin, digest)
+
+
+# ---------------------------------------------------------------------------------------------- too slowly
+
+#: Seconds a stretch, and bytes a second; a connection is looked at eight times a stretch.
+STRETCH, LEAST = 0.8, 2000
+
+
+@pytest.fixture(scope="class")
+def brisk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A server with little patience."""
+    with serving(
+        tmp_path_factory.mktemp("brisk"),
+        noise=Noise(),
+        client_timeout_seconds=STRETCH,
+        client_min_rate=LEAST,
+    ) as running:
+        yield running
+
+
+class Line:
+    """A connection on which a test sends what it likes, and sees when it ends."""
+
+    def __init__(self, service: Service, buffer: int | None = None) -> None:
+        self.socket = socket.socket()
+        if buffer is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        self.socket.settimeout(20)
+        self.socket.connect(service.address)
+        self.started = time.monotonic()
+
+    def dribble(self, content: bytes, pause: float, seconds: float = 8 * STRETCH) -> bool:
+        """Send byte by byte until the server hangs up: whether it did."""
+        self.socket.setblocking(False)
+        try:
+            end = time.monotonic() + seconds
+            for i in range(len(content)):
+                if time.monotonic() > end:
+                    return False
+                self.socket.send(content[i : i + 1])
+                time.sleep(pause)
+                with contextlib.suppress(BlockingIOError):
+                    # Something has come: a refusal, or the end.
+                    self.socket.recv(1, socket.MSG_PEEK)
+                    return True
+            return False
+        except ConnectionError:
+            return True
+        finally:
+            self.socket.settimeout(20)
+
+    def reply(self) -> Any:
+        return read_reply(self.socket.makefile("rb"))
+
+    def ended(self) -> bool:
+        """Whether the server has hung up, waiting for it."""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.started
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+
+PATIENCE = 4 * STRETCH
+"""A cut comes within a stretch and a look; a busy machine may take longer, a server that cuts nobody off for ever."""
+
+
+class TestSendingSlowly:
+    def test_a_head_byte_by_byte(self, brisk: Service) -> None:
+        """Catches slowloris: a head that never ends keeps its connection, since every byte is a sign of life."""
+        before = counted(brisk, "slow_request")
+        with Line(brisk) as line:
+            assert line.dribble(head("GET", "/v1/datasets", brisk.admin_key, X="x" * 10_000), 0.02)
+            assert STRETCH * 0.8 < line.age < PATIENCE
+            refused(line.reply(), "request-timeout")
+            assert line.ended()
+        assert counted(brisk, "slow_request") == before + 1
+
+    def test_silence(self, brisk: Service) -> None:
+        """Catches connections that are held open without ever a word."""
+        with Line(brisk) as line:
+            assert line.ended()
+            assert STRETCH * 0.8 < line.age < PATIENCE
+
+    def test_line_breaks_between_requests(self, brisk: Service) -> None:
+        """Empty lines before a request are ignored: catches one that is kept open with nothing else."""
+        with Line(brisk) as line:
+            line.socket.sendall(head("GET", "/healthz").replace(b"Connection: close\r\n", b""))
+            assert line.reply().status == 200
+            line.started = time.monotonic()
+            assert line.dribble(b"\r\n" * 1000, 0.05)
+            assert line.age < PATIENCE
+
+    def test_idle(self, tmp_path: Path) -> None:
+        """Catches a keep-alive without an end, or without a beginning."""
+        with serving(tmp_path, noise=Noise(), keep_alive_seconds=1.0) as service, Line(service) as line:
+            for _ in range(3):
+                time.sleep(0.3)
+                line.socket.sendall(head("GET", "/healthz").replace(b"Connection: close\r\n", b""))
+                assert line.reply().status == 200
+            line.started = time.monotonic()
+            assert line.ended()
+            assert 0.8 < line.age < 5
+
+    @pytest.mark.parametrize("framing", ["length", "chunks"])
+    def test_a_body_byte_by_byte(self, brisk: Service, framing: str) -> None:
+        """Each byte comes soon after the one before, and the whole would take minutes. Catches a timeout for single
+        bytes instead of a rate, and a trace of what was cut off.
+        """
+        id = open_session(brisk.admin, people(brisk), epsilon=0.1)["id"]
+        stored = brisk.stored()
+        body = json.dumps(FEMALE).encode() + b" " * 5000
+        how: dict[str, Any] = {"Content_Length": len(body)} if framing == "length" else {"Transfer_Encoding": "chunked"}
+        with Line(brisk) as line:
+            line.socket.sendall(head("POST", f"/v1/sessions/{id}/queries", brisk.admin_key, Idempotency_Key="k", **how))
+            if framing == "chunks":
+                body = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+            assert line.dribble(body, 0.01)
+            assert STRETCH * 0.8 < line.age < PATIENCE
+            refused(line.reply(), "request-timeout")
+            assert line.ended()
+        assert brisk.stored() == stored
+        assert ask(brisk.admin, id, FEMALE, "k")["sequence"] == 1
+
+    def test_a_body_that_stops(self, brisk: Service) -> None:
+        """Catches a client that sends most of its body at once, and then waits."""
+        body = json.dumps(FEMALE).encode() + b" " * 50_000
+        with Line(brisk) as line:
+            line.socket.sendall(head("POST", "/v1/plans", brisk.admin_key, Content_Length=len(body)) + body[:-1])
+            refused(line.reply(), "request-timeout")
+            assert line.ended()
+            assert line.age < PATIENCE
+
+    def test_the_rest_of_a_refused_body(self, brisk: Service) -> None:
+        """A refusal that comes before the body's end is told, and the rest is not waited for without end."""
+        with Line(brisk) as line:
+            line.socket.sendall(
+                head(
+                    "POST", "/v1/plans", brisk.admin_key, Content_Length=10**9, Content_Type="application/json"
+                ).replace(b"Connection: close\r\n", b"")
+            )
+            refused(line.reply(), "payload-too-large")
+            assert line.dribble(b" " * 10**6, 0.001)
+            assert line.age < PATIENCE
+
+    def test_a_slow_upload_is_taken(self, brisk: Service) -> None:
+        """An honest client on a slow line uploads for five stretches, at twice the least rate. Catches a time limit on
+        the whole.
+        """
+        name = unique("slow")
+        record = b"female,15\n"
+        rows = int(5 * STRETCH * 2 * LEAST) // len(record)
+        body = multipart({**PEOPLE, "name": name}, b"sex,age\n" + record * rows)
+        with Line(brisk) as line:
+            line.socket.sendall(
+                head(
+                    "POST",
+                    "/v1/datasets",
+                    brisk.admin_key,
+                    Content_Type="multipart/form-data; boundary=b0undary",
+                    Content_Length=len(body),
+                )
+            )
+            step = int(2 * LEAST * 0.05)
+            for start in range(0, len(body), step):
+                line.socket.sendall(body[start : start + step])
+                time.sleep(0.05)
+            reply = line.reply()
+            assert reply.status == 201, reply.body
+            assert reply.json()["records"] == rows
+            assert line.age > 4 * STRETCH
+
+    def test_a_long_turn_is_not_the_clients_fault(self, tmp_path: Path) -> None:
+        """A request that is whole waits for its turn longer than a stretch, with the next one behind it, half sent.
+        Catches a server that takes its own slowness for the client's.
+        """
+        opened = threading.Event()
+
+        def draw(_: float) -> int:
+            assert opened.wait(20)
+            return 0
+
+        with serving(tmp_path, noise=Noise(draw), client_timeout_seconds=0.4, client_min_rate=LEAST) as service:
+            id = open_session(service.admin, people(service), epsilon=0.1)["id"]
+            body = json.dumps(FEMALE).encode()
+            first = head("POST", f"/v1/sessions/{id}/queries", service.admin_key, Content_Length=len(body))
+            first = first.replace(b"Connection: close\r\n", b"") + body
+            second = head("GET", "/healthz")
+            with Line(service) as line:
+                line.socket.sendall(first + second[:20])
+                time.sleep(1.2)
+                opened.set()
+                stream = line.socket.makefile("rb")
+                answer = read_reply(stream)
+                assert answer is not None
+                assert answer.json()["sequence"] == 1
+                line.socket.sendall(second[20:])
+                health = read_reply(stream)
+                assert health is not None
+                assert health.status == 200
+
+
+@pytest.fixture(scope="class")
+def large(brisk: Service) -> JSON:
+    """A session whose hypothesis and whose transcript are replies of 8 MB and more: far beyond what a socket holds."""
+    spec = {**PEOPLE, "name": unique("large"), "attributes": [{"name": "x", "size": 2**20}]}
+    assert register(brisk.admin, spec, npy(np.ones(2**20, np.int8)), "counts.npy").status_code == 201
+    session = open_session(brisk.admin, spec["name"], epsilon=0.9)
+    for seed in range(2):
+        weights = np.random.default_rng(seed).uniform(-1, 1, 2**20)
+        reply = brisk.admin.post(
+            f"/v1/sessions/{session['id']}/queries", content=npy(weights), headers={"Content-Type": "application/x-npy"}
+        )
+        assert reply.status_code == 200, reply.text
+    return session
+
+
+@pytest.mark.parametrize("what", ["hypothesis", "transcript"])
+class TestReadingSlowly:
+    def test_who_does_not_read_is_cut_off(self, brisk: Service, large: JSON, what: str) -> None:
+        """A reply in one piece, and one that is made while it is sent. Catches a server that keeps replies in memory
+        for as long as nobody takes them.
+        """
+        before = counted(brisk, "slow_reader")
+        connections = len(brisk._server.server_state.connections)
+        with Line(brisk, buffer=4096) as line:
+            line.socket.sendall(head("GET", f"/v1/sessions/{large['id']}/{what}", brisk.admin_key))
+            while counted(brisk, "slow_reader") == before:
+                assert line.age < 20
+                time.sleep(0.05)
+            deadline = time.monotonic() + 5
+            while len(brisk._server.server_state.connections) > connections:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert brisk.admin.get("/v1/datasets").status_code == 200
+
+    def test_who_reads_steadily_gets_everything(self, brisk: Service, large: JSON, what: str) -> None:
+        """A reader that takes three stretches and more, far slower than the server. Catches a time limit on the whole,
+        and bytes under way that are taken for bytes not read.
+        """
+        path = f"/v1/sessions/{large['id']}/{what}"
+        whole = brisk.admin.get(path)
+        before = counted(brisk, "slow_reader")
+        with Line(brisk, buffer=4096) as line:
+            line.socket.sendall(head("GET", path, brisk.admin_key))
+            received = 0
+            stop = time.monotonic() + 4 * STRETCH
+            while time.monotonic() < stop:
+                received += len(line.socket.recv(2000))
+                time.sleep(0.02)
+            while part := line.socket.recv(1 << 20):
+                received += len(part)
+        assert received > len(whole.content)
+        assert counted(brisk, "slow_reader") == before
+
+
+# ---------------------------------------------------------------------------------------------- too many at once
+
+
+class TestTooManyConnections:
+    def test_one_too_many(self, tmp_path: Path) -> None:
+        """Four are served. The fifth is told to come back, as a problem and with Retry-After, while a probe still
+        learns that the process lives; beyond twice as many nobody is listened to; when one leaves, there is room.
+        Catches a server that takes connections until it has no files left, and a plain-text 503.
+        """
+        with serving(tmp_path, noise=Noise(), max_connections=4) as service:
+            request = head("GET", "/v1/datasets", service.admin_key)
+            with contextlib.ExitStack() as stack:
+                held = [stack.enter_context(Line(service)) for _ in range(4)]
+                self.wait(service, 4)
+                with Line(service) as fifth:
+                    fifth.socket.sendall(request)
+                    reply = fifth.reply()
+                    refused(reply, "unavailable")
+                    assert reply.headers["connection"] == "close"
+                    assert fifth.ended()
+                with Line(service) as probe:
+                    probe.socket.sendall(head("GET", "/healthz"))
+                    assert probe.reply().status == 200
+                self.wait(service, 4)
+                for _ in range(4):
+                    stack.enter_context(Line(service))
+                self.wait(service, 8)
+                with Line(service) as ninth:
+                    assert ninth.ended()
+                assert counted(service, "connections") == 7
+                held[0].socket.sendall(request)
+                assert held[0].reply().status == 200
+            self.wait(service, 0)
+            assert service.admin.get("/v1/datasets").status_code == 200
+
+    @staticmethod
+    def wait(service: Service, number: int) -> None:
+        """Until the server has seen so many connections."""
+        deadline = time.monotonic() + 5
+        while len(service._server.server_state.connections) != number:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+# ---------------------------------------------------------------------------------------------- bodies that unpack
+
+
+def packed(table: pa.Table, **options: Any) -> bytes:
+    """An Arrow stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def bombs() -> list[tuple[str, bytes, str]]:
+    """Small bodies that would be large: each names its trick and what the refusal has to say."""
+    zeros = pa.table({"w": np.zeros(2**27)})  # 1 GiB
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2**31 - 1], pa.int32()), pa.array([0.0]))
+    word = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2**20, np.int8)), pa.array(["x" * 2**16]))
+    schema = pa.schema({"w": pa.float64()})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        empty = pa.record_batch([pa.array([], pa.float64())], schema)
+        for _ in range(bodies.MAX_BATCHES + 1):
+            writer.write_batch(empty)
+    return [
+        ("zstd", packed(zeros, compression="zstd"), "compression"),
+        ("lz4", packed(zeros, compression="lz4"), "compression"),
+        ("runs", packed(pa.table({"w": runs})), "numbers"),
+        ("dictionary", packed(pa.table({"w": word})), "numbers"),
+        ("nothing, often", packed(pa.table({"w": pa.nulls(2**31 - 1)})), "numbers"),
+        ("empty batches", sink.getvalue(), "batches"),
+    ]
+
+
+def test_arrow_bodies_are_not_unpacked(service: Service) -> None:
+    """Catches a few kilobytes that take a gigabyte of the server's memory before they are refused."""
+    id = open_session(service.admin, people(service), epsilon=0.1)["id"]
+    for label, body, words in bombs():
+        assert len(body) < 8 << 20
+        pool = pa.default_memory_pool()
+        before = pool.max_memory()
+        reply = service.admin.post(f"/v1/sessions/{id}/queries", content=body, headers={"Content-Type": ARROW})
+        assert words in refused(reply, "invalid-query")["detail"]
+        assert pool.max_memory() - before < 1 << 20, label
+    for honest in (arrow(np.full(8, 0.5)), packed(pa.table({"w": np.full(8, 0.5, np.float32)}))):
+        reply = service.admin.post(f"/v1/sessions/{id}/queries", content=honest, headers={"Content-Type": ARROW})
+        assert reply.status_code == 200, reply.text
