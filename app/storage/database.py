@@ -34,7 +34,7 @@ def _sqlite_engine(url: str, *, begin: str, size: int) -> Engine:
         max_overflow=0,
         pool_timeout=60,
         pool_reset_on_return=None,  # closing a connection ends its transaction; a second rollback would only cost
-        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False, "cached_statements": 512},
     )
 
     @event.listens_for(engine, "connect")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, Table, bindparam, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError
@@ -32,55 +33,25 @@ _KINDS: tuple[EntryKind, ...] = ("hypothesis", "measurement", "cached", "unverif
 _KIND_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
 
 
-class _Prepared:
-    """A statement of the answering path, written out once a dialect and given to the driver as it is.
-
-    The library's own way of executing builds and checks parameter sets row by row and takes a context for every
-    statement, which costs more than the rows. What the driver raises is not translated.
-    """
-
-    def __init__(self, statement: Any, names: Sequence[str]) -> None:
-        self._statement, self._names = statement, list(names)
-        self._written: dict[str, tuple[str, list[int] | None]] = {}
-
-    def run(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute for every row; values stand in the order of the names. A transaction has been begun.
-
-        Raises:
-            StoreConflict: when a row with one of the keys exists.
-        """
-        written = self._written.get(connection.dialect.name)
-        if written is None:
-            compiled = self._statement.compile(dialect=connection.dialect, column_keys=self._names)
-            order = compiled.positiontup
-            places = None if order is None else [self._names.index(name) for name in order]
-            written = self._written[connection.dialect.name] = (str(compiled), places)
-        sql, places = written
-        given: Sequence[Any]
-        if places is None:
-            given = [dict(zip(self._names, row, strict=True)) for row in rows]
-        elif places == list(range(len(places))):
-            given = rows
-        else:
-            given = [[row[i] for i in places] for row in rows]
-        try:
-            connection.connection.cursor().executemany(sql, given)
-        except connection.dialect.loaded_dbapi.IntegrityError as error:
-            raise StoreConflict from error
-
-
-def _adding(table: Table) -> _Prepared:
-    return _Prepared(insert(table), [c.name for c in table.columns])
-
-
-_ENTRIES, _REPLIES = _adding(t.entries), _adding(t.idempotency)
-_MOVEMENTS = [c.name for c in t.ledger.columns if c.name != "id"]
-_LEDGER = _Prepared(insert(t.ledger), _MOVEMENTS)
+#: Rows that one statement adds at most.
+_ROWS = 64
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
-_MOVE_SESSIONS = _Prepared(
-    update(t.sessions).where(t.sessions.c.id == bindparam("of")).values({name: bindparam(name) for name in _MOVED}),
-    [*_MOVED, "of"],
-)
+
+
+# The statements of the answering path are given to the driver as they are. The library's own way of executing checks
+# parameter sets row by row and takes a context for every statement, which costs more than the rows; and where each row
+# is a statement, as many times the thread lets go of the interpreter, and has to win it back from the event loop.
+
+
+@lru_cache(maxsize=512)
+def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
+    row = f"({', '.join([mark] * len(names))})"
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * rows)}"  # noqa: S608
+
+
+@lru_cache
+def _move(mark: str) -> str:
+    return f"UPDATE {t.sessions.name} SET {', '.join(f'{name} = {mark}' for name in _MOVED)} WHERE id = {mark}"  # noqa: S608
 
 
 @lru_cache(maxsize=256)
@@ -117,11 +88,22 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._locks = connection.dialect.name == "postgresql"
+        self._mark = "%s" if self._locks else "?"
         self._insert = pg_insert if self._locks else sqlite_insert
 
     def commit(self) -> None:
         """Make everything durable."""
         self._connection.commit()
+
+    def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+        cursor = self._connection.connection.cursor()
+        try:
+            for start in range(0, len(rows), _ROWS):
+                part = rows[start : start + _ROWS]
+                statement = _addition(table.name, names, len(part), self._mark)
+                cursor.execute(statement, [value for row in part for value in row])
+        except self._connection.dialect.loaded_dbapi.IntegrityError as error:
+            raise StoreConflict from error
 
     def _one(self, statement: Any) -> Any:
         return self._connection.execute(statement).one_or_none()
@@ -286,23 +268,8 @@ class SqlTransaction:
 
     def move_sessions(self, rows: Sequence[SessionRow]) -> None:
         """Write the counters, head and status of sessions."""
-        _MOVE_SESSIONS.run(
-            self._connection,
-            [
-                (
-                    row.status,
-                    row.sequence,
-                    row.queries_asked,
-                    row.updates_used,
-                    row.spent,
-                    row.reserved,
-                    row.head_hash,
-                    row.closed_at,
-                    row.id,
-                )
-                for row in rows
-            ],
-        )
+        values = attrgetter(*_MOVED, "id")
+        self._connection.connection.cursor().executemany(_move(self._mark), [values(row) for row in rows])
 
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None:
         """Append transcript entries and the dense weights they name. Raises StoreConflict for a number in use."""
@@ -311,8 +278,9 @@ class SqlTransaction:
                 insert(t.weights),
                 [{"session": w.session, "sha256": w.sha256, "sequence": w.sequence, "data": w.data} for w in weights],
             )
-        _ENTRIES.run(
-            self._connection,
+        self._add_all(
+            t.entries,
+            EntryRow.__slots__,
             [(e.session, e.sequence, _KIND_NUMBER[e.kind], e.digest, e.value, e.error_bound, e.line) for e in entries],
         )
 
@@ -369,7 +337,8 @@ class SqlTransaction:
 
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None:
         """Append movements of the ledger."""
-        _LEDGER.run(self._connection, [tuple(getattr(row, name) for name in _MOVEMENTS) for row in rows])
+        values = attrgetter(*LedgerRow.__slots__)
+        self._add_all(t.ledger, LedgerRow.__slots__, [values(row) for row in rows])
 
     def ledger(self, dataset: str) -> list[LedgerRow]:
         """All movements of a data set's ledger in order."""
@@ -393,10 +362,8 @@ class SqlTransaction:
 
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
-        _REPLIES.run(
-            self._connection,
-            [(r.principal, r.route, r.key, r.body_hash, r.status, r.reply, r.recorded_at) for r in rows],
-        )
+        values = attrgetter(*ReplyRow.__slots__)
+        self._add_all(t.idempotency, ReplyRow.__slots__, [values(row) for row in rows])
 
 
 class SqlStore:
