@@ -36,11 +36,12 @@ from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
 from app.http.protocol import Wire
-from app.services.answering import Answering, Ticket, check_body
+from app.services.answering import Answering, check_body
 from app.services.datasets import Datasets
 from app.services.errors import QueueFull, Unavailable
 from app.services.principals import Principal, Principals
 from app.services.sessions import IdempotencyKey, Sessions
+from app.services.turns import Ticket
 from app.spaces.errors import InvalidDataset, InvalidRequest
 
 log = structlog.get_logger("app.http")

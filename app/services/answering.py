@@ -51,7 +51,8 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD, Live, NoRoom, Residents
-from app.services.sessions import SESSION_ID, IdempotencyKey, session_view
+from app.services.sessions import SESSION_ID, session_view
+from app.services.turns import Ticket, Turns
 from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.queries import parse_query
 from app.spaces.query import Query
@@ -61,25 +62,9 @@ log = structlog.get_logger(__name__)
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
-#: Most requests one transaction carries.
-GROUP = 64
 #: Noise values drawn at a time.
 NOISE_BLOCK = 1024
 _RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """A request waiting for its turn; :attr:`reply` or :attr:`error` is set when it is done."""
-
-    kind: Literal["ask", "batch", "close"]
-    session: str
-    actor: str
-    queries: Sequence[Any] = ()
-    key: IdempotencyKey | None = None
-    waiter: Any = None
-    reply: bytes | None = None
-    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,21 +260,21 @@ class _Lane(threading.Thread):
         self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.stalled = False
         self.residents = Residents(service.private, service.noise, memory_limit)
-        self._postponed: list[Ticket] = []
+        self._turns = Turns()
 
     def run(self) -> None:
         """Answer until told to stop and nothing waits."""
         stopping = False
-        while not stopping or self._postponed or not self.inbox.empty():
-            group, self._postponed = self._postponed, []
-            while len(group) < GROUP and not (self.inbox.empty() and (group or stopping)):
+        while True:
+            while not (self.inbox.empty() and (self._turns or stopping)):
                 arrived = self.inbox.get()
                 if arrived is None:
                     stopping = True
                 else:
-                    group.extend(arrived)
-            if group:
-                self._turn(group)
+                    self._turns.add(arrived)
+            if not self._turns:
+                return
+            self._turn(self._turns.take())
 
     # ------------------------------------------------------------------ a turn
 
@@ -454,7 +439,7 @@ class _Lane(threading.Thread):
             try:
                 self._one(begin, ticket, rows, given, work)
             except NoRoom:
-                self._postponed = group[number:]
+                self._turns.put_back(group[number:])
                 del group[number:]
                 return
             except CuratorError as error:

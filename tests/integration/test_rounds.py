@@ -20,6 +20,7 @@ from app.curator.errors import SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
 from app.services.errors import Unavailable
 from app.services.sessions import IdempotencyKey
+from app.services.turns import Ticket
 from app.spaces.errors import InvalidQuery
 from tests.integration.world import HIT, SHAPE, Lost, World, distinct_queries, eventually, query, wait
 
@@ -626,4 +627,41 @@ class TestMemory:
         wait(first)
         sources = [wait(ticket)["source"] for ticket in tickets]
         assert sources == ["measurement"] * 8 + ["cached"] * 8
+        world.audit()
+
+
+class TestTurns:
+    def test_one_analyst_cannot_starve_another(self, world: World) -> None:
+        """Catches a lane that serves first come, first served: whoever sends batch after batch would have it alone."""
+        world.register("d")
+        ann, ben = world.analyst("ann"), world.analyst("ben")
+        hers, his = world.open(ann, "d"), world.open(ben, "d")
+        queries = list(distinct_queries())
+        entered, go = threading.Event(), threading.Event()
+
+        def gate() -> None:
+            entered.set()
+            assert go.wait(30)
+
+        world.noise.before = gate
+        first = world.submit(ann, hers, queries[0])
+        assert entered.wait(30)
+        done: list[str] = []
+
+        class Mark:
+            def __init__(self, name: str) -> None:
+                self._name = name
+
+            def set(self) -> None:
+                done.append(self._name)
+
+        for start in range(1, 801, 100):
+            batch = Ticket("batch", hers, "ann", queries[start : start + 100] * 4, None, Mark("ann"))
+            world.answering.submit(ann, batch)
+        world.answering.submit(ben, Ticket("ask", his, "ben", queries[:1], None, Mark("ben")))
+        world.noise.before = lambda: None
+        go.set()
+        wait(first)
+        eventually(lambda: len(done) == 9)
+        assert done.index("ben") <= 1
         world.audit()

@@ -25,9 +25,9 @@ from app import bootstrap
 from app.audit.replay import replay
 from app.curator.dataset import PublicDataset
 from app.http.bodies import fingerprint
-from app.services.answering import Ticket
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
+from app.services.turns import Ticket
 from app.settings import Settings
 from app.storage.database import make_engines
 from app.storage.migrate import migrate

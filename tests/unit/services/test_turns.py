@@ -1,0 +1,82 @@
+"""Whose turn it is: nobody waits for all that another has sent, and nobody's own requests are reordered."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.services.turns import GROUP, GROUP_QUERIES, Ticket, Turns
+
+
+def ticket(actor: str, queries: int = 1, session: str = "s") -> Ticket:
+    return Ticket("ask" if queries == 1 else "batch", session, actor, range(queries))
+
+
+def all_groups(turns: Turns) -> list[list[Ticket]]:
+    groups = []
+    while turns:
+        groups.append(turns.take())
+    return groups
+
+
+SENT = st.lists(st.builds(ticket, st.sampled_from("abc"), st.sampled_from([1, 1, 1, 40, 500, 2000])), max_size=300)
+
+
+@given(SENT)
+def test_everything_is_taken_once_and_each_ones_requests_in_their_order(sent: list[Ticket]) -> None:
+    """Catches a request lost, taken twice, or overtaking another of the same principal."""
+    turns = Turns()
+    turns.add(sent)
+    taken = [t for group in all_groups(turns) for t in group]
+    assert len(taken) == len(sent)
+    for actor in "abc":
+        assert [t for t in taken if t.actor == actor] == [t for t in sent if t.actor == actor]
+
+
+@given(SENT)
+def test_groups_are_bounded(sent: list[Ticket]) -> None:
+    """Catches a transaction that grows without end, and an empty one. A batch is not split: a long one is alone."""
+    turns = Turns()
+    turns.add(sent)
+    for group in all_groups(turns):
+        assert 1 <= len(group) <= GROUP
+        assert len(group) == 1 or sum(len(t.queries) for t in group) <= GROUP_QUERIES
+
+
+@given(SENT, st.integers(0, 300))
+def test_nobody_waits_longer_than_a_group_for_each_principal(sent: list[Ticket], before: int) -> None:
+    """Catches first come, first served: who sends one request would wait for all that somebody else has sent."""
+    turns = Turns()
+    turns.add(sent)
+    for _ in range(before):
+        if not turns:
+            break
+        turns.take()
+    others = {t.actor for t in (t for q in turns._waiting.values() for t in q)}
+    late = ticket("late")
+    turns.add([late])
+    waited = next(i for i, group in enumerate(all_groups(turns)) if late in group)
+    assert waited <= len(others)
+
+
+@given(SENT, st.integers(0, GROUP))
+def test_what_is_put_back_comes_first_again(sent: list[Ticket], keep: int) -> None:
+    """Catches a postponed request that loses its place to a later one of the same principal."""
+    turns = Turns()
+    turns.add(sent)
+    if not turns:
+        return
+    group = turns.take()
+    turns.put_back(group[keep:])
+    rest = [t for group in all_groups(turns) for t in group]
+    assert not group[keep:] or rest[0] is group[keep]
+    for actor in "abc":
+        mine = [t for t in group[:keep] + rest if t.actor == actor]
+        assert mine == [t for t in sent if t.actor == actor]
+
+
+def test_one_principals_singles_share_a_group() -> None:
+    """Catches turns so fair that a lone client's pipelined requests are committed one by one."""
+    turns = Turns()
+    turns.add([ticket("a") for _ in range(GROUP + 1)])
+    assert [len(group) for group in all_groups(turns)] == [GROUP, 1]
