@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.space import Space
@@ -130,6 +131,14 @@ class Construction(ABC):
     @abstractmethod
     def update(self, state: Any, measurement: Measurement) -> None:
         """Move the hypothesis towards a measurement that it missed, in place."""
+
+    @abstractmethod
+    def dump(self, state: Any) -> Dump:
+        """The state in numbers, every bit of them: what :meth:`load` makes of it answers and learns alike."""
+
+    @abstractmethod
+    def load(self, dump: Dump) -> Any:
+        """The state of a dump, which is its owner from here on."""
 
     @abstractmethod
     def bound(self, progress: float) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, target_of
+from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, euclidean
 from app.spaces.query import PairQuery, ProductQuery, Query
 from app.spaces.space import Space
@@ -112,6 +113,23 @@ class FriezeKannan(Construction):
                 query.add_to(state.tensor.array, scale)
         if isinstance(state.tensor, DenseTensor):
             state.tensor.touch()
+
+    def dump(self, state: CutState) -> Dump:
+        """Terms or cells, and what a refit keeps."""
+        kept = state.kept.dump().within("kept")
+        if isinstance(state.tensor, DenseTensor):
+            return Dump({"cells": state.tensor.array}) | kept
+        scales, left, right = state.tensor.factors
+        diagonal = {} if state.tensor.diagonal is None else {"diagonal": state.tensor.diagonal}
+        return Dump({"scales": scales, "left": left, "right": right, **diagonal}) | kept
+
+    def load(self, dump: Dump) -> CutState:
+        """What :meth:`dump` wrote."""
+        kept, arrays = Kept.load(self.space, dump.part("kept")), dump.arrays
+        if "cells" in arrays:
+            return CutState(DenseTensor(arrays["cells"]), kept)
+        factors = arrays["scales"], arrays["left"], arrays["right"]
+        return CutState(LowRankTensor.of(factors, diagonal=arrays.get("diagonal")), kept)
 
     def bound(self, progress: float) -> float | None:
         """``||x||_2^2 |X| / alpha^2`` (GRU11, theorem 4.4).

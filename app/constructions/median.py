@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
+from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.space import Space
@@ -220,6 +221,14 @@ class Median(_MedianBase):
         if kept.any():
             state.members = np.ascontiguousarray(state.members[:, kept])
 
+    def dump(self, state: DatabasesState) -> Dump:
+        """The members."""
+        return Dump({"members": state.members})
+
+    def load(self, dump: Dump) -> DatabasesState:
+        """What :meth:`dump` wrote."""
+        return DatabasesState(dump.arrays["members"])
+
     def bound(self, progress: float) -> float | None:
         """log2 of the first set's size (theorem A.2, for the set as multisets)."""
         if self.facts.mass is None:
@@ -359,6 +368,18 @@ class SampledMedian(_MedianBase):
         everyone = np.arange(POINTS)
         for _ in range(MOVES * self.dimension):
             move(state.points, slacks, columns, everyone, random)
+
+    def dump(self, state: SampleState) -> Dump:
+        """Points, cuts and the digest."""
+        weights = np.array([cut.weights for cut in state.cuts]).reshape(-1, self.dimension)
+        edges = np.array([(cut.side, cut.edge) for cut in state.cuts], dtype=np.float64).reshape(-1, 2)
+        return Dump({"points": state.points, "weights": weights, "edges": edges}, {"seed": state.seed.hex()})
+
+    def load(self, dump: Dump) -> SampleState:
+        """What :meth:`dump` wrote."""
+        told = zip(dump.arrays["weights"], dump.arrays["edges"].tolist(), strict=True)
+        cuts = [Cut(weights, int(side), edge) for weights, (side, edge) in told]
+        return SampleState(dump.arrays["points"], cuts, bytes.fromhex(dump.words["seed"]))
 
     def bound(self, progress: float) -> None:
         """None is known."""

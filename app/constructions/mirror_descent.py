@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
+from app.constructions.dumps import Dump
 from app.constructions.mechanism import Mechanism
 from app.constructions.mirror.form import Form
 from app.constructions.mirror.group import GroupForm
@@ -104,6 +105,14 @@ class MirrorDescent(Construction):
             answers = np.array([self.answer(state, q) for q in known])
             self.form.add(state.form, list(zip(euclidean(state.kept, answers).tolist(), known, strict=True)))
             self._confine(state)
+
+    def dump(self, state: MirrorState) -> Dump:
+        """The form's state, and what a refit keeps."""
+        return self.form.dump(state.form).within("form") | state.kept.dump().within("kept")
+
+    def load(self, dump: Dump) -> MirrorState:
+        """What :meth:`dump` wrote."""
+        return MirrorState(self.form.load(dump.part("form")), Kept.load(self.space, dump.part("kept")))
 
     def _confine(self, state: MirrorState) -> None:
         if self.ball is not None and self.radius is not None:

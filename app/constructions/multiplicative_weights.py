@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
-from app.constructions.refit import entropic
+from app.constructions.dumps import Dump, numbers
+from app.constructions.refit import dump_measurements, entropic, load_measurements
 from app.geometry.potentials import tilted_line
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
@@ -118,6 +119,16 @@ class MultiplicativeWeights(Construction):
         if self.step == "refit":
             state.kept.append(measurement)
             state.slack = entropic(state.kept, state.tensor, state.slack, n, self.copies)
+
+    def dump(self, state: WeightsState) -> Dump:
+        """Masses, the slack cell's, and what a refit keeps."""
+        own = Dump({"masses": state.tensor.array, "slack": numbers(state.slack)})
+        return own | dump_measurements(state.kept).within("kept")
+
+    def load(self, dump: Dump) -> WeightsState:
+        """What :meth:`dump` wrote."""
+        slack = float(dump.arrays["slack"][0])
+        return WeightsState(DenseTensor(dump.arrays["masses"]), slack, load_measurements(self.space, dump.part("kept")))
 
     @property
     def copies(self) -> int:

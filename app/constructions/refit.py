@@ -23,8 +23,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.constructions.base import Measurement
+from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray
 from app.spaces.query import Query
+from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor
 
 #: How far kappa may move an answer, as a part of the noise bound.
@@ -36,6 +38,26 @@ _MOST_STEPS = 200
 _LEAST = 1e-280
 #: Targets keep this distance, as a part of the mass, from what the simplex can just reach.
 _MARGIN = 2.0**-30
+
+
+def dump_measurements(measurements: list[Measurement]) -> Dump:
+    """Measurements as their queries' canonical forms and their numbers."""
+    told = [(m.value, m.noise_bound) for m in measurements]
+    blobs = {
+        m.query.canonical["sha256"]: np.frombuffer(m.query.blob, np.uint8)
+        for m in measurements
+        if m.query.blob is not None
+    }
+    dump = Dump({"numbers": np.array(told, dtype=np.float64).reshape(-1, 2)})
+    return dump | Dump({}, {"queries": [m.query.canonical for m in measurements]}) | Dump(blobs).within("weights")
+
+
+def load_measurements(space: Space, dump: Dump) -> list[Measurement]:
+    """The measurements of a dump, their queries compiled anew."""
+    blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
+    queries = [space.from_canonical(form, blobs) for form in dump.words["queries"]]
+    told = dump.arrays["numbers"].tolist()
+    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, told, strict=True)]
 
 
 @dataclass
@@ -55,6 +77,15 @@ class Kept:
         gram[-1], gram[:, -1] = row, row
         self.gram = gram
         self.coefficients = np.append(self.coefficients, 0.0)
+
+    def dump(self) -> Dump:
+        """All of it."""
+        return dump_measurements(self.measurements) | Dump({"gram": self.gram, "coefficients": self.coefficients})
+
+    @classmethod
+    def load(cls, space: Space, dump: Dump) -> Kept:
+        """What :meth:`dump` wrote."""
+        return cls(load_measurements(space, dump), dump.arrays["gram"], dump.arrays["coefficients"])
 
 
 def euclidean(kept: Kept, answers: FloatArray) -> FloatArray:

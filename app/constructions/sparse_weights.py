@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.constructions.base import Construction, ListedHypothesis, Measurement, PublicFacts, Step, certified
+from app.constructions.dumps import Dump, numbers
 from app.geometry.potentials import tilted_line
 from app.geometry.projections import solve
 from app.spaces.errors import InvalidQuery
@@ -86,7 +87,7 @@ class SlotsState:
     slots: int
     free: float
     places: dict[str, int] = field(default_factory=dict)
-    masses: FloatArray = field(default_factory=lambda: np.zeros(16))
+    masses: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def count(self, elements: tuple[str, ...]) -> FloatArray:
         """What each element counts."""
@@ -108,11 +109,18 @@ class SlotsState:
         if len(self.places) + len(new) > self.slots:
             raise OutOfSlots(f"all {self.slots} slots are taken")
         while len(self.places) + len(new) > len(self.masses):
-            self.masses = np.concatenate([self.masses, np.zeros_like(self.masses)])
+            self.masses = np.concatenate([self.masses, np.zeros(max(16, len(self.masses)))])
         for element in new:
             self.masses[len(self.places)] = self.free
             self.places[element] = len(self.places)
         return [self.places[element] for element in elements]
+
+    def elsewhere(self, places: list[int]) -> float:
+        """The mass of all other slots, summed: as the difference to the whole it would drown in its rounding."""
+        taken = len(self.places)
+        others = np.ones(taken, dtype=bool)
+        others[places] = False
+        return float(self.masses[:taken][others].sum()) + (self.slots - taken) * self.free
 
 
 @dataclass(frozen=True)
@@ -189,12 +197,13 @@ class SparseWeights(Construction):
         else:
             rate, (low, high) = None, query.range
             margin = MARGIN * (high - low)
-            target = min(max(certified(measurement, present) / n, low + margin), high - margin) * n
-            if target == present:
+            aim = certified(measurement, present)
+            target = min(max(aim, (low + margin) * n), (high - margin) * n)
+            if present in (aim, target):
                 return
         places = state.place(query.elements)
         masses = state.masses[places]
-        rest = max(FLOOR * n, n - float(masses.sum()))
+        rest = max(FLOOR * n, state.elsewhere(places))
         if rate is None:
             guess = (target - present) / n / ((high - low) / 2) ** 2
             rate = solve(tilted_line(weights, masses, rest), target, guess, scale=n)
@@ -205,6 +214,18 @@ class SparseWeights(Construction):
         state.masses[places] = tilted * factor
         np.maximum(state.masses, FLOOR * n, out=state.masses)
         state.free = max(FLOOR * n, state.free * factor * math.exp(-top))
+
+    def dump(self, state: SlotsState) -> Dump:
+        """The elements in order of assignment, their masses, and what a free slot holds."""
+        taken = len(state.places)
+        words = {"slots": str(state.slots), "elements": list(state.places)}
+        return Dump({"masses": state.masses[:taken], "free": numbers(state.free)}, words)
+
+    def load(self, dump: Dump) -> SlotsState:
+        """What :meth:`dump` wrote."""
+        places = {element: place for place, element in enumerate(dump.words["elements"])}
+        free = float(dump.arrays["free"][0])
+        return SlotsState(int(dump.words["slots"]), free, places, dump.arrays["masses"])
 
     def bound(self, progress: float) -> float | None:
         """``c (ln s + 1) / a^2`` with a = alpha/n: 4 for the lecture's step (theorem 4), 2 for the projection."""

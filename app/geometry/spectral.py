@@ -22,6 +22,19 @@ class Basis:
         self.size = 0
         self._vectors = np.zeros((length, 8))
 
+    @classmethod
+    def of(cls, vectors: FloatArray) -> Basis:
+        """The basis of these orthonormal columns, with the room that it had when it had grown to them."""
+        made = cls(len(vectors))
+        made.size = vectors.shape[1]
+        while made._vectors.shape[1] < made.size:
+            made._grow()
+        made._vectors[:, : made.size] = vectors
+        return made
+
+    def _grow(self) -> None:
+        self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)], axis=1)
+
     @property
     def vectors(self) -> FloatArray:
         """The basis, one column a vector."""
@@ -44,7 +57,7 @@ class Basis:
         if left <= NEGLIGIBLE * length:
             return found
         if self.size == self._vectors.shape[1]:
-            self._vectors = np.concatenate([self._vectors, np.zeros_like(self._vectors)], axis=1)
+            self._grow()
         self._vectors[:, self.size] = remainder / left
         self.size += 1
         return np.append(found, left)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from app.spaces.space import Space
 from app.spaces.spec import Spec
-from app.spaces.tensor import Tensor
+from app.spaces.tensor import Array, Tensor
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit"]
@@ -229,6 +229,30 @@ class PrivateStore(Protocol):
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A session's public state at one of its entries: JSON, and named arrays of numbers, of every layout in memory."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Array] = field(repr=False)
+
+
+class Snapshots(Protocol):
+    """A cache of sessions' states. Whatever it does not give back whole, or lost, it never had: nothing here raises."""
+
+    def write(self, session: str, snapshot: Snapshot) -> None:
+        """Keep a state in place of the session's former one."""
+
+    def read(self, session: str) -> Snapshot | None:
+        """The state kept last, its arrays the caller's own; None where there is none that is whole."""
+
+    def remove(self, session: str) -> None:
+        """Forget a session's state."""
+
+    def sessions(self) -> list[str]:
+        """Whose states are kept."""
 
 
 class NoisePort(Protocol):

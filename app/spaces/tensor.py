@@ -298,11 +298,31 @@ class LowRankTensor:
     def add(self, scale: float, left: FloatArray, right: FloatArray) -> None:
         """Add ``scale * left right'``."""
         if self.terms == len(self._c):
-            self._c, self._u, self._v = (np.concatenate([a, np.zeros_like(a)]) for a in (self._c, self._u, self._v))
+            self._grow()
         self._c[self.terms], self._u[self.terms], self._v[self.terms] = scale, left, right
         self.terms += 1
         if self.diagonal is not None:
             self.diagonal += scale * left * right
+
+    @property
+    def factors(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """c, u and v of all terms, one row a term."""
+        k = self.terms
+        return self._c[:k], self._u[:k], self._v[:k]
+
+    @classmethod
+    def of(cls, factors: tuple[FloatArray, FloatArray, FloatArray], *, diagonal: FloatArray | None) -> LowRankTensor:
+        """The sum of these terms, ``diagonal`` being what is tracked of it where the graph is undirected."""
+        c, u, v = factors
+        made = cls((u.shape[1], v.shape[1]), symmetric=False)
+        while len(made._c) < len(c):
+            made._grow()
+        made.terms, made.diagonal = len(c), diagonal
+        made._c[: len(c)], made._u[: len(c)], made._v[: len(c)] = c, u, v
+        return made
+
+    def _grow(self) -> None:
+        self._c, self._u, self._v = (np.concatenate([a, np.zeros_like(a)]) for a in (self._c, self._u, self._v))
 
     @property
     def dense_is_cheaper(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.dumps import Dump
 from app.geometry.norms import conjugate, vector_norm
 from app.geometry.potentials import Line
 from app.spaces.query import DenseQuery, PairQuery, ProductQuery, Query, SparseQuery
@@ -54,6 +55,14 @@ class Form(ABC):
     @abstractmethod
     def start(self) -> Any:
         """The zero hypothesis."""
+
+    @abstractmethod
+    def dump(self, state: Any) -> Dump:
+        """The state in numbers."""
+
+    @abstractmethod
+    def load(self, dump: Dump) -> Any:
+        """What :meth:`dump` wrote."""
 
     @abstractmethod
     def answer(self, state: Any, query: Query) -> float:

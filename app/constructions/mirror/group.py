@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.constructions.dumps import Dump
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of
 from app.geometry.norms import Side, row_norms, vector_norm
 from app.geometry.potentials import group_line, link_magnitudes
@@ -52,6 +53,15 @@ class GroupForm(Form):
     def start(self) -> GroupState:
         zero = np.zeros(self.space.shape)
         return GroupState(zero, np.zeros(self.count()), np.zeros(self.count()), DenseTensor(zero.copy()))
+
+    def dump(self, state: GroupState) -> Dump:
+        return Dump({"theta": state.theta, "norms": state.norms, "factors": state.factors})
+
+    def load(self, dump: Dump) -> GroupState:
+        theta, norms, factors = (dump.arrays[name] for name in ("theta", "norms", "factors"))
+        state = GroupState(theta, norms, factors, DenseTensor(np.empty(self.space.shape)))
+        self._show(state)
+        return state
 
     def answer(self, state: GroupState, query: Query) -> float:
         return query.inner(state.tensor)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.dumps import Dump, numbers
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.potentials import power_line
 from app.geometry.projections import magnitudes_onto_ball
@@ -65,6 +66,14 @@ class PowerForm(Form):
 
     def start(self) -> PowerState:
         return PowerState(np.zeros(self.space.shape), DenseTensor(np.zeros(self.space.shape)), 1.0, 0.0)
+
+    def dump(self, state: PowerState) -> Dump:
+        scalars = numbers(state.unit, state.total)
+        return Dump({"tau": state.tau, "powers": state.powers.array, "scalars": scalars})
+
+    def load(self, dump: Dump) -> PowerState:
+        unit, total = dump.arrays["scalars"].tolist()
+        return PowerState(dump.arrays["tau"], DenseTensor(dump.arrays["powers"]), unit, total)
 
     def _factor(self, state: PowerState) -> float:
         if state.total == 0.0:

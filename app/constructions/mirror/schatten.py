@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.constructions.dumps import Dump
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of
 from app.geometry.norms import FloatArray, vector_norm
 from app.geometry.potentials import Schatten, spectral_line
@@ -101,6 +102,19 @@ class SchattenForm(Form):
         rows, columns = self.space.shape
         empty = np.zeros((0, 0))
         return SchattenState(empty, CoreTensor(Basis(rows), Basis(columns), empty))
+
+    def dump(self, state: SchattenState) -> Dump:
+        theta, tensor = state.theta, state.tensor
+        if isinstance(tensor, DenseTensor):
+            return Dump({"theta": theta, "cells": tensor.array})
+        return Dump({"theta": theta, "core": tensor.core, "left": tensor.left.vectors, "right": tensor.right.vectors})
+
+    def load(self, dump: Dump) -> SchattenState:
+        arrays = dump.arrays
+        if "cells" in arrays:
+            return SchattenState(arrays["theta"], DenseTensor(arrays["cells"]))
+        left, right = Basis.of(arrays["left"]), Basis.of(arrays["right"])
+        return SchattenState(arrays["theta"], CoreTensor(left, right, arrays["core"]))
 
     def answer(self, state: SchattenState, query: Query) -> float:
         return query.inner(state.tensor)

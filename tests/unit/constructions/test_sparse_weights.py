@@ -74,11 +74,12 @@ class Written:
         """The rate at which the tilted distribution answers ``target``, by bisection."""
 
         def off(rate: float) -> float:
-            tilted = self.d * np.exp(rate * q)
+            tilted = self.d * np.exp(rate * q - (rate * q).max())
             return float(q @ tilted / tilted.sum()) - target
 
         if off(0.0) != 0.0:
-            self.tilt(q, brentq(off, -200, 200, xtol=1e-14))
+            most = 200 / float(np.abs(q[q != 0]).min())  # small weights take long steps
+            self.tilt(q, brentq(off, -most, most, xtol=1e-14))
 
 
 WEIGHTS = st.one_of(st.sampled_from([1.0, -1.0, 0.5, 0.25]), st.integers(-16, 16).map(lambda i: i / 16))
