@@ -32,6 +32,7 @@ from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
 from app.services.datasets import Datasets
+from app.services.loading import sweep_snapshots
 from app.services.ports import StoreConflict
 from app.services.principals import Principals
 from app.services.sessions import Sessions
@@ -43,6 +44,7 @@ from app.storage.database import AlreadyServed, DataDirLock, is_sqlite, make_eng
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
 from app.storage.private_store import VaultResealer, VaultStore
+from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
 
@@ -153,11 +155,13 @@ def build(settings: Settings, noise: Any = None) -> Built:
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
     private = VaultStore(vault, settings.memory_limit, store.settle)
+    snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     source, metrics, delivery = noise or SystemNoise(), Metrics(), Delivery()
     answering = Answering(
         store,
         private,
         source,
+        snapshots,
         utc_now,
         metrics,
         render=problems.document,
@@ -167,11 +171,12 @@ def build(settings: Settings, noise: Any = None) -> Built:
         memory_limit=settings.memory_limit,
     )
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
-    sessions = Sessions(store, private, source, utc_now, datasets)
+    sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
 
     def start() -> None:
         answering.start()
         datasets.recover()
+        sweep_snapshots(store, snapshots)
 
     def stop() -> None:
         answering.stop(DRAIN_SECONDS)

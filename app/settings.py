@@ -92,6 +92,11 @@ class Settings(BaseSettings):
         ge=16 * 1024**2,
         description="Memory for data sets and hypotheses, such as 4GiB.",
     )
+    snapshot_limit: ByteCount = Field(
+        4 * 1024**3,
+        ge=0,
+        description="Disk space for snapshots of sessions, which make a restart faster; 0 keeps none.",
+    )
     max_body_bytes: ByteCount = Field(
         1024**3, ge=1024, description="Largest request body, uploads of data sets included."
     )
@@ -177,6 +182,11 @@ class Settings(BaseSettings):
     def vault_dir(self) -> Path:
         """Folder of the private files."""
         return self.data_dir / "vault"
+
+    @property
+    def snapshots_dir(self) -> Path:
+        """Folder of the sessions' snapshots."""
+        return self.data_dir / "snapshots"
 
     @property
     def keys_dir(self) -> Path:

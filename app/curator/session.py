@@ -8,10 +8,14 @@ data plays it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from app.constructions.base import Construction, Measurement
+from app.constructions.dumps import Dump
 from app.constructions.registry import construct
 from app.curator.dataset import PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
@@ -20,6 +24,10 @@ from app.curator.request import SessionRequest
 from app.spaces.query import Query
 
 Source = Literal["hypothesis", "measurement", "cached"]
+
+#: What a known answer takes in memory, about: a digest, a pair of numbers and their place in a dictionary.
+ANSWER_BYTES = 256
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +56,27 @@ def construction_of(dataset: PublicDataset, request: SessionRequest, plan: Plan)
 class Session:
     """Hypothesis, counters and the answers given so far."""
 
-    def __init__(self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None) -> None:
+    def __init__(
+        self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None, *, state: Dump | None = None
+    ) -> None:
+        """A new session, or with ``state`` one that goes on from where another of the same opening was dumped.
+
+        Raises:
+            LookupError, TypeError, ValueError: when the state is not one of such a session.
+        """
         self.dataset, self.request = dataset, request
         self.plan = make_plan(dataset, request) if plan is None else plan
         self.construction = construction_of(dataset, request, self.plan)
-        self.hypothesis = self.construction.start()
         self.sequence = 0
         self.queries_asked = 0
         self.updates_used = 0
         self._given: dict[bytes, tuple[float, float | None]] = {}
+        self.hypothesis = self.construction.start() if state is None else self._load(state)
+
+    @property
+    def known_bytes(self) -> int:
+        """About what the answers given so far take in memory."""
+        return ANSWER_BYTES * len(self._given)
 
     @property
     def queries_left(self) -> int:
@@ -142,9 +162,15 @@ class Session:
         self.queries_asked += 1
         self._given[digest] = (value, error_bound)
 
-    def skip(self) -> None:
-        """Count an entry that moves nothing: a cached or an unverified answer."""
-        self.sequence += 1
+    def recall_all(self, answers: Sequence[tuple[bytes, float, float | None]]) -> None:
+        """The same of many answers at once: digest, value and error bound of each."""
+        self.sequence += len(answers)
+        self.queries_asked += len(answers)
+        self._given.update((digest, (value, error_bound)) for digest, value, error_bound in answers)
+
+    def skip(self, entries: int = 1) -> None:
+        """Count entries that move nothing: cached or unverified answers."""
+        self.sequence += entries
 
     def learn(self, query: Query, value: float) -> None:
         """Make the update that a measurement is due."""
@@ -155,3 +181,26 @@ class Session:
         """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing."""
         self.sequence += 1
         self.updates_used += 1
+
+    def dump(self) -> Dump:
+        """The whole state; its arrays are the session's own, to be written before it moves on."""
+        digests = np.frombuffer(b"".join(self._given), np.uint8).reshape(-1, _DIGEST_BYTES)
+        # Bounds are finite where there is one.
+        told = [(value, math.nan if bound is None else bound) for value, bound in self._given.values()]
+        counters = {"sequence": self.sequence, "queries_asked": self.queries_asked, "updates_used": self.updates_used}
+        own = Dump({"digests": digests, "answers": np.array(told, dtype=np.float64).reshape(-1, 2)}, counters)
+        return own | self.construction.dump(self.hypothesis).within("hypothesis")
+
+    def _load(self, dump: Dump) -> Any:
+        """Take over counters and answers; the hypothesis."""
+        joined = dump.arrays["digests"].tobytes()
+        digests = [joined[i : i + _DIGEST_BYTES] for i in range(0, len(joined), _DIGEST_BYTES)]
+        values, bounds = dump.arrays["answers"].T.tolist()
+        self._given = {
+            digest: (value, None if math.isnan(bound) else bound)
+            for digest, value, bound in zip(digests, values, bounds, strict=True)
+        }
+        self.sequence, self.queries_asked, self.updates_used = (
+            int(dump.words[name]) for name in ("sequence", "queries_asked", "updates_used")
+        )
+        return self.construction.load(dump.part("hypothesis"))

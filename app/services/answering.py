@@ -45,6 +45,7 @@ from app.services.ports import (
     ReplyName,
     ReplyRow,
     SessionRow,
+    Snapshots,
     Store,
     Transaction,
     WeightsRow,
@@ -126,6 +127,7 @@ class Answering:
         store: Store,
         private: PrivateStore,
         noise: NoisePort,
+        snapshots: Snapshots,
         clock: Clock,
         meter: Meter,
         *,
@@ -136,6 +138,7 @@ class Answering:
         memory_limit: int,
     ) -> None:
         self.store, self.private, self.noise, self.clock, self.meter = store, private, noise, clock, meter
+        self.snapshots = snapshots
         self.render, self.deliver, self.defer = render, deliver, defer
         self._queue_limit = queue_limit
         self._lanes = [_Lane(self, f"lane-{i}", memory_limit // (1 + HEAVY_LANES)) for i in range(1 + HEAVY_LANES)]
@@ -259,7 +262,7 @@ class _Lane(threading.Thread):
         self.service = service
         self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.stalled = False
-        self.residents = Residents(service.private, service.noise, memory_limit)
+        self.residents = Residents(service.private, service.noise, service.snapshots, memory_limit)
         self._turns = Turns()
 
     def run(self) -> None:
@@ -273,8 +276,9 @@ class _Lane(threading.Thread):
                 else:
                     self._turns.add(arrived)
             if not self._turns:
-                return
+                break
             self._turn(self._turns.take())
+        self.residents.leave()
 
     # ------------------------------------------------------------------ a turn
 
@@ -295,6 +299,7 @@ class _Lane(threading.Thread):
         for source in work.sources:
             service.meter.answered(source)
         service.meter.group(len(group), time.perf_counter() - started)
+        self.residents.rest(work.base)
 
     def _answer(self, group: list[Ticket], work: _Work) -> None:
         """Play the group in one transaction and commit it."""
@@ -602,7 +607,7 @@ class _Lane(threading.Thread):
             closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
         work.rows[row.id] = closed
         work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, now))
-        self.residents.drop(row.id)
+        self.residents.end(row.id)
         return orjson.dumps(session_view(closed))
 
 

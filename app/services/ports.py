@@ -6,7 +6,7 @@ ledger moves, of a session while it is answered. Nothing is visible to anybody b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +80,21 @@ class EntryRow:
     value: float | None
     error_bound: float | None
     line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEntries:
+    """What a session must know of its entries to go on, in bulk.
+
+    ``answers`` are digest, value and error bound of the answers given first, ``measurements`` the values and lines of
+    those among them that move the hypothesis, both in order; the others are counted: ``idle`` ones, cached or
+    unverified, and ``forfeits``.
+    """
+
+    answers: Sequence[tuple[bytes, float, float | None]]
+    measurements: Sequence[tuple[float, bytes]]
+    idle: int
+    forfeits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +177,11 @@ class Transaction(Protocol):
     def session(self, id: str) -> SessionRow | None: ...
     def lock_sessions(self, ids: Sequence[str]) -> dict[str, SessionRow]: ...
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]: ...
+    def open_sessions(self, ids: Sequence[str]) -> set[str]: ...
     def add_session(self, row: SessionRow) -> None: ...
     def move_sessions(self, rows: Sequence[SessionRow]) -> None: ...
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None: ...
-    def known_answers(self, session: str, after: int) -> Iterator[EntryRow]: ...
+    def known_entries(self, session: str, after: int) -> KnownEntries: ...
     def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]: ...
     def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]: ...
     def weights_used(self, session: str) -> dict[int, list[str]]: ...

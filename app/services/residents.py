@@ -1,42 +1,85 @@
 """The sessions that a lane holds in memory.
 
-Whatever is here follows from the transcript and may be dropped at any time, but for what is not written yet.
+Whatever is here follows from the transcript and may be dropped at any time, but for what is not written yet. A session
+that would take longer to make again than to write down leaves a snapshot behind.
 """
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import orjson
+
+from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
-from app.curator.session import Session
+from app.curator.session import Session, construction_of
 from app.services.datasets import public_dataset
-from app.services.ports import NoisePort, PrivateStore, SessionRow, Transaction
-from app.services.sessions import catch_up, load_session
+from app.services.loading import catch_up, keep_session, resume_session
+from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
+from app.spaces.query import Query
 from app.spaces.tensor import Tensor
 
 #: Updates that a session is given memory for beside those it has made: a guaranteed plan may allow far more of them.
 UPDATES_AHEAD = 10_000
+#: What a session takes beside its hypothesis and its answers, about: plan, space, noise drawn ahead.
+SESSION_BYTES = 48 << 10
+#: Taking in one entry of a transcript takes about so long, its update aside.
+ENTRY_SECONDS = 5e-6
+#: Writing a snapshot takes about so long, and so much for each byte, until it has been done.
+SNAPSHOT_SECONDS, SNAPSHOT_BYTE_SECONDS = 1e-3, 3e-9
+#: A session in use is written down when making it again would take so many times as long: what a lane spends on
+#: snapshots is a small part of what it spends on updates.
+SNAPSHOT_SHARE = 20
+#: What waits for a stop does not wait longer than this for snapshots.
+LEAVING_SECONDS = 10.0
 
 
 class NoRoom(Exception):
     """A session does not fit into memory beside those whose answers are not written yet."""
 
 
+class TimedSession(Session):
+    """A session that knows how long its updates took, which is how long they would take again."""
+
+    seconds = 0.0
+
+    def learn(self, query: Query, value: float) -> None:
+        """Make the update that a measurement is due."""
+        started = time.perf_counter()
+        super().learn(query, value)
+        self.seconds += time.perf_counter() - started
+
+
 @dataclass(slots=True, eq=False)
 class Live:
-    """A session in memory, at the state of ``row``."""
+    """A session in memory, at the state of ``row``.
+
+    ``reserved`` is the memory that does not depend on the answers, ``nbytes`` all that is accounted for it. The
+    snapshot stands on the entry ``kept``, when its updates had taken ``kept_seconds``; writing takes ``cost_seconds``.
+    """
 
     row: SessionRow
-    session: Session
+    session: TimedSession
     data: Tensor
     noise: Any
     counts: Any
+    reserved: int
     nbytes: int
     cost: Decimal
+    kept: int
+    kept_seconds: float
+    cost_seconds: float
+
+    @property
+    def redo_seconds(self) -> float:
+        """How long it would take to make again what the snapshot does not have."""
+        session = self.session
+        return session.seconds - self.kept_seconds + ENTRY_SECONDS * (session.sequence - self.kept)
 
 
 class Residents:
@@ -45,8 +88,9 @@ class Residents:
     One thread's own.
     """
 
-    def __init__(self, private: PrivateStore, noise: NoisePort, memory_limit: int) -> None:
-        self._private, self._noise, self._memory_limit = private, noise, memory_limit
+    def __init__(self, private: PrivateStore, noise: NoisePort, snapshots: Snapshots, memory_limit: int) -> None:
+        self._private, self._noise, self._snapshots = private, noise, snapshots
+        self._memory_limit = memory_limit
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._held = 0
 
@@ -71,15 +115,7 @@ class Residents:
         """
         live = self._live.get(row.id)
         if live is None:
-            live = self._restore(begin(), row)
-            self._live[row.id] = live
-            self._held += live.nbytes
-            while self._held > self._memory_limit and len(self._live) > 1:
-                oldest = next((id for id in self._live if id != row.id and id not in unwritten), None)
-                if oldest is None:
-                    self.drop(row.id)
-                    raise NoRoom
-                self.drop(oldest)
+            live = self._restore(begin(), row, unwritten)
         elif live.row.sequence < row.sequence:
             try:
                 catch_up(begin(), row.id, live.session)
@@ -90,25 +126,92 @@ class Residents:
         self._live.move_to_end(row.id)
         return live
 
+    def rest(self, ids: Iterable[str]) -> None:
+        """Between two turns: account for what these sessions have learnt, and write down those for which it is time.
+
+        All that they hold must be committed.
+        """
+        for id in ids:
+            live = self._live.get(id)
+            if live is not None:
+                self._account(live)
+                if live.redo_seconds > SNAPSHOT_SHARE * live.cost_seconds:
+                    self._keep(live)
+        self._make_room(0, ())
+
+    def leave(self) -> None:
+        """At the end: write down what would take longer to make again, as far as there is time."""
+        deadline = time.monotonic() + LEAVING_SECONDS
+        for live in list(self._live.values()):
+            if time.monotonic() > deadline:
+                break
+            self._evict(live)
+
+    def end(self, id: str) -> None:
+        """Forget a session for good, its snapshot too."""
+        self.drop(id)
+        self._snapshots.remove(id)
+
     def drop(self, id: str) -> None:
-        """Forget a session, if it is there."""
+        """Forget what is in memory of a session, if anything is, without a trace: it may not have been committed."""
         live = self._live.pop(id, None)
         if live is not None:
             self._held -= live.nbytes
 
-    def _restore(self, tx: Transaction, row: SessionRow) -> Live:
+    def _evict(self, live: Live) -> None:
+        """Drop a session whose state is committed."""
+        if live.redo_seconds > live.cost_seconds:
+            self._keep(live)
+        self.drop(live.row.id)
+
+    def _keep(self, live: Live) -> None:
+        started = time.perf_counter()
+        keep_session(self._snapshots, live.row, live.session)
+        live.cost_seconds = time.perf_counter() - started
+        live.kept, live.kept_seconds = live.session.sequence, live.session.seconds
+
+    def _account(self, live: Live) -> None:
+        grown = live.reserved + live.session.known_bytes
+        self._held += grown - live.nbytes
+        live.nbytes = grown
+
+    def _make_room(self, needed: int, unwritten: Container[str]) -> bool:
+        """Whether so many bytes more fit, the sessions used least recently dropped where that helps.
+
+        A single session always fits: it was taken in on the promise that it would.
+        """
+        while self._held + needed > self._memory_limit and len(self._live) + bool(needed) > 1:
+            oldest = next((live for id, live in self._live.items() if id not in unwritten), None)
+            if oldest is None:
+                return False
+            self._evict(oldest)
+        return True
+
+    def _restore(self, tx: Transaction, row: SessionRow, unwritten: Container[str]) -> Live:
         stored = tx.dataset(row.dataset)
         if stored is None or stored.retired_at is not None:
             raise SessionClosed("the data set is retired: its sessions answer nothing")
-        session = load_session(tx, row)
-        space, plan = session.dataset.space, session.plan
-        assert public_dataset(stored).space == space
-        return Live(
+        dataset, request, plan = opening_of(orjson.loads(row.header))
+        assert public_dataset(stored).space == dataset.space
+        ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
+        reserved = construction_of(dataset, request, plan).nbytes(ahead) + SESSION_BYTES
+        if not self._make_room(reserved, unwritten):
+            raise NoRoom
+        session, kept = resume_session(tx, row, TimedSession, self._snapshots)
+        written = session.construction.nbytes(session.updates_used) + session.known_bytes
+        live = self._live[row.id] = Live(
             row=row,
             session=session,
-            data=self._private.tensor(space, stored.vault_entry),
+            data=self._private.tensor(dataset.space, stored.vault_entry),
             noise=self._noise.laplace(plan.noise_scale_units),
             counts=None if plan.race is None else self._noise.poisson(plan.race.mean, plan.race.cut),
-            nbytes=session.construction.nbytes(min(plan.max_updates, session.updates_used + UPDATES_AHEAD)),
+            reserved=reserved,
+            nbytes=0,
             cost=plan.cost_per_update,
+            kept=kept,
+            # What came after the snapshot was learnt just now.
+            kept_seconds=0.0,
+            cost_seconds=SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
         )
+        self._account(live)
+        return live

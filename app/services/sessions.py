@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from app.audit import records
-from app.audit.replay import hypothesis_digest, session_of
+from app.audit.replay import hypothesis_digest
 from app.curator.comparison import Comparison, compare, parse_comparison
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
@@ -23,6 +23,7 @@ from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
+from app.services.loading import load_session, resume_session
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -32,6 +33,7 @@ from app.services.ports import (
     ReplyName,
     ReplyRow,
     SessionRow,
+    Snapshots,
     Store,
     StoreConflict,
     Transaction,
@@ -112,31 +114,6 @@ def session_view(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def load_session(tx: Transaction, row: SessionRow) -> Session:
-    """A session's state up to its row's counters, from the transcript alone."""
-    session = session_of(orjson.loads(row.header))
-    catch_up(tx, row.id, session)
-    return session
-
-
-def catch_up(tx: Transaction, id: str, session: Session) -> None:
-    """Take in the entries a session has not seen yet."""
-    space = session.dataset.space
-    for entry in tx.known_answers(id, session.sequence):
-        if entry.kind in ("cached", "unverified"):
-            session.skip()
-        elif entry.kind == "forfeit":
-            session.forfeit()
-        else:
-            assert entry.digest is not None
-            assert entry.value is not None
-            session.recall(entry.digest, entry.value, entry.error_bound)
-            if entry.kind == "measurement":
-                form = orjson.loads(entry.line)["query"]
-                blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
-                session.learn(space.from_canonical(form, blobs), entry.value)
-
-
 def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
     """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
     asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds
@@ -156,9 +133,17 @@ def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
 class Sessions:
     """Opens sessions and shows them."""
 
-    def __init__(self, store: Store, private: PrivateStore, noise: NoisePort, clock: Clock, datasets: Datasets) -> None:
+    def __init__(
+        self,
+        store: Store,
+        private: PrivateStore,
+        noise: NoisePort,
+        clock: Clock,
+        datasets: Datasets,
+        snapshots: Snapshots,
+    ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
-        self._datasets = datasets
+        self._datasets, self._snapshots = datasets, snapshots
 
     def plan(self, asked: Any) -> dict[str, Any]:
         """The plan a session would have. Reads public facts only and charges nothing.
@@ -338,11 +323,11 @@ class Sessions:
         return [session_view(row) for row in rows]
 
     def state(self, actor: Principal, id: str) -> tuple[SessionRow, Session]:
-        """A session's row and its state at that row, rebuilt from the transcript."""
+        """A session's row and its state at that row, rebuilt from the transcript or its snapshot."""
         row = self.row(actor, id)
         with self._store.read() as tx:
             row = tx.session(id) or row
-            session = load_session(tx, row)
+            session, _ = resume_session(tx, row, Session, self._snapshots)
         return row, session
 
     def transcript(self, actor: Principal, id: str) -> Iterator[bytes]:
@@ -358,7 +343,8 @@ class Sessions:
         with self._store.read() as tx:
             row = tx.session(id)
             assert row is not None
-            session = load_session(tx, row)
+            # What an auditor is shown follows from the transcript, and from no cache.
+            session = load_session(tx, row, Session)
             weights = tx.weights_used(id)
         yield row.header + b"\n"
         # The state may have been loaded a few answers after the row was read: the transcript ends where the

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, Table, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError
@@ -19,6 +19,7 @@ from app.services.ports import (
     EntryKind,
     EntryRow,
     Holding,
+    KnownEntries,
     LedgerRow,
     PrincipalRow,
     ReplyName,
@@ -29,8 +30,13 @@ from app.services.ports import (
 )
 from app.storage import tables as t
 
-_KINDS: tuple[EntryKind, ...] = ("hypothesis", "measurement", "cached", "unverified", "forfeit")
-_KIND_NUMBER = {kind: number for number, kind in enumerate(_KINDS)}
+_KIND_NUMBER: dict[EntryKind, int] = {
+    "hypothesis": t.HYPOTHESIS,
+    "measurement": t.MEASUREMENT,
+    "cached": t.CACHED,
+    "unverified": t.UNVERIFIED,
+    "forfeit": t.FORFEIT,
+}
 
 
 #: Rows that one statement adds at most.
@@ -262,6 +268,11 @@ class SqlTransaction:
             statement = statement.where(t.sessions.c.dataset == dataset)
         return [SessionRow(**row._mapping) for row in self._connection.execute(statement)]
 
+    def open_sessions(self, ids: Sequence[str]) -> set[str]:
+        """Those of these sessions that are open."""
+        c = t.sessions.c
+        return set(self._connection.execute(select(c.id).where(c.id.in_(ids), c.status == "open")).scalars())
+
     def add_session(self, row: SessionRow) -> None:
         """Add a session."""
         self._add(insert(t.sessions), {name: getattr(row, name) for name in SessionRow.__slots__})
@@ -284,30 +295,30 @@ class SqlTransaction:
             [(e.session, e.sequence, _KIND_NUMBER[e.kind], e.digest, e.value, e.error_bound, e.line) for e in entries],
         )
 
-    def known_answers(self, session: str, after: int) -> Iterator[EntryRow]:
-        """Entries beyond ``after`` in order; lines only of those that move the hypothesis."""
+    def known_entries(self, session: str, after: int) -> KnownEntries:
+        """What a session must know of its entries beyond ``after``; lines only of those that move the hypothesis."""
         c = t.entries.c
-        rows = self._connection.execute(
-            select(c.sequence, c.kind, c.digest, c.value, c.error_bound)
-            .where(c.session == session, c.sequence > after)
+        beyond = (c.session == session, c.sequence > after)
+        answers = self._connection.execute(
+            select(c.digest, c.value, c.error_bound)
+            .where(*beyond, c.kind.in_((t.HYPOTHESIS, t.MEASUREMENT)))
             .order_by(c.sequence)
         )
-        lines = {
-            row.sequence: row.line
-            for row in self._connection.execute(
-                select(c.sequence, c.line).where(c.session == session, c.sequence > after, c.kind == t.MEASUREMENT)
-            )
-        }
-        for row in rows:
-            yield EntryRow(
-                session,
-                row.sequence,
-                _KINDS[row.kind],
-                row.digest,
-                row.value,
-                row.error_bound,
-                lines.get(row.sequence, b""),
-            )
+        measurements = self._connection.execute(
+            select(c.value, c.line).where(*beyond, c.kind == t.MEASUREMENT).order_by(c.sequence)
+        )
+        counted = self._connection.execute(
+            select(c.kind, func.count())
+            .where(*beyond, c.kind.in_((t.CACHED, t.UNVERIFIED, t.FORFEIT)))
+            .group_by(c.kind)
+        )
+        counts = {kind: int(number) for kind, number in counted}
+        return KnownEntries(
+            [tuple(row) for row in answers],
+            [tuple(row) for row in measurements],
+            counts.get(t.CACHED, 0) + counts.get(t.UNVERIFIED, 0),
+            counts.get(t.FORFEIT, 0),
+        )
 
     def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]:
         """Up to ``most`` (sequence, line) beyond ``after`` in order."""

@@ -30,6 +30,7 @@ from app.services.ports import (
     DatasetRow,
     EntryRow,
     Holding,
+    KnownEntries,
     LedgerRow,
     PrincipalRow,
     ReplyRow,
@@ -389,22 +390,36 @@ class TestSessions:
 
 
 class TestEntries:
-    def test_known_answers(self, store: SqlStore, asked: SessionRow) -> None:
+    def test_known_entries(self, store: SqlStore, asked: SessionRow) -> None:
         """Catches entries out of order, a kind exchanged, or a measurement without the line that a catch-up
         learns from.
         """
-        kinds = ["hypothesis", "measurement", "cached", "unverified", "forfeit"]
+        kinds = ["measurement", "hypothesis", "cached", "unverified", "forfeit", "measurement", "unverified"]
         rows = [entry(asked.id, n, kind=kind) for n, kind in enumerate(kinds, start=1)]
         rows[4] = replace(rows[4], digest=None, value=None, error_bound=None)
         with store.write() as tx:
             tx.append(list(reversed(rows)), [])
             tx.commit()
         with store.read() as tx:
-            found = list(tx.known_answers(asked.id, 0))
-            assert [replace(row, line=b"") for row in found] == [replace(row, line=b"") for row in rows]
-            assert [row.line for row in found if row.kind == "measurement"] == [rows[1].line]
-            assert [row.sequence for row in tx.known_answers(asked.id, 3)] == [4, 5]
-            assert list(tx.known_answers(asked.id, 5)) == []
+            found = tx.known_entries(asked.id, 0)
+            first = [rows[n] for n in (0, 1, 5)]
+            assert list(found.answers) == [(row.digest, row.value, row.error_bound) for row in first]
+            assert list(found.measurements) == [(rows[n].value, rows[n].line) for n in (0, 5)]
+            assert (found.idle, found.forfeits) == (3, 1)
+            rest = tx.known_entries(asked.id, 4)
+            assert (len(rest.answers), len(rest.measurements), rest.idle, rest.forfeits) == (1, 1, 1, 1)
+            assert tx.known_entries(asked.id, 7) == KnownEntries([], [], 0, 0)
+
+    def test_open_sessions(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a closed session, or one that is not there, taken for open."""
+        another = session(data.name, who.name)
+        put(store, another)
+        with store.write() as tx:
+            tx.move_sessions([replace(another, status="closed")])
+            tx.commit()
+        with store.read() as tx:
+            assert tx.open_sessions([asked.id, another.id, "0" * 32]) == {asked.id}
+            assert tx.open_sessions([]) == set()
 
     def test_lines_by_pages(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
         another = session(data.name, who.name)
@@ -462,10 +477,10 @@ class TestEntries:
             )
             tx.commit()
         with store.read() as tx:
-            found = list(tx.known_answers(row.id, 0))
+            found = tx.known_entries(row.id, 0).answers
             kept = tx.dataset(weighed.name)
-        assert [struct.pack("<d", f.value) for f in found] == [struct.pack("<d", value) for value in floats]
-        assert [struct.pack("<d", f.error_bound) for f in found] == [struct.pack("<d", -v or 0.0) for v in floats]
+        assert [struct.pack("<d", value) for _, value, _ in found] == [struct.pack("<d", value) for value in floats]
+        assert [struct.pack("<d", bound) for _, _, bound in found] == [struct.pack("<d", -v or 0.0) for v in floats]
         assert kept is not None
         assert (kept.records, kept.bought) == (weighed.records, weighed.bought)
 

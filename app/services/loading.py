@@ -1,0 +1,112 @@
+"""A session's state from its transcript, and from a snapshot where there is one.
+
+Snapshots are caches: what they hold follows from transcripts. One is used only if it is of this session's header and
+stands on an entry of this session's transcript, and if what is taken in from there ends with the counters of the
+session's row; else the transcript is read from its start. So a snapshot that is lost, damaged, old, or another
+session's costs time and nothing else. One that was made up and fits all the same would be believed: the folder is
+trusted as the database is.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import orjson
+import structlog
+
+from app.audit import records
+from app.audit.replay import opening_of
+from app.constructions.dumps import Dump
+from app.curator.session import Session
+from app.services.ports import SessionRow, Snapshot, Snapshots, Store, Transaction
+
+log = structlog.get_logger(__name__)
+
+#: What a snapshot holds and how; another is not read.
+FORMAT = 1
+_PAGE = 500
+Kind = TypeVar("Kind", bound=Session)
+
+
+def load_session(tx: Transaction, row: SessionRow, kind: type[Kind]) -> Kind:
+    """A session's state up to its row's counters, from the transcript alone."""
+    session = kind(*opening_of(orjson.loads(row.header)))
+    catch_up(tx, row.id, session)
+    return session
+
+
+def resume_session(tx: Transaction, row: SessionRow, kind: type[Kind], snapshots: Snapshots) -> tuple[Kind, int]:
+    """The same from the snapshot and the entries since, where that can be done.
+
+    Returns:
+        The session, and the entry that the snapshot stood on; 0 where none was used.
+    """
+    snapshot = snapshots.read(row.id)
+    if snapshot is not None:
+        try:
+            found = _resume(tx, row, kind, snapshot)
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
+            found = None
+        if found is not None:
+            return found
+        del snapshot
+    return load_session(tx, row, kind), 0
+
+
+def _resume(tx: Transaction, row: SessionRow, kind: type[Kind], snapshot: Snapshot) -> tuple[Kind, int] | None:
+    facts = snapshot.facts
+    if facts["format"] != FORMAT or facts["header"] != records.sha256(row.header):
+        return None
+    kept = facts["words"]["sequence"]
+    if not _stands(tx, row, kept, facts["head_hash"]):
+        return None
+    session = kind(*opening_of(orjson.loads(row.header)), state=Dump(snapshot.arrays, facts["words"]))
+    catch_up(tx, row.id, session)
+    reached = session.sequence, session.queries_asked, session.updates_used
+    return (session, kept) if reached == (row.sequence, row.queries_asked, row.updates_used) else None
+
+
+def _stands(tx: Transaction, row: SessionRow, sequence: int, head_hash: str) -> bool:
+    """Whether the session's entry of this number has this hash."""
+    if sequence == row.sequence:
+        return head_hash == row.head_hash
+    if not 0 < sequence < row.sequence:
+        return False
+    lines = tx.entry_lines(row.id, sequence - 1, 1)
+    return [(n, orjson.loads(line)["entry_hash"]) for n, line in lines] == [(sequence, head_hash)]
+
+
+def catch_up(tx: Transaction, id: str, session: Session) -> None:
+    """Take in the entries a session has not seen yet.
+
+    What an answer was and what it taught are apart from one another, so all answers are taken in at once.
+    """
+    known, space = tx.known_entries(id, session.sequence), session.dataset.space
+    session.recall_all(known.answers)
+    session.skip(known.idle)
+    for _ in range(known.forfeits):
+        session.forfeit()
+    for value, line in known.measurements:
+        form = orjson.loads(line)["query"]
+        blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
+        session.learn(space.from_canonical(form, blobs), value)
+
+
+def keep_session(snapshots: Snapshots, row: SessionRow, session: Session) -> None:
+    """Make the snapshot of a session whose state is that of its row, all of it committed."""
+    dump = session.dump()
+    facts = {"format": FORMAT, "header": records.sha256(row.header), "head_hash": row.head_hash, "words": dump.words}
+    snapshots.write(row.id, Snapshot(facts, dump.arrays))
+
+
+def sweep_snapshots(store: Store, snapshots: Snapshots) -> None:
+    """Remove snapshots of sessions that are closed, as another process may have left them."""
+    kept = snapshots.sessions()
+    for start in range(0, len(kept), _PAGE):
+        page = kept[start : start + _PAGE]
+        with store.read() as tx:
+            still_open = tx.open_sessions(page)
+        for id in page:
+            if id not in still_open:
+                snapshots.remove(id)
