@@ -421,7 +421,10 @@ def test_a_killed_and_a_stopped_server(tmp_path: Path) -> None:
         assert caller.register("d", counts, attributes=axes).status_code == 201
         body = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.9, "max_queries": 500}
         id = caller.post("/v1/sessions", {**body, "max_updates": 60}).json()["id"]
-        bodies = [{"type": "predicate", "where": {"a": {"between": [0, n]}}} for n in range(1, 120)]
+        # Weights on every cell: updates take milliseconds.
+        ramp = np.linspace(0.5, 1, shape[1]).tolist()
+        sides = [[1.0] * n + [0.25] * (shape[0] - n) for n in range(1, 120)]
+        bodies = [{"type": "product", "weights": {"a": side, "b": ramp}} for side in sides]
         given = [caller.post(f"/v1/sessions/{id}/queries", body).json() for body in bodies]
         assert sum(answer["source"] == "measurement" for answer in given) > 3
         for ending in (signal.SIGTERM, signal.SIGKILL):
