@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -331,8 +332,17 @@ def duel(
 RANDOM_QUERIES = 200
 
 
+def randomised(bits: FloatArray, epsilon: float) -> FloatArray:
+    """Randomised response on 0/1 cells, made unbiased: each is told the truth with probability e^eps/(1 + e^eps)."""
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    drawn = np.frombuffer(os.urandom(8 * bits.size), dtype=np.uint64).reshape(bits.shape)
+    told = np.where(drawn < np.uint64(truth * 2**64), bits, 1 - bits)
+    unbiased: FloatArray = (told - (1 - truth)) / (2 * truth - 1)
+    return unbiased
+
+
 def plain(family: str, nodes: int, size: int | None, seeds: int, epsilon: float, queries: int) -> Iterator[Row]:
-    """The alternatives: zero, independent noise on every answer, and noise on every cell or every column once."""
+    """The alternatives: zero, independent noise on every answer, noise or randomised response on every cell."""
     for seed in range(seeds):
         rng = _random(nodes, seed)
         data = graph_data(bipartite(FAMILIES[family].degrees(nodes), rng), epsilon)
@@ -343,6 +353,7 @@ def plain(family: str, nodes: int, size: int | None, seeds: int, epsilon: float,
         for name, error in (
             ("zero answer", analyst.choose(data.counts, None, rng).gap),
             ("noisy histogram", analyst.choose(noise, None, rng).gap),
+            ("randomised response", analyst.choose(randomised(data.counts, epsilon) - data.counts, None, rng).gap),
         ):
             yield {
                 "family": family,
