@@ -300,6 +300,8 @@ def serve(host: str, port: int, workers: int) -> None:
             timeout_graceful_shutdown=DRAIN_SECONDS,
             timeout_worker_healthcheck=WORKER_SECONDS,
             server_header=False,
+            proxy_headers=settings.trusted_proxies is not None,
+            forwarded_allow_ips=settings.trusted_proxies,
             http=Protocol,
             ws="none",
         )
@@ -401,13 +403,12 @@ def restore(folder: Path, *, final: bool) -> None:
     try:
         with _standing_still(settings):
             backups.check(folder)
-            if embedded:
-                free = not settings.embedded_database.exists()
-            else:
+            backups.remove(copy)
+            backups.check_new(settings.data_dir)
+            if not embedded:
                 apply_migrations(writing)
-                free = backups.is_empty(reading)
-            if not free:
-                raise StartRefused("the database is not empty: name a new CURATOR_DATA_DIR or CURATOR_DATABASE_URL")
+                if not backups.is_empty(reading):
+                    raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
             backups.take_rows(folder, copy)
             if final:
                 backups.take_files(

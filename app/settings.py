@@ -6,6 +6,7 @@ fails validation is never echoed.
 
 import base64
 import binascii
+import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -155,6 +156,11 @@ class Settings(BaseSettings):
         description="Replies to queries leave so many milliseconds after the request was read, however long the "
         "work took; later ones leave at once and are counted. Unset: each leaves when it is there.",
     )
+    trusted_proxies: str | None = Field(
+        None,
+        description="Addresses or networks, separated by commas, of proxies whose X-Forwarded-For is believed. Unset: "
+        "nobody's is.",
+    )
     metrics_open: bool = Field(False, description="Serve /metrics without a key.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe line to log.")
 
@@ -162,6 +168,16 @@ class Settings(BaseSettings):
     @classmethod
     def _lower_case(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, value: str | None) -> str | None:
+        for part in (value or "").split(",") if value else []:
+            try:
+                ipaddress.ip_network(part.strip())
+            except ValueError:
+                raise ValueError("expected addresses or networks, such as 10.0.0.2 or 10.0.0.0/24") from None
+        return value
 
     @field_validator("vault_key", "vault_old_key")
     @classmethod

@@ -133,6 +133,13 @@ def take_files(folder: Path, vault: Path, keys: Path, vault_key: bytes | None, e
     _copy_files(folder / VAULT, vault, names)
 
 
+def check_new(folder: Path) -> None:
+    """Raise NotEmpty when a data folder has more in it than an interrupted restore leaves."""
+    strange = {path.name for path in folder.iterdir()} - {"serving.lock", VAULT, KEYS}
+    if strange:
+        raise NotEmpty(f"{folder} is not empty: name a new CURATOR_DATA_DIR")
+
+
 def is_empty(engine: Engine) -> bool:
     """Whether no table of a migrated database has a row."""
     with engine.connect() as connection:

@@ -30,13 +30,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(folder: Path, url: str | None) -> dict[str, str]:
-    """A server's environment: nothing of the caller's own ``CURATOR_*``."""
+def environment(folder: Path, url: str | None, **settings: str) -> dict[str, str]:
+    """A server's environment: nothing of the caller's own ``CURATOR_*``, and some settings beside those needed."""
     made = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
     made |= {"CURATOR_DATA_DIR": str(folder), "CURATOR_ADMIN_KEY": ADMIN_KEY, "CURATOR_LOG_LEVEL": "warning"}
     if url is not None:
         made["CURATOR_DATABASE_URL"] = url
-    return made
+    return made | {f"CURATOR_{name.upper()}": value for name, value in settings.items()}
 
 
 def curator(folder: Path, url: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -98,15 +98,15 @@ class Server:
 class Launcher:
     """Servers over one data folder and database; see ``launcher.py``."""
 
-    def __init__(self, folder: Path, url: str | None) -> None:
-        self.folder, self._url = folder, url
+    def __init__(self, folder: Path, url: str | None, **settings: str) -> None:
+        self.folder, self._url, self._settings = folder, url, settings
         self._logs = folder.parent / f"{folder.name}-logs"
         self._logs.mkdir()
         self._servers: list[Server] = []
         self._process = subprocess.Popen(
             [sys.executable, str(LAUNCHER)],
             cwd=ROOT,
-            env={**environment(folder, url), "PYTHONPATH": str(ROOT)},
+            env={**environment(folder, url, **settings), "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -131,7 +131,7 @@ class Launcher:
             child = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", "serve", "--port", str(port), *arguments],
                 cwd=ROOT,
-                env=environment(self.folder, self._url),
+                env=environment(self.folder, self._url, **self._settings),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -151,10 +151,10 @@ class Launcher:
 
 
 @contextmanager
-def launching(folder: Path, url: str | None) -> Iterator[Launcher]:
+def launching(folder: Path, url: str | None, **settings: str) -> Iterator[Launcher]:
     """Servers that all end with the context."""
     folder.mkdir(exist_ok=True)
-    launcher = Launcher(folder, url)
+    launcher = Launcher(folder, url, **settings)
     try:
         yield launcher
     finally:
