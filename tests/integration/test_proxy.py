@@ -262,6 +262,19 @@ class TestFiles:
         assert int(kept[1]) < fields["keep_alive_seconds"].default
         assert fields["trusted_proxies"].default is None
 
+    def test_nginx_takes_it_as_it_is(self, tmp_path: Path) -> None:
+        """The other tests put addresses in the place of the replicas' names. Catches a directive that names need."""
+        path = tmp_path / "nginx.conf"
+        path.write_text(CONFIGURATION.read_text().replace("/tmp/", f"{tmp_path}/"))
+        checked = subprocess.run(
+            [NGINX[0], "-t", "-e", "/dev/stderr", "-p", str(tmp_path), "-c", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stderr
+
     def test_every_variable_is_a_setting(self) -> None:
         """Catches a misspelt one in the compose file, with which no server starts."""
         text = (ROOT / "docker-compose.yml").read_text()

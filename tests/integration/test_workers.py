@@ -268,6 +268,23 @@ class TestOneDatabase:
             assert caller.http.get("/v1/sessions").status_code == 401
         cluster.auditor().audit()
 
+    def test_a_new_key_everywhere(self, cluster: Cluster) -> None:
+        """Catches an old key that other processes go on honouring, and one that its own process does."""
+        admins = cluster.admins
+        admins[0].register("rotated", COUNTS)
+        old = cluster.callers(admins[0].add("rotated-ann"))
+        id = opened(old[0], "rotated")
+        for caller in old * 2:
+            assert caller.http.get("/v1/sessions").status_code == 200
+        reply = admins[0].post("/v1/principals/rotated-ann/key", {})
+        assert reply.status_code == 200
+        assert old[0].http.get("/v1/sessions").status_code == 401
+        time.sleep(1.1)
+        for caller in old * 2:
+            assert caller.http.get("/v1/sessions").status_code == 401
+        for caller in cluster.callers(reply.json()["api_key"]) * 2:
+            assert caller.post(f"/v1/sessions/{id}/queries", query(1)).status_code == 200
+
     def test_one_dies_and_the_other_goes_on(self, cluster: Cluster) -> None:
         """kill -9 of one server under load. Catches row locks that outlive their process, and a client that cannot
         go on elsewhere with its keys.
