@@ -61,11 +61,13 @@ class Trap:
         step: one of the named steps.
         passage: n, from 1.
         act: "die" (SIGKILL to oneself), or "cut" (every other connection to this PostgreSQL database is ended).
+        sprung: a file to which the step is added when the trap springs.
     """
 
-    def __init__(self, step: str, passage: int, act: str) -> None:
+    def __init__(self, step: str, passage: int, act: str, sprung: str | None = None) -> None:
         assert step in WORKING + MIGRATING
         self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
+        self._sprung = sprung
 
     def passed(self, step: str) -> None:
         """Somebody is at a step."""
@@ -74,6 +76,9 @@ class Trap:
         with self._guard:
             self._left -= 1
             if self._left == 0:
+                if self._sprung is not None:
+                    with Path(self._sprung).open("a") as file:
+                        file.write(f"{step}\n")
                 die() if self._act == "die" else cut()
 
 
@@ -179,7 +184,7 @@ class ReplyFirst(SqlStore):
 
 
 def install(order: dict[str, Any]) -> None:
-    """Put the telling parts in place, as an order says: ``traps`` (a list of step, passage, act), ``bug`` (one of
+    """Put the telling parts in place, as an order says: ``traps`` (lists of a :class:`Trap`'s arguments), ``bug`` (one of
     :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
     """
     bug = order.get("bug")
