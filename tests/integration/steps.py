@@ -184,8 +184,8 @@ class ReplyFirst(SqlStore):
 
 
 def install(order: dict[str, Any]) -> None:
-    """Put the telling parts in place, as an order says: ``traps`` (lists of a :class:`Trap`'s arguments), ``bug`` (one of
-    :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
+    """Put the telling parts in place, as an order says: ``traps`` (each the arguments of a :class:`Trap`), ``bug`` (one
+    of :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
     """
     bug = order.get("bug")
     assert bug is None or bug in BUGS
