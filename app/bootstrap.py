@@ -109,6 +109,16 @@ class _LogLines:
             sys.stderr.flush()
 
 
+class _LibraryLogs(logging.Handler):
+    """What libraries complain of, as lines like all others: which library, and the type of its error. Their words and
+    stack traces could hold anything, such as the values of a statement that failed.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[0] if record.exc_info else None
+        log.warning("a library complains", library=record.name, error=error.__name__ if error else None)
+
+
 def configure_logs(level: str) -> None:
     """JSON lines on standard error."""
     number = getattr(logging, level.upper())
@@ -122,6 +132,9 @@ def configure_logs(level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _LogLines())),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    if not any(isinstance(handler, _LibraryLogs) for handler in root.handlers):
+        root.addHandler(_LibraryLogs(logging.WARNING))
 
 
 def forbid_core_dumps() -> None:

@@ -37,6 +37,7 @@ import pytest
 import structlog
 
 from tests.api.support import npy, register
+from tests.integration.servers import ROOT
 
 #: Bits of the answer grid: the capacity of the data below is 2^28 and more.
 BITS = 17
@@ -392,6 +393,30 @@ def test_the_process_leaves_no_core(server: Server) -> None:
     places = server.places()
     assert "data/curator.sqlite3" in places
     assert search(places, SECRETS) == []
+
+
+def test_libraries_complain_without_their_words() -> None:
+    """A connection pool logs the error of a broken connection with its stack trace, and the event loop that of a task.
+    Catches words and traces of libraries in the log: they quote the values of statements.
+    """
+    code = (
+        "import logging\n"
+        "from app.bootstrap import configure_logs\n"
+        "configure_logs('info'); configure_logs('info')\n"
+        "try:\n"
+        "    raise ValueError('the value 8191')\n"
+        "except ValueError:\n"
+        "    logging.getLogger('sqlalchemy.pool').error('while resetting 8191', exc_info=True)\n"
+        "logging.getLogger('asyncio').warning('%s was slow', '8191')\n"
+        "logging.getLogger('asyncio').info('8191')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["library"], line["error"]) for line in lines] == [
+        ("sqlalchemy.pool", "ValueError"),
+        ("asyncio", None),
+    ]
+    assert "8191" not in done.stderr + done.stdout
 
 
 class TestTheSearch:
