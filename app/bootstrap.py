@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.http import problems
 from app.http.app import Delivery, Services, create_app
+from app.http.bodies import Room
 from app.http.door import Door
 from app.http.metrics import Metrics
 from app.http.protocol import Protocol
@@ -215,6 +216,7 @@ def build(settings: Settings, noise: Any = None) -> Built:
     principals = Principals(store, utc_now)
     services = Services(
         door=Door(principals, settings, metrics.refused),
+        room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         principals=principals,
         datasets=datasets,
         sessions=sessions,

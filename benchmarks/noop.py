@@ -10,12 +10,14 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from app.bootstrap import configure_logs
+from app.http.bodies import Room
 from app.http.metrics import Metrics
 from app.http.middleware import Observe
 from app.http.protocol import Protocol
 
 app = FastAPI()
-app.add_middleware(Observe, metrics=Metrics())
+metrics = Metrics()
+app.add_middleware(Observe, metrics=metrics, room=Room(1 << 30, metrics.refused))
 
 
 @app.get("/healthz")

@@ -86,6 +86,7 @@ class Services:
     """Everything a request can reach."""
 
     door: Door
+    room: bodies.Room
     principals: Principals
     datasets: Datasets
     sessions: Sessions
@@ -227,7 +228,7 @@ def create_app(services: Services) -> FastAPI:
     _admin_routes(app, services)
     _session_routes(app, services)
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
-    app.requests = Observe(app.router, services.metrics, verbose=services.limits.log_level == "debug")
+    app.requests = Observe(app.router, services.metrics, services.room, verbose=services.limits.log_level == "debug")
     return app
 
 
@@ -248,7 +249,7 @@ async def _asker(request: Request, services: Services, *, heavy: bool = False) -
 async def _json_body(request: Request, services: Services) -> Any:
     bodies.expect_json(request)
     limits = services.limits
-    body = await bodies.read(request, limits.max_query_body_bytes)
+    body = await bodies.read(request, limits.max_query_body_bytes, services.room)
     return bodies.parse_json(body, limits.max_json_depth)
 
 
@@ -354,7 +355,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     async def rotate_key(request: Request, name: str) -> Response:
         actor = await _principal(request, services)
         actor.require("admin")
-        body = await bodies.read(request, services.limits.max_query_body_bytes)
+        body = await bodies.read(request, services.limits.max_query_body_bytes, services.room)
         if body.strip() and bodies.parse_json(body, services.limits.max_json_depth) != {}:
             raise InvalidRequest("a new key takes no body, or {}")
         return _json(await run_in_threadpool(services.principals.rotate, actor, name))
@@ -476,6 +477,7 @@ async def _upload(request: Request, services: Services) -> tuple[Any, UploadFile
             size += len(part)
             if size > limit:
                 raise bodies.too_large(limit)
+            services.room.take(request.scope, len(part))
             yield part
 
     parser = bodies.Form(
@@ -730,7 +732,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         media_type = bodies.media_type(request)
         asked: Any
         if media_type in (bodies.NPY, bodies.ARROW):
-            body = await bodies.read(request, services.limits.max_body_bytes)
+            body = await bodies.read(request, services.limits.max_body_bytes, services.room)
             unverified = _flag(request, "unverified")
             asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
             key = None
@@ -774,7 +776,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
     )
     async def close(request: Request, id: str) -> Response:
         actor = await _asker(request, services)
-        body = await bodies.read(request, services.limits.max_query_body_bytes)
+        body = await bodies.read(request, services.limits.max_query_body_bytes, services.room)
         document = bodies.parse_json(body, services.limits.max_json_depth) if body.strip() else {}
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")

@@ -6,6 +6,7 @@ import hashlib
 import io
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ import pyarrow as pa
 from numpy.lib import format as npy
 from starlette.formparsers import MultiPartParser
 from starlette.requests import Request
+from starlette.types import Scope
 
 from app.services.answering import DenseBody
-from app.services.errors import PayloadTooLarge
+from app.services.errors import PayloadTooLarge, Unavailable
 from app.spaces.errors import InvalidQuery, InvalidRequest
 
 NPY = "application/x-npy"
@@ -65,22 +67,58 @@ def expect_json(request: Request) -> None:
         raise InvalidRequest("the body must be JSON: send it with Content-Type: application/json")
 
 
-async def read(request: Request, limit: int) -> bytes:
+class Room:
+    """Memory for the bodies of all requests under way, as they were sent. It belongs to the event loop.
+
+    Each body has its limit, and every caller may send many at once: only their sum bounds what they take.
+
+    Args:
+        size: bytes.
+        refused: called with the reason, ``memory``, of a request that found no room.
+    """
+
+    def __init__(self, size: int, refused: Callable[[str], None]) -> None:
+        self.free, self._refused = size, refused
+
+    def take(self, scope: Scope, size: int) -> None:
+        """Take room for a part of a request's body, until :meth:`give_back`.
+
+        Raises:
+            Unavailable: when there is none.
+        """
+        if size > self.free:
+            self._refused("memory")
+            raise Unavailable("the bodies of other requests take all the room there is: send again a little later")
+        self.free -= size
+        scope["body_room"] = scope.get("body_room", 0) + size
+
+    def give_back(self, scope: Scope) -> None:
+        """Give back what a request took, now that it is done."""
+        self.free += scope.pop("body_room", 0)
+
+
+async def read(request: Request, limit: int, room: Room) -> bytes:
     """The body's bytes.
 
     Raises:
         PayloadTooLarge: as soon as it passes the limit; a declared length is believed.
+        Unavailable: when the bodies of all requests pass theirs.
     """
     declared = header(request, b"content-length") or ""
     if declared.isdigit() and int(declared) > limit:
         raise too_large(limit)
-    parts, size = [], 0
+    # What follows the first part, which is most often all, goes into one array: in a list, a part of one byte would
+    # take fifty.
+    first, rest = b"", bytearray()
     async for part in request.stream():
-        size += len(part)
-        if size > limit:
+        if len(first) + len(rest) + len(part) > limit:
             raise too_large(limit)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        room.take(request.scope, len(part))
+        if first:
+            rest += part
+        else:
+            first = part
+    return first + rest if rest else first
 
 
 def too_large(limit: int) -> PayloadTooLarge:

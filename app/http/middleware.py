@@ -14,6 +14,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http import problems
+from app.http.bodies import Room
 from app.http.metrics import Metrics
 from app.services.errors import NotFound, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -65,8 +66,8 @@ def _not_allowed(scope: Scope) -> Response:
 class Observe:
     """Logs and counts requests by route template: paths hold session ids, bodies hold queries, neither is logged."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, *, verbose: bool = False) -> None:
-        self._app, self._metrics, self._verbose = app, metrics, verbose
+    def __init__(self, app: ASGIApp, metrics: Metrics, room: Room, *, verbose: bool = False) -> None:
+        self._app, self._metrics, self._room, self._verbose = app, metrics, room, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -89,6 +90,7 @@ class Observe:
             if not status:
                 await reply(scope, receive, observed)
         finally:
+            self._room.give_back(scope)
             route: Any = scope.get("route")
             template = getattr(route, "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"

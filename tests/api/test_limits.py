@@ -40,6 +40,7 @@ from tests.api.support import (
     refused,
     register,
     serving,
+    session_words,
     unique,
     where,
 )
@@ -562,6 +563,70 @@ class TestTooManyConnections:
         while len(service._server.server_state.connections) != number:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_bodies_share_a_room(tmp_path: Path) -> None:
+    """Two half-sent bodies of 1.5 MiB fit into 4 MiB, the third does not, though each is within its own limit; the room
+    is free again when they are through: refused, answered, or hung up. Catches callers who fill the memory by sending
+    many bodies at once, and room that is never given back.
+    """
+    with serving(
+        tmp_path, noise=Noise(), memory_limit=16 << 20, max_body_bytes=4 << 20, max_query_body_bytes=2 << 20
+    ) as service:
+        room = service.built.services.room
+        name = people(service)
+        assert room.free == 4 << 20
+        size = 3 << 19
+        start = head("POST", "/v1/plans", service.admin_key, Content_Length=size + 2)
+        with Line(service) as first:
+            with Line(service) as second:
+                for line in (first, second):
+                    line.socket.sendall(start + b" " * size)
+                deadline = time.monotonic() + 10
+                while room.free != (4 << 20) - 2 * size:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                reply = service.admin.post("/v1/plans", content=b" " * size)
+                refused(reply, "unavailable")
+                assert counted(service, "memory") == 1
+                # An upload counts as well, and what is small still fits.
+                spec = {**PEOPLE, "name": unique("large")}
+                refused(register(service.admin, spec, b"sex,age\n" + b"female,15\n" * 150_000), "unavailable")
+                words = session_words(name)
+                assert service.admin.post("/v1/plans", json=words).status_code == 200
+            first.socket.sendall(b"{}")
+            refused(first.reply(), "invalid-request")
+        deadline = time.monotonic() + 10
+        while room.free != 4 << 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert register(service.admin, spec, b"sex,age\n" + b"female,15\n" * 150_000).status_code == 201
+        assert room.free == 4 << 20
+
+
+def test_asked_to_wait_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client sends its head and, as HTTP has it, waits until it is asked for the body, while the server takes its
+    time to look at the key. Catches a client that is cut off for waiting when it was told to.
+    """
+    with serving(tmp_path, noise=Noise(), client_timeout_seconds=0.4, client_min_rate=LEAST) as service:
+        known = service.built.services.principals
+        real = known.authenticate
+
+        def slowly(key: str) -> principals.Principal:
+            time.sleep(1.2)
+            return real(key)
+
+        monkeypatch.setattr(known, "authenticate", slowly)
+        with Line(service) as line:
+            line.socket.sendall(
+                head("POST", "/v1/plans", service.admin_key, Content_Length=2, Expect="100-continue"),
+            )
+            stream = line.socket.makefile("rb")
+            asked = read_reply(stream)
+            assert asked is not None
+            assert asked.status == 100
+            line.socket.sendall(b"[]")
+            refused(read_reply(stream), "invalid-request")
 
 
 # ---------------------------------------------------------------------------------------------- bodies that unpack
