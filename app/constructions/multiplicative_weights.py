@@ -13,7 +13,7 @@ import numpy as np
 from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
 from app.constructions.dumps import Dump, numbers
 from app.constructions.refit import dump_measurements, entropic, load_measurements
-from app.geometry.potentials import tilted_line
+from app.geometry.potentials import reach, tilted_line
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
 from app.spaces.space import Space
@@ -88,8 +88,8 @@ class MultiplicativeWeights(Construction):
     def update(self, state: WeightsState, measurement: Measurement) -> None:
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
-        weights, masses = query.levels(state.tensor)
         low, high = query.range
+        weights, masses = query.levels(state.tensor)
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
         rest = state.slack
         if low <= 0.0 <= high:
@@ -108,7 +108,10 @@ class MultiplicativeWeights(Construction):
             rate = _tilt(weights, masses, rest, target) if useful else 0.0
         if rate != 0.0:
             # Exponents are counted from that of the heaviest factor, so that nothing overflows.
-            top = float((rate * weights[masses > 0]).max(initial=0.0 if rest > 0 else -math.inf))
+            lightest, heaviest = reach(weights, masses)
+            top = rate * (heaviest if rate > 0 else lightest)
+            top = max(top, 0.0) if rest > 0 else top
+            del weights, masses  # room for what scaling takes
             query.scale_exp(state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
             # Normalised by the sum that is really there: the mass drifts by no rounding error.

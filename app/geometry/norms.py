@@ -7,6 +7,7 @@ values. All of them give 1 to an array with a single entry 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +19,9 @@ from scipy.sparse import csr_array
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Family: TypeAlias = Literal["lp", "group", "schatten"]
 Side: TypeAlias = Literal["rows", "columns"]
+
+#: Numbers of a part of an array that is worked on at a time.
+PIECE = 1 << 14
 
 
 def conjugate(p: float) -> float:
@@ -35,19 +39,44 @@ def auto_exponent(count: int) -> float:
     return q / (q - 1)
 
 
+def pieces(*arrays: Any, written: int = 0) -> Iterator[tuple[FloatArray, ...]]:
+    """Arrays of one shape (or that broadcast to it) in flat parts that stay in the processor's caches: what is made of
+    a part takes no memory to speak of, however large the arrays are.
+
+    The first ``written`` arrays may be changed through their parts, one part at a time.
+    """
+    if math.prod(np.broadcast_shapes(*(np.shape(array) for array in arrays))) <= PIECE and not written:
+        joined = np.broadcast_arrays(*arrays)
+        yield tuple(array.reshape(-1) for array in joined)
+        return
+    flags: list[Any] = [["readwrite"]] * written + [["readonly"]] * (len(arrays) - written)
+    with np.nditer(
+        arrays, ["external_loop", "buffered", "zerosize_ok", "delay_bufalloc"], flags, buffersize=PIECE, order="C"
+    ) as parts:
+        parts.reset()
+        for part in parts:
+            found: Any = part if len(arrays) > 1 else (part,)
+            yield found
+
+
 def vector_norm(magnitudes: npt.ArrayLike, p: float, copies: int = 1) -> float:
     """``(sum m^p / copies)^(1/p)`` of magnitudes, each of which stands ``copies`` times; the largest for p = inf.
 
     Magnitudes are divided by the largest first, so that no power overflows and none that matters underflows.
     """
     m = np.asarray(magnitudes, dtype=np.float64).reshape(-1)
-    largest = float(np.abs(m).max()) if m.size else 0.0
+    largest = max(float(m.max()), -float(m.min())) if m.size else 0.0
     if largest == 0.0 or p == math.inf:
         return largest
     if p == 1:
         return float(np.abs(m).sum()) / copies
-    total = float(((np.abs(m) / largest) ** p).sum()) / copies
-    return float(largest * total ** (1 / p))
+    total = 0.0
+    for (piece,) in pieces(m):
+        size = np.abs(piece)
+        size /= largest
+        size **= p
+        total += float(size.sum())
+    return float(largest * (total / copies) ** (1 / p))
 
 
 def row_norms(array: Any, side: Side = "rows") -> FloatArray:

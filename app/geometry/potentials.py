@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.geometry.norms import FloatArray, Side, conjugate, row_norms, vector_norm
+from app.geometry.norms import FloatArray, Side, conjugate, pieces, row_norms, vector_norm
 
 #: rate -> (value, slope)
 Line: TypeAlias = Callable[[float], tuple[float, float]]
@@ -259,19 +259,41 @@ def tilted_line(weights: FloatArray, masses: FloatArray, rest: float) -> Line:
     heaviest factor, so that nothing overflows and something is left. The slope is the variance of the weight.
     """
     total = float(masses.sum()) + rest
-    weights, masses = weights[masses > 0], masses[masses > 0]
-    lightest = 0.0 if rest > 0 else -math.inf
+    low, high = reach(weights, masses)
+    if rest > 0:
+        low, high = min(low, 0.0), max(high, 0.0)
 
     def at(rate: float) -> tuple[float, float]:
-        exponents = rate * weights
-        top = float(exponents.max(initial=lightest))
-        tilted = masses * np.exp(exponents - top)
-        still = rest * math.exp(-top) if rest > 0 else 0.0
-        mass = float(tilted.sum()) + still
-        mean = float(weights @ tilted) / mass
-        return total * mean, total * (float(tilted @ (weights - mean) ** 2) + still * mean**2) / mass
+        top = rate * (high if rate > 0 else low)
+        # Mass, mean and sum of squares around it, of the parts so far: joined like this they lose nothing.
+        mass, mean, spread = rest * math.exp(-top) if rest > 0 else 0.0, 0.0, 0.0
+        for w, m in pieces(weights, masses):
+            tilted = rate * w
+            tilted -= top
+            np.minimum(tilted, 0.0, out=tilted)  # what has no mass may weigh more
+            np.exp(tilted, out=tilted)
+            tilted *= m
+            part = float(tilted.sum())
+            if part > 0.0:
+                centre = float(w @ tilted) / part
+                off = w - centre
+                off *= off
+                joined, apart = mass + part, centre - mean
+                spread += float(tilted @ off) + apart**2 * mass * (part / joined)
+                mean += apart * (part / joined)
+                mass = joined
+        return total * mean, total * spread / mass
 
     return at
+
+
+def reach(weights: FloatArray, masses: FloatArray) -> tuple[float, float]:
+    """The smallest and the largest weight that has mass; (inf, -inf) where there is none."""
+    low, high = math.inf, -math.inf
+    for w, m in pieces(weights, masses):
+        low = min(low, float(w.min(initial=math.inf, where=m > 0)))
+        high = max(high, float(w.max(initial=-math.inf, where=m > 0)))
+    return low, high
 
 
 def power_line(theta: FloatArray, f: FloatArray | float, rest: float, p: float, copies: int = 1) -> Line:
@@ -288,24 +310,30 @@ def power_line(theta: FloatArray, f: FloatArray | float, rest: float, p: float, 
     outside = rest ** (1 / q)
 
     def at(rate: float) -> tuple[float, float]:
-        t = theta + rate * f
-        size = np.abs(t)
-        largest = max(float(size.max()), outside)
+        largest = max(outside, largest_moved(theta, f, rate))
         if largest == 0.0:
             return 0.0, 0.0
+        moved, curved, total = 0.0, 0.0, 0.0
         # Everything is divided by the largest magnitude before powers are taken.
-        size /= largest
-        flat = size ** (q - 2) if q > 2 else np.ones_like(size)
-        fw = f * flat
-        moved = float((fw * t).sum()) / (largest * copies)
-        curved = float((fw * f).sum()) / copies
-        size *= size
-        size *= flat
-        total = float(size.sum()) / copies + (outside / largest) ** q
+        for t, w in pieces(theta, f):
+            x = (t + rate * w) / largest
+            size = np.abs(x)
+            flat = size ** (q - 2) if q > 2 else np.ones_like(size)
+            fw = w * flat
+            moved += float(fw @ x)
+            curved += float(fw @ w)
+            flat *= size
+            total += float(flat @ size)
+        moved, curved, total = moved / copies, curved / copies, total / copies + (outside / largest) ** q
         scale = (p - 1) / 2 * total ** ((2 - q) / q)
         return largest * scale * moved, scale * ((q - 1) * curved + (2 - q) * moved**2 / total)
 
     return at
+
+
+def largest_moved(theta: FloatArray, f: FloatArray | float, rate: float) -> float:
+    """The largest magnitude of ``theta + rate f``."""
+    return max((float(np.abs(t + rate * w).max(initial=0.0)) for t, w in pieces(theta, f)), default=0.0)
 
 
 def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, rest: float, p: float) -> Line:

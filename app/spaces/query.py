@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
+from app.spaces.tensor import CHUNK, Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
 
 
 def _outer(vectors: list[FloatArray]) -> FloatArray:
@@ -52,6 +52,12 @@ def _scale_all(array: FloatArray, weights: FloatArray, rate: float, top: float) 
     np.minimum(weights, 0.0, out=weights)
     np.exp(weights, out=weights)
     array *= weights
+
+
+def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
+    """Smallest and largest entry off the diagonal, which is overwritten."""
+    np.fill_diagonal(matrix, matrix[0, 1])
+    return float(matrix.min()), float(matrix.max())
 
 
 class Query(ABC):
@@ -169,7 +175,9 @@ class ProductQuery(Query):
         return _outer(factors)
 
     def add_to(self, array: FloatArray, scale: float) -> None:
-        array[self._indexer()] += scale * self._block_weights()
+        weights = self._block_weights()
+        weights *= scale
+        array[self._indexer()] += weights
 
     def add_terms(self, terms: LowRankTensor, scale: float) -> None:
         """Add ``scale * f`` as one rank-one term; the space has two axes."""
@@ -190,7 +198,11 @@ class ProductQuery(Query):
         return weights.reshape(-1), masses.reshape(-1)
 
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        _scale_part(array, self._indexer(), np.exp(np.minimum(rate * self._block_weights() - top, 0.0)), top)
+        factors = self._block_weights()
+        factors *= rate
+        factors -= top
+        np.minimum(factors, 0.0, out=factors)
+        _scale_part(array, self._indexer(), np.exp(factors, out=factors), top)
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -260,13 +272,19 @@ class PairQuery(Query):
         """The weights as a symmetric matrix with zero diagonal."""
         left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
         result = np.outer(left, right)
-        result += result.T.copy()
-        result -= np.outer(both, both)
+        # A band of rows at a time: no other matrix is made.
+        band = max(1, CHUNK // len(result))
+        for start in range(0, len(result), band):
+            rows = slice(start, start + band)
+            result[rows] += right[rows, None] * left
+            result[rows] -= both[rows, None] * both
         np.fill_diagonal(result, 0.0)
         return result
 
     def add_to(self, array: FloatArray, scale: float) -> None:
-        array += scale * self.matrix()
+        matrix = self.matrix()
+        matrix *= scale
+        array += matrix
 
     def add_terms(self, terms: LowRankTensor, scale: float) -> None:
         """Add ``scale * f`` as rank-one terms."""
@@ -298,9 +316,7 @@ class PairQuery(Query):
             touched = self.norm2sq
             nodes = self.left.length
             return (1.0 if touched == nodes * (nodes - 1) / 2 else 0.0), (1.0 if touched else 0.0)
-        matrix = self.matrix()
-        off = matrix[~np.eye(len(matrix), dtype=bool)]
-        return float(off.min()), float(off.max())
+        return _range_of_pairs(self.matrix())
 
     @lazy
     def norm2sq(self) -> float:
@@ -416,34 +432,36 @@ class DenseQuery(Query):
             total /= 2
         return total
 
-    @lazy
-    def _real(self) -> FloatArray:
-        return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
+    def matrix(self) -> FloatArray:
+        """The weights as real numbers, in an array of the caller's own: kept, it would be twice the query."""
+        weights = self.weights.astype(np.float64)
+        return np.ldexp(weights, -self.grid_bits, out=weights)
 
     def add_to(self, array: FloatArray, scale: float) -> None:
-        array += scale * self._real
+        weights = self.matrix()
+        weights *= scale
+        array += weights
 
     def integers(self) -> IntArray:
         return self.weights.astype(np.int64)
 
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         masses = hypothesis.array.reshape(-1)
-        return self._real.reshape(-1), masses / 2 if self.symmetric else masses
+        return self.matrix().reshape(-1), masses / 2 if self.symmetric else masses
 
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        _scale_all(array, self._real.copy(), rate, top)
+        _scale_all(array, self.matrix(), rate, top)
 
     @lazy
     def range(self) -> tuple[float, float]:
         if self.symmetric:
-            off = self._real[~np.eye(len(self.weights), dtype=bool)]
-            return float(off.min()), float(off.max())
+            return _range_of_pairs(self.matrix())
         scale = 2.0**-self.grid_bits
         return float(self.weights.min()) * scale, float(self.weights.max()) * scale
 
     @lazy
     def norm2sq(self) -> float:
-        flat = self._real.reshape(-1)
+        flat = self.matrix().reshape(-1)
         total = float(flat @ flat)
         return total / 2 if self.symmetric else total
 

@@ -134,10 +134,8 @@ def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], Floa
 
 def matrix_of(query: Query, shape: tuple[int, ...]) -> FloatArray:
     """The weights of every cell."""
-    if isinstance(query, PairQuery):
+    if isinstance(query, PairQuery | DenseQuery):
         return query.matrix()
-    if isinstance(query, DenseQuery):
-        return np.ldexp(query.weights.astype(np.float64), -query.grid_bits)
     weights = np.zeros(shape)
     query.add_to(weights, 1.0)
     return weights

@@ -97,9 +97,9 @@ class GroupForm(Form):
             )
             along, across = (left, right) if self.side == "rows" else (right, left)
             return along * (theta @ across), along**2 * float(across @ across)
-        f = self._half * matrix_of(query, self.space.shape)
+        f = matrix_of(query, self.space.shape)
         f = f if self.side == "rows" else f.T
-        return np.einsum("ij,ij->i", f, theta), np.einsum("ij,ij->i", f, f)
+        return self._half * np.einsum("ij,ij->i", f, theta), self._half**2 * np.einsum("ij,ij->i", f, f)
 
     def move(self, state: GroupState, path: Path, rate: float) -> None:
         path.moves.add_to(state.theta, self._half * rate)
@@ -112,7 +112,9 @@ class GroupForm(Form):
     def _show(self, state: GroupState) -> None:
         np.multiply(state.theta, self._by_row(state.factors), out=state.tensor.array)
         if self.space.symmetric:
-            state.tensor.array = (state.tensor.array + state.tensor.array.T) / 2
+            both = state.tensor.array + state.tensor.array.T
+            both /= 2
+            state.tensor.array = both
         state.tensor.touch()
 
     def _by_row(self, factors: FloatArray) -> FloatArray:

@@ -10,7 +10,8 @@ import numpy as np
 
 from app.constructions.dumps import Dump, numbers
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
-from app.geometry.potentials import power_line
+from app.geometry.norms import pieces
+from app.geometry.potentials import largest_moved, power_line
 from app.geometry.projections import magnitudes_onto_ball
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor, FloatArray
@@ -102,11 +103,11 @@ class PowerForm(Form):
         rest = 0.0
         if block.size < state.tau.size:
             # |tau|^q is what stands there already: the power times tau.
-            rest = state.total - float((block * state.powers.array[index]).sum()) / self.copies
+            rest = state.total - _dot(block, state.powers.array[index]) / self.copies
             if rest < _KEPT * state.total:
-                others = state.tau * state.powers.array
+                others = state.tau.copy()
                 others[index] = 0.0
-                rest = float(others.sum()) / self.copies
+                rest = _dot(others, state.powers.array) / self.copies
         unit = state.unit
         line = power_line(block, weights, max(rest, 0.0), self.p, self.copies)
 
@@ -118,8 +119,8 @@ class PowerForm(Form):
 
     def move(self, state: PowerState, path: Path, rate: float) -> None:
         moves: _Moves = path.moves
-        block = moves.block + rate / state.unit * moves.weights
-        largest = max(float(np.abs(block).max()), moves.rest ** (1 / self.q))
+        step = rate / state.unit
+        largest = max(largest_moved(moves.block, moves.weights, step), moves.rest ** (1 / self.q))
         if largest == 0.0:
             state.tau[...] = 0.0
             state.powers.array[...] = 0.0
@@ -130,20 +131,28 @@ class PowerForm(Form):
         if abs(drift) > _DRIFT:
             state.tau /= largest
             state.unit *= largest
-            block /= largest
+            step /= largest
             if abs(drift) < _FAR:
                 state.powers.array *= largest ** (1 - self.q)
                 rest /= largest**self.q
             else:
                 # The powers that stood there have left float64.
+                kept = state.tau[moves.index].copy()
                 state.tau[moves.index] = 0.0
-                state.powers.array[...] = _signed_power(state.tau, self.q - 1)
-                rest = float((state.tau * state.powers.array).sum()) / self.copies
-        powers = _signed_power(block, self.q - 1)
-        state.tau[moves.index] = block
-        state.powers.array[moves.index] = powers
+                for powers, tau in pieces(state.powers.array, state.tau, written=1):
+                    powers[...] = _signed_power(tau, self.q - 1)
+                rest = _dot(state.tau, state.powers.array) / self.copies
+                state.tau[moves.index] = kept
+        # A slice of the state, or a copy of the cells that a list names: both are written back.
+        block, raised, total = state.tau[moves.index], state.powers.array[moves.index], 0.0
+        for tau, powers, weights in pieces(block, raised, moves.weights, written=2):
+            tau += step * weights
+            powers[...] = _signed_power(tau, self.q - 1)
+            total += float(tau @ powers)
+        if not np.may_share_memory(block, state.tau):
+            state.tau[moves.index], state.powers.array[moves.index] = block, raised
         state.powers.touch()
-        state.total = rest + float((block * powers).sum()) / self.copies
+        state.total = rest + total / self.copies
 
     def _take(self, state: PowerState, h: FloatArray) -> None:
         """Make h the hypothesis."""
@@ -184,6 +193,11 @@ class PowerForm(Form):
     def dense(self, state: PowerState) -> FloatArray:
         result: FloatArray = self._factor(state) * state.powers.array
         return result
+
+
+def _dot(left: FloatArray, right: FloatArray) -> float:
+    """The sum of products of two arrays of one shape."""
+    return math.fsum(float(a @ b) for a, b in pieces(left, right))
 
 
 def _signed_power(base: FloatArray, exponent: float) -> FloatArray:

@@ -1,0 +1,99 @@
+"""What answers and updates take in memory beside the private data: at most three arrays of the universe's size."""
+
+from __future__ import annotations
+
+import tracemalloc
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.constructions.base import Measurement, PublicFacts
+from app.constructions.mechanism import Mechanism
+from app.constructions.registry import construct
+from app.geometry import norms
+from app.spaces.factory import space_of
+from app.spaces.queries import parse_query
+from app.spaces.query import Query
+from app.spaces.space import Space
+from app.spaces.spec import parse_spec
+from tests.strategies import BUDGET
+
+SIDE = 1000
+CELLS = SIDE * SIDE
+#: What is worked on at a time, marginals and the like, in bytes.
+SMALL = 2_500_000
+SPECS: dict[str, dict[str, Any]] = {
+    "table": {"kind": "table", "attributes": [{"name": "a", "size": SIDE}, {"name": "b", "size": SIDE}]},
+    "bipartite": {"kind": "bipartite", "left": SIDE, "right": SIDE},
+    "graph": {"kind": "graph", "nodes": SIDE},
+}
+RAMP = np.linspace(0.1, 1, SIDE).tolist()
+EVEN, THIRD = list(range(0, SIDE, 2)), list(range(0, SIDE, 3))
+MECHANISMS = {
+    "mw": {"construction": "mw"},
+    "fk": {"construction": "fk"},
+    "lp": {"construction": "md", "potential": "lp", "ball_p": "none"},
+    "group": {"construction": "md", "potential": "group", "axis": "rows", "ball_p": "none"},
+}
+ROWS = [
+    (mechanism, kind, form)
+    for mechanism in MECHANISMS
+    for kind in SPECS
+    for form in ("dense", "sparse", "block", "weighed")
+]
+
+
+@cache
+def space(kind: str) -> Space:
+    return space_of(parse_spec({"name": "d", "budget": BUDGET, **SPECS[kind]}))
+
+
+def query(kind: str, form: str) -> Query:
+    match form:
+        case "dense":
+            weights = np.add.outer(RAMP, RAMP) / 2
+            np.fill_diagonal(weights, 0.0)
+            return space(kind).compile_dense(weights)
+        case "sparse":
+            words: dict[str, Any] = {"type": "sparse", "indices": [[i, i + 1] for i in range(500)]}
+            words["weights"] = [1.0] * 500
+        case "block" if kind == "table":
+            words = {"type": "predicate", "where": {"a": {"in": EVEN}, "b": {"in": THIRD}}}
+        case "block":
+            words = {"type": "cut", "left": EVEN, "right": THIRD}
+        case _ if kind == "table":
+            words = {"type": "product", "weights": {"a": RAMP, "b": RAMP}}
+        case _:
+            words = {"type": "rank_one", "left": RAMP, "right": RAMP}
+    return space(kind).compile(parse_query(words))
+
+
+def most_arrays(mechanism: str, kind: str, form: str) -> float:
+    """The most memory that a session takes while it is asked and learns, in arrays of float64 over the universe."""
+    asked = query(kind, form)
+    chosen = Mechanism.model_validate(MECHANISMS[mechanism])
+    construction = construct(chosen, space(kind), PublicFacts(1e6), 1000.0, 100)
+    tracemalloc.start()
+    try:
+        state = construction.start()
+        for value in (9e5, 3e4):
+            construction.answer(state, asked)
+            construction.update(state, Measurement(asked, value, 500.0))
+        return (tracemalloc.get_traced_memory()[1] - SMALL) / (8 * CELLS)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("mechanism", "kind", "form"), ROWS)
+def test_at_most_three_arrays(mechanism: str, kind: str, form: str) -> None:
+    """Would catch an expression over all cells that makes an array for each of its operations."""
+    assert most_arrays(mechanism, kind, form) <= 3.0
+
+
+@pytest.mark.parametrize("mechanism", ["mw", "lp"])
+def test_the_parts_are_what_keeps_it(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: where arrays are worked on whole, it shows."""
+    monkeypatch.setattr(norms, "PIECE", CELLS)
+    assert most_arrays(mechanism, "table", "weighed") > 3.5
