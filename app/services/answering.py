@@ -103,16 +103,18 @@ class _Work:
         """Whether there is nothing to write."""
         return not self.rows and not self.replies
 
-    def write(self, tx: Transaction) -> None:
-        """Put everything into a transaction."""
-        if self.entries:
-            tx.append(self.entries, self.weights)
-        if self.rows:
-            tx.move_sessions(list(self.rows.values()))
-        if self.ledger:
-            tx.move_ledger(self.ledger)
-        if self.replies:
-            tx.add_replies(list(self.replies.values()))
+    def store(self, tx: Transaction) -> None:
+        """Put everything into a transaction and commit it."""
+        with tx.together():
+            if self.entries:
+                tx.append(self.entries, self.weights)
+            if self.rows:
+                tx.move_sessions(list(self.rows.values()))
+            if self.ledger:
+                tx.move_ledger(self.ledger)
+            if self.replies:
+                tx.add_replies(list(self.replies.values()))
+            tx.commit()
 
 
 class _Unfinished(Exception):
@@ -318,8 +320,7 @@ class _Lane(threading.Thread):
                 self._play(lambda: tx, group, work)
                 played = True
                 if not work.empty:
-                    work.write(tx)
-                    tx.commit()
+                    work.store(tx)
         except Exception as error:
             if not played:
                 raise
@@ -346,8 +347,7 @@ class _Lane(threading.Thread):
                             break
                         self._forfeit(work, stored, set(stored) if abandoned else self._moved(work, tx, stored))
                         abandoned = False
-                    work.write(tx)
-                    tx.commit()
+                    work.store(tx)
                 break
             except Exception as error:  # noqa: BLE001 - the outcome is kept until it is stored
                 self._failed(error)
@@ -436,7 +436,7 @@ class _Lane(threading.Thread):
             missing = [id for id in ids if id not in self.residents]
             rows = begin().lock_sessions(missing) if missing else {}
         else:
-            rows = begin().lock_sessions(ids)
+            rows = begin().lock_sessions(ids, self.residents.rows(ids))
         # After the lock: who held it may have answered one of these.
         names = [ticket.key.name for ticket in group if ticket.key is not None]
         given = begin().replies(names) if names else {}

@@ -6,10 +6,11 @@ ledger moves, of a session while it is answered. Nothing is visible to anybody b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from app.spaces.space import Space
@@ -67,6 +68,9 @@ class SessionRow:
     head_hash: str
     opened_at: str
     closed_at: str | None = None
+
+
+NONE_KNOWN: Mapping[str, SessionRow] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,9 @@ class Transaction(Protocol):
     def commit(self) -> None:
         """Make everything durable; an exception means it may or may not have happened."""
 
+    def together(self) -> AbstractContextManager[Any]:
+        """Within it writes and the commit need not be done one by one; at its end they are, or it raises."""
+
     # principals
     def principal(self, name: str) -> PrincipalRow | None: ...
     def principal_by_key(self, key_id: str) -> PrincipalRow | None: ...
@@ -175,7 +182,9 @@ class Transaction(Protocol):
 
     # sessions
     def session(self, id: str) -> SessionRow | None: ...
-    def lock_sessions(self, ids: Sequence[str]) -> dict[str, SessionRow]: ...
+    def lock_sessions(
+        self, ids: Sequence[str], known: Mapping[str, SessionRow] = NONE_KNOWN
+    ) -> dict[str, SessionRow]: ...
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]: ...
     def open_sessions(self, ids: Sequence[str]) -> set[str]: ...
     def add_session(self, row: SessionRow) -> None: ...

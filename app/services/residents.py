@@ -101,6 +101,10 @@ class Residents:
         """The session if it is in memory, as it is there."""
         return self._live.get(id)
 
+    def rows(self, ids: Iterable[str]) -> dict[str, SessionRow]:
+        """The rows of those that are in memory, as they were when these were last looked at."""
+        return {id: live.row for id in ids if (live := self._live.get(id)) is not None}
+
     def load(self, begin: Callable[[], Transaction], row: SessionRow, unwritten: Container[str]) -> Live:
         """The session in memory, at the state of its row.
 

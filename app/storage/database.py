@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sqlite3
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 #: Longest wait for another connection's lock on an embedded database.
@@ -83,7 +85,15 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
     parsed = make_url(url)
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
-    engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30, pool_pre_ping=True)
+    engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30)
+
+    @event.listens_for(engine, "checkout")
+    def _still_there(connection: Any, _record: Any, _proxy: Any) -> None:
+        # A server that has gone away has closed the socket: there is an end to read. Asking it would cost every turn
+        # of the answering lanes the time of a query.
+        if connection.closed or select.select([connection.fileno()], [], [], 0)[0]:
+            raise DisconnectionError
+
     # A writer must see what was committed while it waited for a row, a reader the same all the way through.
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError
 
 from app.services.ports import (
+    NONE_KNOWN,
     DatasetRow,
     EntryKind,
     EntryRow,
@@ -53,6 +55,14 @@ _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reser
 def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
     row = f"({', '.join([mark] * len(names))})"
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * rows)}"  # noqa: S608
+
+
+@lru_cache(maxsize=256)
+def _lock(count: int, mark: str, hold: bool) -> str:
+    return (
+        f"SELECT {', '.join(('id', *_MOVED))} FROM {t.sessions.name} WHERE id IN ({', '.join([mark] * count)}) "  # noqa: S608
+        f"ORDER BY id{' FOR UPDATE' if hold else ''}"
+    )
 
 
 @lru_cache
@@ -100,6 +110,23 @@ class SqlTransaction:
     def commit(self) -> None:
         """Make everything durable."""
         self._connection.commit()
+
+    def together(self) -> AbstractContextManager[Any]:
+        """What is done within is sent without waiting for one result after the other. It has happened, or raised, at
+        the end.
+        """
+        return self._pipeline() if self._locks else nullcontext()
+
+    @contextmanager
+    def _pipeline(self) -> Iterator[None]:
+        try:
+            with self._connection.connection.driver_connection.pipeline():  # type: ignore[union-attr]
+                yield
+        except BaseException:
+            # A commit that was sent may have failed, of which the library knows nothing: it would hand the connection
+            # on as it is.
+            self._connection.invalidate()
+            raise
 
     def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
         cursor = self._connection.connection.cursor()
@@ -251,13 +278,23 @@ class SqlTransaction:
         row = self._one(select(t.sessions).where(t.sessions.c.id == id))
         return None if row is None else SessionRow(**row._mapping)
 
-    def lock_sessions(self, ids: Sequence[str]) -> dict[str, SessionRow]:
+    def lock_sessions(self, ids: Sequence[str], known: Mapping[str, SessionRow] = NONE_KNOWN) -> dict[str, SessionRow]:
         """The sessions of these ids, their rows held until the commit; taken in one order, so that no two
         processes can wait for each other.
+
+        Of rows that are ``known`` in an earlier state only what moves is read.
         """
-        statement = select(t.sessions).where(t.sessions.c.id.in_(ids)).order_by(t.sessions.c.id)
-        rows = self._connection.execute(statement.with_for_update() if self._locks else statement)
-        return {row.id: SessionRow(**row._mapping) for row in rows}
+        if not ids:
+            return {}
+        cursor = self._connection.connection.cursor()
+        cursor.execute(_lock(len(ids), self._mark, self._locks), list(ids))
+        moved = {row[0]: row[1:] for row in cursor.fetchall()}
+        rows = {id: replace(known[id], **dict(zip(_MOVED, moved[id], strict=True))) for id in moved if id in known}
+        unknown = [id for id in moved if id not in rows]
+        if unknown:
+            found = self._connection.execute(select(t.sessions).where(t.sessions.c.id.in_(unknown)))
+            rows |= {row.id: SessionRow(**row._mapping) for row in found}
+        return rows
 
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]:
         """Sessions in the order they were opened, of an owner or a data set where named."""

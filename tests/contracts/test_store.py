@@ -345,6 +345,11 @@ class TestSessions:
             assert tx.session("none") is None
         with store.write() as tx:
             assert tx.lock_sessions([asked.id, "none"]) == {asked.id: asked}
+            assert tx.lock_sessions([]) == {}
+            # What is known may be of yesterday: all that moves is read.
+            earlier = replace(asked, status="closed", sequence=-1, queries_asked=-1, updates_used=-1, spent="-1")
+            earlier = replace(earlier, reserved="-1", head_hash="", closed_at="never")
+            assert tx.lock_sessions([asked.id, "none"], {asked.id: earlier}) == {asked.id: asked}
 
     def test_listed_by_owner_and_data_set_in_the_order_opened(
         self, store: SqlStore, data: DatasetRow, who: PrincipalRow
@@ -533,6 +538,26 @@ class TestLedgerAndReplies:
 
 
 class TestTransactions:
+    def test_together(self, store: SqlStore, asked: SessionRow) -> None:
+        """Catches statements sent together that are not all there afterwards, and a failure that nobody hears of."""
+        moved = replace(asked, sequence=2, head_hash="f" * 64)
+        with store.write() as tx, tx.together():
+            tx.append([entry(asked.id, 1), entry(asked.id, 2)], [])
+            tx.move_sessions([moved])
+            tx.commit()
+
+        def broken() -> None:
+            with store.write() as tx, tx.together():
+                tx.append([entry(asked.id, 3)], [])
+                tx.append([entry(asked.id, 1, line=b"another")], [])
+                tx.commit()
+
+        with pytest.raises(Exception, match=r"(?i)unique|conflict|^$"):
+            broken()
+        with store.read() as tx:
+            assert tx.session(asked.id) == moved
+            assert [n for n, _ in tx.entry_lines(asked.id, 0, 9)] == [1, 2]
+
     @staticmethod
     def everything(store: SqlStore, data: DatasetRow, who: PrincipalRow, row: SessionRow) -> Callable[[Any], None]:
         """A step that writes into every table."""

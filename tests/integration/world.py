@@ -119,9 +119,9 @@ class FaultyTransaction(SqlTransaction):
         self._moves = True
         super().add_replies(rows)
 
-    def lock_sessions(self, ids: Sequence[str]) -> Any:
+    def lock_sessions(self, *arguments: Any) -> Any:
         self._moves = True
-        return super().lock_sessions(ids)
+        return super().lock_sessions(*arguments)
 
     def commit(self) -> None:
         if not self._moves:
