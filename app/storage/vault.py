@@ -12,7 +12,7 @@ What it holds to:
    under way, in this process or another on the same folder.
 
 File format. The *container* is the magic, the header's length (4 bytes, big-endian), a JSON header and the
-arrays, each starting at a multiple of 64 bytes so that it can be used where it is mapped. Without a vault
+arrays, each starting at a multiple of 64 bytes so that it can be used where it was read to. Without a vault
 key the file is the container. With one it is a second magic, a random salt, a key check, and the container
 in chunks of 1 MiB under AES-256-GCM (the STREAM construction of Hoang, Reyhanitabar, Rogaway and Vizár
 2015): each file has its own key, by HKDF-SHA256 from vault key and salt; the nonce is the chunk's number;
@@ -154,36 +154,33 @@ class Vault:
             raise
         return VaultEntry(name, digest.hexdigest())
 
-    def open(self, entry: VaultEntry, *, verify: bool = True) -> PrivateData:
-        """The private arrays of `entry`, read-only: mapped from the file, or decrypted into anonymous memory.
+    def open(self, entry: VaultEntry) -> PrivateData:
+        """The private arrays of `entry`, read-only, read (or decrypted) into anonymous memory and verified there.
 
-        Neither kind of memory goes into a core dump. `verify=False` skips the digest of an unencrypted
-        file (one pass over it) for a caller that has verified it before; chunks of an encrypted one are
-        authenticated in any case. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
+        Not mapped from the file: what happens to it later would reach the arrays unverified, and a file cut short would
+        end the process. The memory goes into no core dump. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
         """
         with self._file(entry) as file:
-            if self._key is None:
-                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            else:
-                memory = mmap.mmap(-1, self._plain_size(entry, file))
-                position = 0
-                for chunk in self._unsealed(entry.file_name, file):
-                    memory[position : position + len(chunk)] = chunk
-                    position += len(chunk)
-        if hasattr(mmap, "MADV_DONTDUMP"):
-            memory.madvise(mmap.MADV_DONTDUMP)
-        if verify:
-            digest = self._new_digest(entry.file_name)
-            digest.update(memory)
-            _compare(entry, digest)
+            size = os.fstat(file.fileno()).st_size if self._key is None else self._plain_size(entry, file)
+            memory = mmap.mmap(-1, size)
+            if hasattr(mmap, "MADV_DONTDUMP"):
+                memory.madvise(mmap.MADV_DONTDUMP)
+            position = 0
+            for chunk in self._chunks(entry.file_name, file):
+                if len(chunk) > size - position:  # it has grown since
+                    raise VaultCorrupt(f"{entry.file_name} has been altered")
+                memory[position : position + len(chunk)] = chunk
+                position += len(chunk)
+        digest = self._new_digest(entry.file_name)
+        digest.update(memory)
+        _compare(entry, digest)
         return _parse(entry.file_name, memory)
 
     def verify(self, entry: VaultEntry) -> None:
         """Reads the whole file and compares its digest. Raises VaultMissing, VaultCorrupt, VaultWrongKey."""
         digest = self._new_digest(entry.file_name)
         with self._file(entry) as file:
-            chunks = iter(lambda: file.read(CHUNK_BYTES), b"") if self._key is None else None
-            for chunk in chunks or self._unsealed(entry.file_name, file):
+            for chunk in self._chunks(entry.file_name, file):
                 digest.update(chunk)
         _compare(entry, digest)
 
@@ -325,6 +322,10 @@ class Vault:
                     del chunk[:CHUNK_BYTES]
                     index += 1
         yield cipher.encrypt(_nonce(index), bytes(chunk), _associated(name, index, True))
+
+    def _chunks(self, name: str, file: BinaryIO) -> Iterator[bytes]:
+        """The container, piece by piece."""
+        return iter(lambda: file.read(CHUNK_BYTES), b"") if self._key is None else self._unsealed(name, file)
 
     def _unsealed(self, name: str, file: BinaryIO) -> Iterator[bytes]:
         assert self._key is not None

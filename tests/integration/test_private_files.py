@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -15,8 +17,8 @@ from app.services.datasets import Datasets
 from app.services.errors import Conflict, Unavailable
 from app.services.ports import DatasetRow
 from app.storage.vault import Vault
-from tests.integration.servers import Caller
-from tests.integration.world import ADMIN, HIT, Lost, World, query, served
+from tests.integration.servers import Caller, launching
+from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
@@ -71,6 +73,65 @@ def test_sessions_refuse_and_readiness_tells(worlds: Callable[..., World], damag
         assert file_of(world, "d").name not in unready.text if damage != "missing" else True
         assert str(world.folder) not in unready.text
         analyst.http.close()
+
+
+def overwritten(path: Path) -> None:
+    """Every number another, in place: the file's size and inode stay."""
+    with path.open("r+b") as file:
+        file.seek(128)
+        file.write(b"\xff" * (path.stat().st_size - 128))
+
+
+def test_under_a_running_server(tmp_path: Path) -> None:
+    """Files are damaged that a server has opened. Catches answers from numbers that were never verified, a process that
+    ends with its file (a mapping that is cut short raises SIGBUS), a readiness that does not tell, and a start that
+    takes the damaged file.
+    """
+    truth = 1_000_000
+    with launching(tmp_path / "data", None) as launcher:
+        server = launcher.start().wait_until_ready()
+        admin = Caller(server.url)
+        counts = np.full((64, 8), truth, np.int64)
+        attributes = [{"name": "a", "size": 64}, {"name": "b", "size": 8}]
+        budget = {"epsilon": 10.0, "delta": 1e-6}
+        assert admin.register("d", counts, attributes=attributes, budget=budget).status_code == 201
+        opening = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 5.0, "max_queries": 100}
+        path = f"/v1/sessions/{admin.post('/v1/sessions', {**opening, 'max_updates': 10}).json()['id']}/queries"
+        cells = iter(range(64))
+
+        def near_the_truth() -> bool:
+            where = {"a": {"equals": next(cells)}, "b": {"in": [3, 5]}}
+            answer = admin.post(path, {"type": "predicate", "where": where}).json()
+            assert answer["error_bound"] < truth
+            return bool(abs(answer["value"] - 2 * truth) < truth)
+
+        assert near_the_truth()
+        (file,) = (launcher.folder / "vault").glob("d.*.vault")
+        good = file.read_bytes()
+        for damage in (overwritten, *DAMAGE.values()):
+            damage(file)
+            assert near_the_truth()
+            assert admin.http.get("/readyz").status_code == 503
+            if file.is_dir():
+                file.rmdir()
+            file.unlink(missing_ok=True)
+            file.write_bytes(good)
+            assert admin.http.get("/readyz").status_code == 200
+        overwritten(file)
+        server.kill()
+        server = launcher.start(server.port)
+        refusal = eventually(lambda: asked(admin, path))
+        assert (refusal.status_code, refusal.json()["type"]) == (503, "/problems/unavailable")
+        file.write_bytes(good)
+        assert near_the_truth()
+
+
+def asked(caller: Caller, path: str) -> httpx.Response | None:
+    """The reply to some query; None from a server that is not there yet."""
+    try:
+        return caller.post(path, {"type": "predicate", "where": {"a": {"equals": 63}}})
+    except httpx.TransportError:
+        return None
 
 
 def test_mended_it_is_ready_again(worlds: Callable[..., World]) -> None:
