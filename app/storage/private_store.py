@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -26,14 +27,14 @@ log = structlog.get_logger(__name__)
 
 
 class VaultStore:
-    """Private arrays in a vault; one tensor a data set, shared by all its sessions.
+    """Private arrays in a vault; one tensor a data set, shared by all its sessions in memory and gone with the last.
 
     ``settle`` waits until no transaction that may still name a file is under way.
     """
 
     def __init__(self, vault: Vault, memory_limit: int, settle: Callable[[], None]) -> None:
         self._vault, self._memory_limit, self._settle = vault, memory_limit, settle
-        self._tensors: dict[str, Tensor] = {}
+        self._tensors: WeakValueDictionary[str, Tensor] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, tuple[int, ...]] = {}
         self._verifying = threading.Lock()
@@ -71,7 +72,7 @@ class VaultStore:
         return {"file_name": entry.file_name, "digest": entry.digest}
 
     def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
-        """The private numbers, their digest verified when first opened.
+        """The private numbers, read and verified where no session in memory has them.
 
         Raises:
             Unavailable: when the file is missing, altered, or sealed with another key.

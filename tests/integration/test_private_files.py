@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +174,35 @@ def test_a_file_is_read_once(worlds: Callable[..., World], monkeypatch: pytest.M
     flip(path, -70)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert world.built.services.ready() is not None
+
+
+def test_numbers_are_held_once_and_for_sessions_in_memory_alone(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a copy of the private numbers for each session, and one that stays when nobody asks of it any more: a
+    server of many data sets would come to hold them all.
+    """
+    world = worlds(None)
+    world.register("d")
+    ann = world.analyst("ann")
+    opened: list[weakref.ref[object]] = []
+    read = Vault.open
+
+    def watched(vault: Vault, entry: object) -> object:
+        data = read(vault, entry)  # type: ignore[arg-type]
+        opened.append(weakref.ref(data.array))  # type: ignore[union-attr]
+        return data
+
+    monkeypatch.setattr(Vault, "open", watched)
+    ids = [world.open(ann, "d") for _ in range(2)]
+    for id in ids:
+        world.ask(ann, id, query(0))
+    assert len(opened) == 1
+    world.close(ann, ids[0])
+    gc.collect()
+    assert opened[0]() is not None
+    world.close(ann, ids[1])
+    eventually(lambda: gc.collect() >= 0 and opened[0]() is None)
 
 
 def test_a_retired_data_set_needs_no_file(worlds: Callable[..., World]) -> None:
