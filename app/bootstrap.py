@@ -48,6 +48,7 @@ from app.storage.private_store import VaultResealer, VaultStore
 from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
 from app.storage.vault import Vault, VaultError
+from app.storage.witness import OldDatabase, Witness
 
 log = structlog.get_logger(__name__)
 
@@ -187,13 +188,17 @@ def build(settings: Settings, noise: Any = None) -> Built:
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
 
+    witness = Witness(settings.data_dir, store)
+
     def start() -> None:
         answering.start()
         datasets.recover()
         sweep_snapshots(store, snapshots)
+        witness.start()
 
     def stop() -> None:
         answering.stop(DRAIN_SECONDS)
+        witness.stop()
         store.close()
 
     def open_files() -> dict[str, dict[str, str]]:
@@ -236,7 +241,7 @@ def prepare(settings: Settings) -> None:
 
     Raises:
         StartRefused: when another database than the embedded one is behind its migrations, either is ahead of this
-            program, or the admin key cannot be used.
+            program or older than the data folder, or the admin key cannot be used.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
@@ -248,6 +253,10 @@ def prepare(settings: Settings) -> None:
             elif pending(reading):
                 raise StartRefused("the database is behind its migrations: run `curator migrate` first")
         except NewerDatabase as error:
+            raise StartRefused(str(error)) from None
+        try:
+            Witness(settings.data_dir, built.store).check()
+        except OldDatabase as error:
             raise StartRefused(str(error)) from None
         try:
             key = settings.admin_key.get_secret_value() if settings.admin_key else None
@@ -458,6 +467,7 @@ def forfeit() -> None:
         store = _store_as_it_is(settings)
         try:
             forfeit_all(store, utc_now)
+            Witness(settings.data_dir, store).reset()
         finally:
             store.close()
 

@@ -439,6 +439,11 @@ class SqlStore:
         with self._reading.connect() as connection:
             connection.execute(text("SELECT 1"))
 
+    def last_movement(self) -> int:
+        """The number of the last movement in any ledger; 0 where there is none. It never falls."""
+        with self._reading.connect() as connection:
+            return int(connection.execute(select(func.max(t.ledger.c.id))).scalar_one() or 0)
+
     def settle(self) -> None:
         """Wait for every transaction that is adding a data set, such as one whose process has just died.
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from app import bootstrap
@@ -27,7 +28,7 @@ from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
 from tests.integration.servers import Caller, curator, launching
-from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, World, make_world, query, wait
+from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, World, eventually, make_world, query, wait
 
 COUNTS = np.random.default_rng(7).integers(0, 200_000, SHAPE)
 ASKED = {"mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 12}
@@ -336,6 +337,64 @@ def _without(method: str) -> Any:
             yield Forgetful(connection)
 
     return write
+
+
+class TestWitness:
+    """The data folder has seen more than the database knows."""
+
+    @pytest.fixture
+    def elsewhere_url(self, elsewhere: str | None, tmp_path: Path) -> str:
+        """Another database, migrated and with nothing in it."""
+        url = elsewhere or f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+        _, writing = make_engines(url)
+        migrate(writing)
+        writing.dispose()
+        return url
+
+    def test_an_old_copy_put_in_place(
+        self, tmp_path: Path, database: str | None, source: World, operate: Callable[..., None]
+    ) -> None:
+        """The database goes back to what it was, beside a folder that went on: by a copied file, by point-in-time
+        recovery, by a standby that lost the last transactions. Catches a server that serves it; `curator forfeit`
+        is the way on.
+        """
+        ann = source.analyst("ann")
+        source.open(ann, "d")
+        source.stop()
+        store = bootstrap.build(source.built.services.limits).store
+        with store.write() as tx:
+            last = store.last_movement()
+            tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
+            tx._connection.execute(
+                text("DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.session = sessions.id)")
+            )
+            tx.commit()
+        store.close()
+        with pytest.raises(StartRefused, match="curator forfeit"):
+            make_world(tmp_path / "data", database)
+        operate(tmp_path / "data", database)
+        bootstrap.forfeit()
+        world = make_world(tmp_path / "data", database)
+        world.audit()
+        world.stop()
+
+    def test_another_database(self, tmp_path: Path, source: World, elsewhere_url: str) -> None:
+        """An empty one by mistake. Catches a start that sweeps every private file away, as no row names them."""
+        source.stop()
+        files = sorted((tmp_path / "data" / "vault").glob("*.vault"))
+        assert len(files) == 2
+        with pytest.raises(StartRefused, match="another one"):
+            make_world(tmp_path / "data", elsewhere_url)
+        assert sorted((tmp_path / "data" / "vault").glob("*.vault")) == files
+
+    def test_it_is_written_while_the_service_runs(self, tmp_path: Path, source: World) -> None:
+        """Catches a number that is noted at a good end only: processes are killed."""
+        ann = source.analyst("ann")
+        before = source.store.last_movement()
+        source.open(ann, "d")
+        seen = tmp_path / "data" / "ledger.seen"
+        eventually(lambda: seen.exists() and int(seen.read_text()) == source.store.last_movement() > before, 5)
+        assert seen.stat().st_mode & 0o077 == 0
 
 
 class TestRefusals:
