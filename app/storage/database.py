@@ -91,7 +91,11 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
     def _still_there(connection: Any, _record: Any, _proxy: Any) -> None:
         # A server that has gone away has closed the socket: there is an end to read. Asking it would cost every turn
         # of the answering lanes the time of a query.
-        if connection.closed or select.select([connection.fileno()], [], [], 0)[0]:
+        if connection.closed:
+            raise DisconnectionError
+        poll = select.poll()  # unlike select(), it takes sockets of any number: clients have theirs before
+        poll.register(connection.fileno(), select.POLLIN)
+        if poll.poll(0):
             raise DisconnectionError
 
     # A writer must see what was committed while it waited for a row, a reader the same all the way through.

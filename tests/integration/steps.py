@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ class Telling(SqlTransaction):
         super().__init__(inner._connection)
         self._passed, self._bug = passed, bug
         self._doing: set[str] = set()
+        self._together = False
 
     def append(self, entries: Sequence[Any], weights: Sequence[Any]) -> None:
         self._doing.add("answering")
@@ -138,13 +139,25 @@ class Telling(SqlTransaction):
     def commit(self) -> None:
         for what in self._doing:
             self._passed(f"{what}: before the commit")
-        try:
+        with self._failing():
             super().commit()
-        except Exception:
-            if self._bug != "drop on failure":
-                raise
+        if not self._together:
+            self._committed()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A commit within has happened when this ends."""
+        self._together = True
+        with self._failing(), super().together():
+            yield
+        self._committed()
+
+    def _committed(self) -> None:
         for what in self._doing:
             self._passed(f"{what}: after the commit, before the reply")
+
+    def _failing(self) -> AbstractContextManager[None]:
+        return suppress(Exception) if self._bug == "drop on failure" else nullcontext()
 
 
 class Hasty(SqlTransaction):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import text
 
+from app.storage.database import make_engines
 from tests.integration.crashes import Clients, Findings, check, prepare
 from tests.integration.servers import Server, free_port, launching
 from tests.integration.steps import WORKING, cut_connections
@@ -104,6 +107,25 @@ def test_the_checker_sees_an_answer_that_was_not_stored(tmp_path: Path, postgres
     found = run(tmp_path, postgres_url, deed, traps=traps([step], sprung), bug="drop on failure")
     complaints = ("a reply was lost", "the books: ('the sequence has a gap'")
     assert any(violation.startswith(complaints) for violation in found.violations), found.violations
+
+
+def test_beside_more_than_a_thousand_clients(postgres_url: str) -> None:
+    """A connection made while a thousand sockets are open has a number that select() does not take. Catches a busy
+    server that cannot reach its database any more.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    reading, _ = make_engines(postgres_url)
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        for _ in range(2):  # the second is the first's connection, looked at before it is used again
+            with reading.connect() as connection:
+                assert connection.connection.driver_connection.fileno() > 1024  # type: ignore[union-attr]
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    finally:
+        reading.dispose()
+        for descriptor in held:
+            os.close(descriptor)
 
 
 @pytest.fixture
