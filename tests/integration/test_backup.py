@@ -247,6 +247,30 @@ def test_from_one_kind_of_database_to_the_other(
         world.stop()
 
 
+def test_an_encrypted_vault(tmp_path: Path, operate: Callable[..., None]) -> None:
+    """Catches private files that are opened on their way: in a backup they are under their key as in the vault."""
+    key = base64.b64encode(bytes(range(32))).decode()
+    world = make_world(tmp_path / "data", vault_key=key)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    first = world.ask(ann, id, query(1))
+    operate(tmp_path / "data", None, vault_key=key)
+    assert bootstrap.back_up(tmp_path / "backup") == 1
+    world.stop()
+    (original,), (copy,) = ((tmp_path / name / "vault").glob("*.vault") for name in ("data", "backup"))
+    assert copy.read_bytes() == original.read_bytes()
+    assert copy.read_bytes().startswith(b"CURVLT1E")
+    operate(tmp_path / "restored", None, vault_key=key)
+    bootstrap.restore(tmp_path / "backup", final=True)
+    world = make_world(tmp_path / "restored", vault_key=key)
+    assert world.built.services.ready() is None
+    assert world.ask(ann, id, query(1))["value"] == first["value"]
+    world.ask(ann, id, query(2))
+    world.audit()
+    world.stop()
+
+
 class TestAnOldCopy:
     """Nobody says that nothing was asked since: the copy's books may say less than was released."""
 
