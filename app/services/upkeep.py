@@ -13,6 +13,9 @@ from app.services.errors import Unavailable
 from app.services.ports import Clock, LedgerRow, Store
 from app.services.principals import OPERATOR
 
+#: Sessions that one statement names: databases take only so many parameters.
+_AT_A_TIME = 500
+
 
 class Resealer(Protocol):
     """Private files on their way from one vault key to another."""
@@ -76,24 +79,22 @@ def forfeit(store: Store, clock: Clock) -> None:
     now = clock()
     with store.write() as tx:
         for dataset in tx.datasets():
-            rows = tx.lock_sessions([row.id for row in tx.sessions(dataset=dataset.name) if row.status == "open"])
-            closed = [
-                replace(
-                    row,
-                    status="closed",
-                    spent=str(Decimal(row.spent) + Decimal(row.reserved)),
-                    reserved="0",
-                    closed_at=now,
-                )
-                for row in rows.values()
-            ]
-            if closed:
+            left_open = [row.id for row in tx.sessions(dataset=dataset.name) if row.status == "open"]
+            for start in range(0, len(left_open), _AT_A_TIME):
+                rows = tx.lock_sessions(left_open[start : start + _AT_A_TIME]).values()
+                closed = [
+                    replace(
+                        row,
+                        status="closed",
+                        spent=str(Decimal(row.spent) + Decimal(row.reserved)),
+                        reserved="0",
+                        closed_at=now,
+                    )
+                    for row in rows
+                ]
                 tx.move_sessions(closed)
                 tx.move_ledger(
-                    [
-                        LedgerRow(dataset.name, row.id, "forfeit", row.reserved, row.sequence, now)
-                        for row in rows.values()
-                    ]
+                    [LedgerRow(dataset.name, row.id, "forfeit", row.reserved, row.sequence, now) for row in rows]
                 )
             if dataset.retired_at is None:
                 budget = public_dataset(dataset).budget

@@ -14,6 +14,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, MetaData, create_engine, insert, select, text
 
+from app import bootstrap
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
@@ -148,6 +149,32 @@ def test_from_every_revision(revision: str, tmp_path: Path, database: str | None
     reading.dispose()
     writing.dispose()
     everybody_goes_on(make(database), facts)
+
+
+@pytest.mark.parametrize("final", [True, False], ids=["final", "an old copy"])
+@pytest.mark.parametrize("revision", RECORDED)
+def test_a_backup_of_every_revision(
+    revision: str, final: bool, tmp_path: Path, database: str | None, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup that an older program made goes into this one. Catches rows that are copied before they are migrated,
+    and an old copy's sessions of any kind that are not given up.
+    """
+    facts = install(revision, tmp_path / "backup", None)
+    (tmp_path / "backup" / "backup.json").write_text('{"format": 1}')
+    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+    monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CURATOR_DATABASE_URL", database or "")
+    bootstrap.restore(tmp_path / "backup", final=final)
+    world = make(database)
+    if final:
+        everybody_goes_on(world, facts)
+        return
+    world.audit()
+    assert {state["status"] for state in world.built.services.sessions.list(AUDITOR)} == {"closed"}
+    for item in world.built.services.datasets.list():
+        assert item["status"] == "retired"
+        if item["name"] != "gone":
+            assert item["budget"]["remaining_epsilon"] == 0
 
 
 def test_every_revision_is_recorded() -> None:
