@@ -197,6 +197,8 @@ class Residents:
             raise SessionClosed("the data set is retired: its sessions answer nothing")
         dataset, request, plan = opening_of(orjson.loads(row.header))
         assert public_dataset(stored).space == dataset.space
+        # Taken first: making room may drop the last session that has these numbers in memory.
+        data = self._private.tensor(dataset.space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
         reserved = construction_of(dataset, request, plan).nbytes(ahead) + SESSION_BYTES
         if not self._make_room(reserved, unwritten):
@@ -206,7 +208,7 @@ class Residents:
         live = self._live[row.id] = Live(
             row=row,
             session=session,
-            data=self._private.tensor(dataset.space, stored.vault_entry),
+            data=data,
             noise=self._noise.laplace(plan.noise_scale_units),
             counts=None if plan.race is None else self._noise.poisson(plan.race.mean, plan.race.cut),
             reserved=reserved,

@@ -1,0 +1,72 @@
+"""What is in memory stays within its limit: hypotheses, known answers, and the process as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.curator import session
+from tests.integration.servers import Caller, Server, launching
+from tests.integration.world import World, distinct_queries, eventually
+
+SIDE, SESSIONS = 1000, 24
+
+
+def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session grows by what it was asked, and others make room for it. Would catch answers that nobody counts, an
+    account that drifts from what is held, and room that is made only when a session comes back."""
+    monkeypatch.setattr(session, "ANSWER_BYTES", 1 << 20)
+    world = worlds(None, memory_limit=24 << 20)  # 8 MiB a lane
+    world.register("d")
+    ann = world.analyst("ann")
+    one, other = world.open(ann, "d"), world.open(ann, "d")
+    queries = list(distinct_queries())
+    residents = world.answering._lanes[0].residents
+    world.ask(ann, one, queries[0])
+    for number, body in enumerate(queries[:5], start=1):
+        world.ask(ann, other, body)
+        # Accounts are settled after the reply.
+        eventually(lambda number=number: residents.get(other).nbytes > number << 20)
+    assert one in residents
+    assert residents._held == residents.get(one).nbytes + residents.get(other).nbytes
+    for body in queries[5:7]:
+        world.ask(ann, other, body)
+    eventually(lambda: one not in residents)
+    assert residents._held == residents.get(other).nbytes > 7 << 20
+    assert world.ask(ann, one, queries[0])["source"] == "cached"
+    world.audit()
+
+
+def growth(folder: Path, limit: str) -> float:
+    """MiB that a server's memory grew by while it answered sessions of 8 MB each in turn."""
+    with launching(folder, None) as launcher:
+        server = launcher.start(settings={"CURATOR_MEMORY_LIMIT": limit}).wait_until_ready()
+        caller = Caller(server.url)
+        axes = [{"name": "a", "size": SIDE}, {"name": "b", "size": SIDE}]
+        assert caller.register("d", np.eye(SIDE, dtype=np.uint8), attributes=axes).status_code == 201
+        body: dict[str, Any] = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.01}
+        body |= {"max_queries": 10, "max_updates": 2}
+        ids = [caller.post("/v1/sessions", body).json()["id"] for _ in range(SESSIONS)]
+        before, most = resident(server), 0.0
+        for number, id in enumerate(ids):
+            words = {"type": "predicate", "where": {"a": {"between": [0, number]}}}
+            assert caller.post(f"/v1/sessions/{id}/queries", words).status_code == 200
+            most = max(most, resident(server))
+        return most - before
+
+
+def resident(server: Server) -> float:
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def test_a_process_stays_within_its_limit(tmp_path: Path) -> None:
+    """24 sessions of 8 MB each, where two lanes have room for two each: the process itself grows by little more.
+    And a limit that none of them reaches, to see that it is the limit that holds them."""
+    hypotheses = SESSIONS * SIDE * SIDE * 8 / 2**20
+    assert growth(tmp_path / "small", "60MiB") < hypotheses / 2
+    assert growth(tmp_path / "large", "1GiB") > 0.9 * hypotheses
