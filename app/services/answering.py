@@ -65,6 +65,8 @@ HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
 #: Noise values drawn at a time.
 NOISE_BLOCK = 1024
+#: How long after a turn a lane waits, at most, for those it has answered to ask again.
+GATHER_SECONDS = 0.001
 _RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -266,21 +268,44 @@ class _Lane(threading.Thread):
         self.stalled = False
         self.residents = Residents(service.private, service.noise, service.snapshots, memory_limit)
         self._turns = Turns()
+        self._stopping = False
+        self._expected, self._until = 0, 0.0
 
     def run(self) -> None:
         """Answer until told to stop and nothing waits."""
-        stopping = False
-        while True:
-            while not (self.inbox.empty() and (self._turns or stopping)):
-                arrived = self.inbox.get()
-                if arrived is None:
-                    stopping = True
-                else:
-                    self._turns.add(arrived)
-            if not self._turns:
-                break
-            self._turn(self._turns.take())
+        while group := self._gather():
+            self._turn(group)
+            while not self.inbox.empty():
+                self._arrive(self.inbox.get())
+            # Whoever has just been answered is likely to ask again at once.
+            self._expected = len(group) + len(self._turns)
+            self._until = time.perf_counter() + GATHER_SECONDS
         self.residents.leave()
+
+    def _gather(self) -> list[Ticket]:
+        """Wait for requests and take a group of them; empty when told to stop and nothing waits.
+
+        Right after a turn the answered clients are given a moment to come back: two turns that overlap cost more than
+        one, and all of them wait for the same disk.
+        """
+        while True:
+            waiting = len(self._turns)
+            if not self.inbox.empty() or not (waiting or self._stopping):
+                self._arrive(self.inbox.get())
+                continue
+            left = self._until - time.perf_counter()
+            if waiting >= self._expected or left <= 0 or self._stopping:
+                return self._turns.take()
+            try:
+                self._arrive(self.inbox.get(timeout=left))
+            except queue.Empty:
+                return self._turns.take()
+
+    def _arrive(self, tickets: list[Ticket] | None) -> None:
+        if tickets is None:
+            self._stopping = True
+        else:
+            self._turns.add(tickets)
 
     # ------------------------------------------------------------------ a turn
 

@@ -37,9 +37,10 @@ class Turns:
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()
+        self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, tickets: Sequence[Ticket]) -> None:
         """Queue requests behind those of the same principals."""
@@ -48,12 +49,14 @@ class Turns:
             if queue is None:
                 queue = self._waiting[ticket.actor] = deque()
             queue.append(ticket)
+        self._count += len(tickets)
 
     def put_back(self, tickets: Sequence[Ticket]) -> None:
         """Requests that were taken and not begun: they are the next ones, in their order."""
         for ticket in reversed(tickets):
             self._waiting.setdefault(ticket.actor, deque()).appendleft(ticket)
             self._waiting.move_to_end(ticket.actor, last=False)
+        self._count += len(tickets)
 
     def take(self) -> list[Ticket]:
         """The next group: one request of each principal, and again, until it is full or nobody waits."""
@@ -69,4 +72,5 @@ class Turns:
                 self._waiting.move_to_end(actor)
             else:
                 del self._waiting[actor]
+        self._count -= len(group)
         return group
