@@ -22,6 +22,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
+from threadpoolctl import threadpool_limits
 
 from app.http import problems
 from app.http.app import Delivery, Services, create_app
@@ -280,6 +281,9 @@ def application() -> FastAPI:
     forbid_core_dumps()
     end_with_parent()
     configure_logs(settings.log_level)
+    # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
+    # each wait for the slowest of them, which on a busy machine costs many times what the product does.
+    threadpool_limits(1, "blas")
     return build(settings).app
 
 

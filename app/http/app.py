@@ -219,6 +219,7 @@ def create_app(services: Services) -> FastAPI:
         summary="A trusted curator: private data behind differentially private linear and cut queries.",
         version="1",
         lifespan=lifespan,
+        openapi_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -227,6 +228,8 @@ def create_app(services: Services) -> FastAPI:
     _open_routes(app, services)
     _admin_routes(app, services)
     _session_routes(app, services)
+    app.openapi_url = "/openapi.json"
+    app.setup()  # the description and its page, last
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
     app.requests = Observe(app.router, services.metrics, services.room, verbose=services.limits.log_level == "debug")
     return app

@@ -1,0 +1,31 @@
+"""Statements of the answering path find their rows by an index, however many there are."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from sqlalchemy import create_engine
+
+from app.storage.store import _find_replies, _lock, _move
+from app.storage.tables import metadata
+
+
+@pytest.mark.parametrize(
+    ("statement", "values"),
+    [(_find_replies(8, "?"), 24), (_lock(8, "?", False), 8), (_move("?"), 9)],
+    ids=["replies", "lock", "move"],
+)
+def test_no_table_is_read_whole(statement: str, values: int) -> None:
+    """Catches a statement that SQLite answers by reading the whole table, as it does for rows IN a list of values:
+    each answer would take longer than the one before.
+    """
+    engine = create_engine("sqlite://")
+    metadata.create_all(engine)
+    with engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        plan = [row[3] for row in driver.execute(f"EXPLAIN QUERY PLAN {statement}", ["x"] * values)]
+    assert any("USING" in step and "INDEX" in step for step in plan), plan
+    # The names that are looked up are read through, the tables never.
+    assert not [s for s in plan if s.startswith("SCAN") and "CONSTANT" not in s and s != "SCAN n"], plan
