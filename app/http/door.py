@@ -51,6 +51,7 @@ class Door:
         self._rate = Rate(limits.rate_limit, limits.rate_burst)
         self._heavy = Rate(limits.heavy_rate_limit, limits.heavy_rate_burst)
         self._guesses: dict[str, int] = {}
+        self._looking: dict[str, asyncio.Event] = {}
         self._guessing = 0
 
     async def admit(self, request: Request, *, heavy: bool = False) -> Principal:
@@ -88,22 +89,38 @@ class Door:
         known = self._principals.recall(key) if key else None
         if known is not None:
             return known
+        # Many requests may come at once with a key that is new here: one of them looks it up for all.
+        looking = self._looking.get(key)
+        if looking is not None:
+            await looking.wait()
+            known = self._principals.recall(key)
+            if known is not None:
+                return known
         client = request.client.host if request.client else "unknown"
         # Whose key was good a moment ago does not wait behind those who guess.
         guess = not (key and self._principals.remembers(key))
         if guess:
             self._begin_guess(client)
+        looked = self._looking.setdefault(key, asyncio.Event())
         try:
             if not key:
                 raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
             return await run_in_threadpool(self._principals.authenticate, key)
         except Unauthenticated:
+            self._found(key, looked)
             log.warning("log-in failed", client=client)
             await asyncio.sleep(FAILED_LOGIN_SECONDS)
             raise
         finally:
+            self._found(key, looked)
             if guess:
                 self._end_guess(client)
+
+    def _found(self, key: str, looked: asyncio.Event) -> None:
+        """A key has been looked up: whoever waits for that goes on."""
+        looked.set()
+        if self._looking.get(key) is looked:
+            del self._looking[key]
 
     def _begin_guess(self, client: str) -> None:
         """Beyond the bounds the key is not looked at: a refusal that tells a guess apart would be a faster guess."""

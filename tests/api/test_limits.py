@@ -212,6 +212,27 @@ class TestGuessing:
             )
             assert service.admin.get("/v1/datasets").status_code == 200
 
+    def test_a_crowd_with_a_new_key(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a good key that counts as a guess for each request until it has been looked up: a client's pool of
+        connections would be turned away at its first use.
+        """
+        with serving(tmp_path, noise=Noise()) as service:
+            known = service.built.services.principals
+            key = known.add(principals.Principal("admin", "admin"), unique("crowd"), "analyst")["api_key"]
+            authenticate = known.authenticate
+
+            def slowly(key: str) -> principals.Principal:
+                time.sleep(0.3)
+                return authenticate(key)
+
+            monkeypatch.setattr(known, "authenticate", slowly)
+            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 1)
+            with ThreadPoolExecutor(8) as pool:
+                headers = {"Authorization": f"Bearer {key}"}
+                sent = [pool.submit(httpx.get, f"{service.url}/v1/datasets", headers=headers) for _ in range(8)]
+            assert {reply.result().status_code for reply in sent} == {200}
+            assert service.built.services.door._looking == {}
+
     def test_a_revoked_key_is_a_guess(self, service: Service) -> None:
         """Catches a revoked key that may be tried without limit because it was good once."""
         known, name = service.built.services.principals, unique("leaver")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import psutil
 import psycopg
@@ -139,6 +142,56 @@ class TestOneDatabase:
         assert len({(id, answer["sequence"]) for id, answer in heard}) == len(heard)
         counted = [answer["source"] for _, answer in heard]
         assert min(counted.count(source) for source in ("cached", "measurement", "hypothesis")) > 0
+
+    def test_hundreds_of_clients(self, cluster: Cluster) -> None:
+        """240 clients at once, most of them in the same two sessions, the rest in four others, through all processes.
+        Catches an answer lost or given twice in a crowd, a fork or gap of a chain under contention, and a full queue
+        that says anything but 503 with the time to come back.
+        """
+        cluster.admins[0].register("crowd", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6})
+        key = cluster.admins[0].add("crowd-ann")
+        ids = [opened(cluster.callers(key)[0], "crowd", max_updates=60) for _ in range(6)]
+        questions = list(distinct_queries())
+
+        async def client(http: httpx.AsyncClient, number: int) -> list[tuple[str, dict[str, Any]]]:
+            heard = []
+            id = ids[number % 2 if number % 3 else 2 + number % 4]
+            for turn in range(3):
+                asked, name = questions[(number + 7 * turn) % 60], f"{number}-{turn}"
+                while True:
+                    reply = await http.post(f"/v1/sessions/{id}/queries", json=asked, headers={"Idempotency-Key": name})
+                    if reply.status_code != 503:
+                        break
+                    await asyncio.sleep(min(0.2, float(reply.headers["Retry-After"])))
+                assert reply.status_code == 200, reply.text
+                heard.append((id, reply.json()))
+            return heard
+
+        async def crowd() -> list[tuple[str, dict[str, Any]]]:
+            async with contextlib.AsyncExitStack() as stack:
+                doors = [
+                    await stack.enter_async_context(
+                        httpx.AsyncClient(
+                            base_url=server.url,
+                            headers={"Authorization": f"Bearer {key}"},
+                            timeout=90,
+                            limits=httpx.Limits(max_connections=None),
+                        )
+                    )
+                    for server in cluster.servers
+                ]
+                told = await asyncio.gather(*(client(doors[n % 2], n) for n in range(240)))
+            return [pair for part in told for pair in part]
+
+        heard = asyncio.run(crowd())
+        assert len(heard) == 720
+        transcripts = cluster.auditor().audit()
+        entries = {id: {e["sequence"]: e for e in map(json.loads, lines[1:-1])} for id, lines in transcripts.items()}
+        for id, answer in heard:
+            assert entries[id][answer["sequence"]]["entry_hash"] == answer["entry_hash"]
+        assert len({(id, answer["sequence"]) for id, answer in heard}) == len(heard)
+        # Nobody else asked in these sessions: what was recorded is what was heard.
+        assert sum(len(entries[id]) for id in ids) == len(heard)
 
     def test_every_process_stands_at_the_same_state(self, cluster: Cluster) -> None:
         """Catches a worker that answers from what it remembers: after each answer by one, the other has to have it,
