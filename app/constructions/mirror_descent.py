@@ -98,6 +98,7 @@ class MirrorDescent(Construction):
             path = self.form.path(state.form, query, abs(guess) / (self.form.p - 1))
             rate = solve(path.line, target, guess, scale=abs(present))
             self.form.move(state.form, path, rate)
+            del path  # and the weights in it: room for what follows
         self._confine(state)
         if self.step == "refit":
             state.kept.keep(measurement, self.form.inner)

@@ -155,10 +155,12 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
                 tensor.array, slack, c = moved, rest, there
                 tensor.touch()
                 break
+            del moved  # before another is made
         else:
             if fresh:
                 break
             closer = False
+        del exponents  # room for the matrix' arrays
         # A matrix serves as long as steps with it gain much.
         matrix, fresh = (matrix, False) if closer else (None, True)
     return slack
@@ -171,8 +173,9 @@ def _answers(queries: list[Query], tensor: DenseTensor) -> FloatArray:
 def _covariances(queries: list[Query], tensor: DenseTensor, answers: FloatArray, mass: float) -> FloatArray:
     """``sum_x h(x) f_i(x) f_j(x) - a_i a_j / mass``: the derivative of answers by tilts."""
     result = np.zeros((len(queries), len(queries)))
+    weighted = np.zeros(tensor.shape)
     for i, query in enumerate(queries):
-        weighted = np.zeros(tensor.shape)
+        weighted[...] = 0.0
         query.add_to(weighted, 1.0)
         weighted *= tensor.array
         result[i, : i + 1] = _answers(queries[: i + 1], DenseTensor(weighted))
@@ -186,9 +189,13 @@ def _tilted(
     """Masses times ``exp(length * exponent)``, normalised; the slack cell's; what the first term of the dual gains."""
     top = length * float(exponents.max())
     top = max(top, 0.0) if slack > 0 else top
-    moved = array * np.exp(length * exponents - top)
+    moved = length * exponents
+    moved -= top
+    np.exp(moved, out=moved)
+    moved *= array
     # Where there was mass some is left, so that later measurements can raise it again.
     np.maximum(moved, _LEAST * mass, out=moved, where=array > 0)
     rest = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
     total = float(moved.sum()) / copies + rest
-    return moved * (mass / total), rest * (mass / total), mass * (top + math.log(total / mass))
+    moved *= mass / total
+    return moved, rest * (mass / total), mass * (top + math.log(total / mass))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.optimize import brentq
 
-from app.geometry.norms import FloatArray, vector_norm
+from app.geometry.norms import FloatArray, pieces, vector_norm
 from app.geometry.potentials import Line, Potential, SquaredNorm
 
 #: Relative accuracy of root searches: a few units in the last place above what sums of float64 can resolve.
@@ -93,6 +93,12 @@ def onto_ball(potential: SquaredNorm, z: FloatArray, p: float, radius: float) ->
 
 
 def magnitudes_onto_ball(m: FloatArray, p: float, ball_p: float, radius: float, copies: int = 1) -> FloatArray:
+    """The same as :func:`confine`, in a new array; ``m`` itself where it lies in the ball."""
+    confined = m.copy()
+    return confined if confine(confined, p, ball_p, radius, copies) else m
+
+
+def confine(m: FloatArray, p: float, ball_p: float, radius: float, copies: int = 1) -> bool:
     """``argmin ||y||_p^2/(p-1) - <link(m), y>`` subject to ``||y||_ball_p <= radius``, ``y >= 0``; m >= 0.
 
     With ball_p = p the solution is ``m`` scaled to the ball. Else it satisfies, for a multiplier nu >= 0,
@@ -103,38 +109,51 @@ def magnitudes_onto_ball(m: FloatArray, p: float, ball_p: float, radius: float, 
     monotone scalar equation a coordinate, and one number kappa >= 0, found by an outer root search on
     ``||s v||_ball_p = radius``. (kappa and nu determine each other, continuously, so the norm falls in kappa as it
     does in nu.)
+
+    Returns:
+        Whether m lay outside. Then the solution stands in its place.
     """
     size = vector_norm(m, ball_p, copies)
     if size <= radius:
-        return m
+        return False
     if ball_p == p or radius <= 0:
-        scaled: FloatArray = m * (max(radius, 0.0) / size)
-        return scaled
+        m *= max(radius, 0.0) / size
+        return True
     # The problem is homogeneous: with m and the radius divided by the largest, theta is m^(p-1) up to a factor, and
     # s relative to its value at kappa = 0, where y must be m.
     largest = float(m.max())
-    theta, edge = (m / largest) ** (p - 1), radius / largest
-    start = vector_norm(m / largest, p, copies)
+    edge = radius / largest
+    held = [m]  # the search leaves its function to the garbage collector: m shall not wait with it
 
-    def solution(kappa: float) -> FloatArray:
-        v = _coordinates(theta, kappa, p, ball_p)
-        length = vector_norm(v, p, copies)
-        result: FloatArray = v * (length / start) ** (p - 2) if length > 0 else v
-        return result
+    def lengths(kappa: float) -> tuple[float, float]:
+        """The two norms of v, by those of its parts."""
+        both = []
+        for (part,) in pieces(held[0]):
+            v = _coordinates((part / largest) ** (p - 1), kappa, p, ball_p)
+            both.append((vector_norm(v, p), vector_norm(v, ball_p)))
+        inner, outer = np.array(both).T
+        return vector_norm(inner, p, copies), vector_norm(outer, ball_p, copies)
+
+    start = vector_norm(m, p, copies) / largest
 
     def excess(kappa: float) -> float:
-        return vector_norm(solution(kappa), ball_p, copies) - edge
+        length, found = lengths(kappa)
+        return (found * (length / start) ** (p - 2) if length > 0 else found) - edge
 
     # For ball_p = 1 nothing is left at kappa = 1, the largest theta; else no kappa is too large.
     low, high = 0.0, 1.0
     if excess(low) <= 0:  # outside by a rounding
-        return m
+        return False
     while excess(high) > 0:
         low, high = high, 16 * high
-    y = solution(float(brentq(excess, low, high, xtol=2.0**-1000, rtol=2.0**-48)))
-    # The search's last rounding is taken out by scaling.
-    result: FloatArray = y * (radius / vector_norm(y, ball_p, copies))
-    return result
+    kappa = float(brentq(excess, low, high, xtol=2.0**-1000, rtol=2.0**-48))
+    # Scaling v to the ball takes the search's last rounding out.
+    scale = radius / lengths(kappa)[1]
+    held.clear()
+    for (part,) in pieces(m, written=1):
+        part[...] = _coordinates((part / largest) ** (p - 1), kappa, p, ball_p)
+        part *= scale
+    return True
 
 
 def _coordinates(theta: FloatArray, kappa: float, p: float, ball_p: float) -> FloatArray:

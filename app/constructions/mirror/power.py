@@ -12,7 +12,7 @@ from app.constructions.dumps import Dump, numbers
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.norms import pieces
 from app.geometry.potentials import largest_moved, power_line
-from app.geometry.projections import magnitudes_onto_ball
+from app.geometry.projections import confine
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor, FloatArray
 
@@ -156,18 +156,21 @@ class PowerForm(Form):
 
     def _take(self, state: PowerState, h: FloatArray) -> None:
         """Make h the hypothesis."""
-        size = np.abs(h)
-        largest = float(size.max())
+        largest = max(float(h.max()), -float(h.min()))
         if largest == 0.0:
             state.tau[...] = 0.0
             state.powers.array[...] = 0.0
             state.unit, state.total = 1.0, 0.0
         else:
             # h is a multiple of the powers, and tau^(q-1) = powers.
-            size /= largest
-            np.copysign(size, h, out=state.powers.array)
-            np.copysign(size ** (self.p - 1), h, out=state.tau)
-            state.total = float((state.tau * state.powers.array).sum()) / self.copies
+            total = 0.0
+            for tau, powers, part in pieces(state.tau, state.powers.array, h, written=2):
+                size = np.abs(part)
+                size /= largest
+                np.copysign(size, part, out=powers)
+                np.copysign(size ** (self.p - 1), part, out=tau)
+                total += float(tau @ powers)
+            state.total = total / self.copies
             state.unit = 1.0
             state.unit = largest / self._factor(state)
         state.powers.touch()
@@ -185,10 +188,10 @@ class PowerForm(Form):
                 state.unit *= radius / norm
             return
         h = self.dense(state)
-        magnitudes = np.abs(h)
-        confined = magnitudes_onto_ball(magnitudes, self.p, ball_p, radius, self.copies)
-        if confined is not magnitudes:
-            self._take(state, np.copysign(confined, h))
+        np.abs(h, out=h)
+        if confine(h, self.p, ball_p, radius, self.copies):
+            # Signs are those of the powers.
+            self._take(state, np.copysign(h, state.powers.array, out=h))
 
     def dense(self, state: PowerState) -> FloatArray:
         result: FloatArray = self._factor(state) * state.powers.array

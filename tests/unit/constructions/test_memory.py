@@ -33,9 +33,11 @@ RAMP = np.linspace(0.1, 1, SIDE).tolist()
 EVEN, THIRD = list(range(0, SIDE, 2)), list(range(0, SIDE, 3))
 MECHANISMS = {
     "mw": {"construction": "mw"},
+    "mw refit": {"construction": "mw", "step": "refit"},
     "fk": {"construction": "fk"},
     "lp": {"construction": "md", "potential": "lp", "ball_p": "none"},
     "group": {"construction": "md", "potential": "group", "axis": "rows", "ball_p": "none"},
+    "lp in a ball": {"construction": "md", "potential": "lp", "p": 1.5, "ball_p": 1.25},
 }
 ROWS = [
     (mechanism, kind, form)
@@ -74,7 +76,7 @@ def most_arrays(mechanism: str, kind: str, form: str) -> float:
     """The most memory that a session takes while it is asked and learns, in arrays of float64 over the universe."""
     asked = query(kind, form)
     chosen = Mechanism.model_validate(MECHANISMS[mechanism])
-    construction = construct(chosen, space(kind), PublicFacts(1e6), 1000.0, 100)
+    construction = construct(chosen, space(kind), PublicFacts(1e6, norms={"lp:1.25": 1e4}), 1000.0, 100)
     tracemalloc.start()
     try:
         state = construction.start()
@@ -88,8 +90,9 @@ def most_arrays(mechanism: str, kind: str, form: str) -> float:
 
 @pytest.mark.parametrize(("mechanism", "kind", "form"), ROWS)
 def test_at_most_three_arrays(mechanism: str, kind: str, form: str) -> None:
-    """Would catch an expression over all cells that makes an array for each of its operations."""
-    assert most_arrays(mechanism, kind, form) <= 3.0
+    """And four for a refit of masses. Would catch an expression over all cells that makes an array for each of its
+    operations."""
+    assert most_arrays(mechanism, kind, form) <= (4.0 if mechanism == "mw refit" else 3.0)
 
 
 @pytest.mark.parametrize("mechanism", ["mw", "lp"])
