@@ -83,8 +83,19 @@ Release = Annotated[
     str | None,
     typer.Option(help="One draw a query (single) or a secret number of them (race).", show_default="single"),
 ]
+Step = Annotated[
+    str | None,
+    typer.Option(help="How far an update goes: projection, paper, full or refit.", show_default="projection"),
+]
 Potential = Annotated[str | None, typer.Option(help="Of md: entropy, lp, group or schatten.", show_default=False)]
 P = Annotated[str | None, typer.Option("--p", help="Of md: the norm's p, a number or auto.", show_default=False)]
+BallP = Annotated[
+    str | None,
+    typer.Option(help="Of md: p of the norm that bounds the hypothesis, a number, auto or none.", show_default=False),
+]
+Zeta = Annotated[
+    float | None, typer.Option(help="Of md: the queries' largest dual norm, promised.", show_default=False)
+]
 Axis = Annotated[str | None, typer.Option(help="Of the group norm: rows or columns.", show_default=False)]
 Sparsity = Annotated[int | None, typer.Option(help="Of smw: most non-zero weights of a query.", show_default=False)]
 Sampled = Annotated[
@@ -326,8 +337,11 @@ def plan(
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    step: Step = None,
     potential: Potential = None,
     p: P = None,
+    ball_p: BallP = None,
+    zeta: Zeta = None,
     axis: Axis = None,
     sparsity: Sparsity = None,
     sampled: Sampled = False,
@@ -339,7 +353,7 @@ def plan(
     with _client("Planning") as curator:
         made = curator.plan(
             dataset,
-            _mechanism(construction, potential, p, axis, sparsity, sampled, weights),
+            _mechanism(construction, step, potential, p, ball_p, zeta, axis, sparsity, sampled, weights),
             epsilon=_decimal(epsilon, "epsilon"),
             max_queries=max_queries,
             **options,
@@ -398,8 +412,11 @@ def session_open(
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    step: Step = None,
     potential: Potential = None,
     p: P = None,
+    ball_p: BallP = None,
+    zeta: Zeta = None,
     axis: Axis = None,
     sparsity: Sparsity = None,
     sampled: Sampled = False,
@@ -411,7 +428,7 @@ def session_open(
     with _client("Opening the session") as curator:
         session = curator.open_session(
             dataset,
-            _mechanism(construction, potential, p, axis, sparsity, sampled, weights),
+            _mechanism(construction, step, potential, p, ball_p, zeta, axis, sparsity, sampled, weights),
             epsilon=_decimal(epsilon, "epsilon"),
             max_queries=max_queries,
             **options,
@@ -589,19 +606,22 @@ def _decimal(text: str, what: str) -> Decimal:
 
 def _mechanism(
     construction: str,
+    step: str | None,
     potential: str | None,
     p: str | None,
+    ball_p: str | None,
+    zeta: float | None,
     axis: str | None,
     sparsity: int | None,
     sampled: bool,
     weights: str | None,
 ) -> dict[str, Any]:
-    power: object = p
-    if p is not None and p != "auto":
-        power = float(_decimal(p, "p"))
     given = {
+        "step": step,
         "potential": potential,
-        "p": power,
+        "p": _exponent(p, "p"),
+        "ball_p": _exponent(ball_p, "ball-p"),
+        "zeta": zeta,
         "axis": axis,
         "sparsity": sparsity,
         "sampled": sampled or None,
@@ -611,6 +631,11 @@ def _mechanism(
         "construction": construction,
         **{name: value for name, value in given.items() if value is not None},
     }
+
+
+def _exponent(given: str | None, name: str) -> float | str | None:
+    """An exponent as a number, or one of the words that stand for one."""
+    return given if given in (None, "auto", "none") else float(_decimal(given, name))
 
 
 def _session_options(

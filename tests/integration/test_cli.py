@@ -193,6 +193,20 @@ class TestAnalysis:
         assert refused.returncode == 1
         assert "invalid-request" in refused.stderr
 
+    def test_mirror_descent_s_own_options(self, server: Server, people: None) -> None:
+        """Catches a step, norm or promise that does not reach the service."""
+        task = ("people", "--epsilon", "0.1", "-k", "100", "--max-updates", "5", "-c", "md", "--json")
+        options = ("--potential", "lp", "--p", "1.5", "--ball-p", "none", "--zeta", "40", "--step", "refit")
+        done = curator(server, "session", "open", *task, *options)
+        assert done.returncode == 0, done.stderr
+        opened = json.loads(done.stdout)
+        asked = {"potential": "lp", "p": 1.5, "ball_p": "none", "zeta": 40.0, "step": "refit"}
+        assert {name: opened["mechanism"][name] for name in asked} == asked
+        assert curator(server, "session", "close", opened["id"]).returncode == 0
+        refused = curator(server, "plan", *task, "--potential", "lp", "--p", "two")
+        assert refused.returncode == 1
+        assert "p" in refused.stderr
+
     def test_compare(self, server: Server, people: None) -> None:
         """One table of several mechanisms: the best is marked, one without a plan says why, and the client reads
         the same out of the reply as it stands.
