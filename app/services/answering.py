@@ -36,6 +36,7 @@ from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, Miss, play, race
 from app.curator.session import Answer, RoundDue, construction_of
 from app.services.errors import NotFound, QueueFull, Unavailable
+from app.services.loading import last_recorded
 from app.services.ports import (
     Clock,
     EntryRow,
@@ -370,7 +371,8 @@ class _Lane(threading.Thread):
                         stored = tx.lock_sessions(sorted(work.base))
                         if self._is_written(work, tx, stored):
                             break
-                        self._forfeit(work, stored, set(stored) if abandoned else self._moved(work, tx, stored))
+                        moved = set(stored) if abandoned else self._moved(work, tx, stored)
+                        self._forfeit(work, tx, stored, moved)
                         abandoned = False
                     work.store(tx)
                 break
@@ -403,7 +405,7 @@ class _Lane(threading.Thread):
         taken = tx.replies(list(work.replies))
         return moved | {t.session for t in work.done if t.key is not None and t.key.name in taken}
 
-    def _forfeit(self, work: _Work, stored: dict[str, SessionRow], moved: set[str]) -> None:
+    def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow], moved: set[str]) -> None:
         """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
         for id in moved:
             work.entries = [e for e in work.entries if e.session != id]
@@ -414,8 +416,9 @@ class _Lane(threading.Thread):
             work.base[id] = row
             work.rows.pop(id, None)
             # The number of rounds is kept: should the session move once more, they are charged there.
+            now = max(self.service.clock(), last_recorded(tx, row))
             for _ in range(work.rounds.get(id, 0)):
-                row = self._charge_forfeit(work, row)
+                row = self._charge_forfeit(work, row, now)
             if row is not stored[id]:
                 work.rows[id] = row
         for ticket in work.done:
@@ -425,12 +428,12 @@ class _Lane(threading.Thread):
                 if ticket.key is not None:
                     work.replies.pop(ticket.key.name, None)
 
-    def _charge_forfeit(self, work: _Work, row: SessionRow) -> SessionRow:
+    def _charge_forfeit(self, work: _Work, row: SessionRow, now: str) -> SessionRow:
         plan = orjson.loads(row.header)["plan"]
         if row.updates_used >= plan["max_updates"] or row.status != "open":
             return row
         cost = Decimal(plan["cost_per_update"])
-        sequence, now = row.sequence + 1, self.service.clock()
+        sequence = row.sequence + 1
         sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
         work.ledger.append(LedgerRow(row.dataset, row.id, "charge", str(cost), sequence, now))
@@ -562,7 +565,8 @@ class _Lane(threading.Thread):
         return race(hypothesis, private, noise, live.counts.take(), plan.threshold_units)
 
     def _record(self, live: Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
-        session, row, now = live.session, live.row, self.service.clock()
+        session, row = live.session, live.row
+        now = live.recorded_at = max(self.service.clock(), live.recorded_at)
         sequence = row.sequence + 1
         sealed = records.answer_entry(
             sequence=sequence,

@@ -93,6 +93,16 @@ def catch_up(tx: Transaction, id: str, session: Session) -> None:
         session.learn(space.from_canonical(form, blobs), value)
 
 
+def last_recorded(tx: Transaction, row: SessionRow) -> str:
+    """When the newest record of a session's transcript was made. Times in a transcript never decrease, whatever clocks
+    do: of one process when it is set back, of another process, or of the machine after a restart.
+    """
+    if not row.sequence:
+        return row.opened_at
+    ((_, line),) = tx.entry_lines(row.id, row.sequence - 1, 1)
+    return str(orjson.loads(line)["recorded_at"])
+
+
 def keep_session(snapshots: Snapshots, row: SessionRow, session: Session) -> None:
     """Make the snapshot of a session whose state is that of its row, all of it committed."""
     dump = session.dump()

@@ -19,7 +19,7 @@ from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.session import Session, construction_of
 from app.services.datasets import public_dataset
-from app.services.loading import catch_up, keep_session, resume_session
+from app.services.loading import catch_up, keep_session, last_recorded, resume_session
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
 from app.spaces.tensor import Tensor
@@ -57,13 +57,14 @@ class TimedSession(Session):
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A session in memory, at the state of ``row``.
+    """A session in memory, at the state of ``row``, whose newest record was made at ``recorded_at``.
 
     ``reserved`` is the memory that does not depend on the answers, ``nbytes`` all that is accounted for it. The
     snapshot stands on the entry ``kept``, when its updates had taken ``kept_seconds``; writing takes ``cost_seconds``.
     """
 
     row: SessionRow
+    recorded_at: str
     session: TimedSession
     data: Tensor
     noise: Any
@@ -123,6 +124,7 @@ class Residents:
         elif live.row.sequence < row.sequence:
             try:
                 catch_up(begin(), row.id, live.session)
+                live.recorded_at = last_recorded(begin(), row)
             except BaseException:
                 self.drop(row.id)  # an entry may have been counted whose update was not made
                 raise
@@ -207,6 +209,7 @@ class Residents:
         written = session.construction.nbytes(session.updates_used) + session.known_bytes
         live = self._live[row.id] = Live(
             row=row,
+            recorded_at=last_recorded(tx, row),
             session=session,
             data=data,
             noise=self._noise.laplace(plan.noise_scale_units),

@@ -206,7 +206,7 @@ def prepare(
             if url is not None:
                 findings.hold(pending(make_engines(url)[0]) == (step != MIGRATING[-1]), f"{step}: half migrated")
     if url is not None:
-        _ended(launcher.start(migrate=True))
+        launcher.start(migrate=True).wait_until_ended()
         findings.hold(not pending(make_engines(url)[0]), "the migration could not be finished")
     server = launcher.start(port).wait_until_ready()
     admin = Caller(server.url)
@@ -217,18 +217,9 @@ def prepare(
     return Clients(server.url, analysts)
 
 
-def _ended(server: Server, seconds: float = 30.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while server.alive():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.002)
-    return True
-
-
 def _died(server: Server) -> bool:
     """Whether it comes to its end by itself; it does so either way."""
-    died = _ended(server)
+    died = server.wait_until_ended()
     server.kill()
     return died
 

@@ -83,6 +83,15 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"not ready: {self.log.read_text()[-2000:]}")
 
+    def wait_until_ended(self, seconds: float = 30.0) -> bool:
+        """Whether it comes to its end by itself in this time."""
+        deadline = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
     def kill(self) -> None:
         """kill -9, the whole group of a server with several workers."""
         try:
