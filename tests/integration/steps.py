@@ -161,10 +161,18 @@ class Telling(SqlTransaction):
 
 
 class Hasty(SqlTransaction):
-    """Says that it is committed, and is not."""
+    """Says that it is committed, and is not; but for retirements, whose files would be gone for good."""
+
+    _retires = False
+
+    def retire_dataset(self, name: str, at: str) -> None:
+        self._retires = True
+        super().retire_dataset(name, at)
 
     def commit(self) -> None:
         """Nothing yet."""
+        if self._retires:
+            super().commit()
 
 
 class ReplyFirst(SqlStore):
