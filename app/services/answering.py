@@ -327,7 +327,12 @@ class _Lane(threading.Thread):
         for source in work.sources:
             service.meter.answered(source)
         service.meter.group(len(group), time.perf_counter() - started)
-        self.residents.rest(work.base)
+        try:
+            self.residents.rest(work.base)
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
+            log.error("states could not be kept", error=type(error).__name__)
+            for id in work.base:
+                self.residents.drop(id)
 
     def _answer(self, group: list[Ticket], work: _Work) -> None:
         """Play the group in one transaction and commit it."""

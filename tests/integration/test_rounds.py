@@ -19,6 +19,7 @@ from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
 from app.services.errors import Unavailable
+from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
 from app.spaces.errors import InvalidQuery
@@ -595,6 +596,20 @@ class TestRefusalsBeforeTheNoise:
 
 
 class TestMemory:
+    def test_an_error_between_two_turns_ends_no_lane(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Memory runs out while a session's snapshot is made, after its answer has left. Catches a lane that ends:
+        nobody of its sessions would ever be answered again.
+        """
+        world.register("d")
+        ann = world.analyst("ann")
+        id = world.open(ann, "d")
+        with monkeypatch.context() as patch:
+            patch.setattr(Residents, "rest", failing(MemoryError()))
+            assert world.ask(ann, id, query(0))["sequence"] == 1
+            assert world.ask(ann, id, query(1))["sequence"] == 2
+        assert world.ask(ann, id, query(2))["sequence"] == 3
+        world.audit()
+
     def test_a_session_is_not_dropped_while_its_answers_are_unwritten(
         self, worlds: Callable[..., World], database: str | None
     ) -> None:
