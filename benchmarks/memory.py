@@ -268,10 +268,19 @@ def restart() -> None:
         server.end(signal.SIGKILL)
         shutil.rmtree(folder / "snapshots", ignore_errors=True)
         measured("SIGKILL, no snapshots")
+    for row in rows:
+        row.insert(3, row[2] / rows[-1][2])
     report(
         "memory_restart",
         f"{RESTARTED} sessions of {ANSWERS} answers each (mw, 10^5 cells), after a restart",
-        ["ended by", "s to /readyz", f"s for {RESTARTED} first answers", "s for the next", "snapshots"],
+        [
+            "ended by",
+            "s to /readyz",
+            f"s for {RESTARTED} first answers",
+            "to no snapshots",
+            "s for the next",
+            "snapshots",
+        ],
         rows,
         updates=updates,
         seconds_to_make=made,
