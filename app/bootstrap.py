@@ -114,12 +114,14 @@ class _LogLines:
 
 class _LibraryLogs(logging.Handler):
     """What libraries complain of, as lines like all others: which library, and the type of its error. Their words and
-    stack traces could hold anything, such as the values of a statement that failed.
+    stack traces could hold anything, such as the values of a statement that failed. The HTTP server's own words, where
+    there is no error behind them, are of ports and processes: without them nobody knew that a port is taken.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[0] if record.exc_info else None
-        log.warning("a library complains", library=record.name, error=error.__name__ if error else None)
+        words = {"words": record.getMessage()} if record.name == "uvicorn.error" and error is None else {}
+        log.warning("a library complains", library=record.name, error=error.__name__ if error else None, **words)
 
 
 def configure_logs(level: str) -> None:
@@ -317,6 +319,7 @@ def serve(host: str, port: int, workers: int) -> None:
     try:
         prepare(settings)
         allow_open_files(2 * settings.max_connections + SPARE_FILES)
+        log.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
         uvicorn.run(
             "app.bootstrap:application",
             factory=True,
@@ -324,7 +327,7 @@ def serve(host: str, port: int, workers: int) -> None:
             port=port,
             workers=workers,
             access_log=False,
-            log_level=settings.log_level,
+            log_config=None,
             timeout_graceful_shutdown=DRAIN_SECONDS,
             timeout_worker_healthcheck=WORKER_SECONDS,
             server_header=False,
@@ -334,6 +337,7 @@ def serve(host: str, port: int, workers: int) -> None:
             ws="none",
         )
     finally:
+        log.info("stopped")
         lock.release()
 
 
