@@ -208,7 +208,8 @@ def create_app(services: Services) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Wire]]:
         services.delivery.loop = asyncio.get_running_loop()
-        services.start()
+        # Not in the loop itself: a start waits for lanes, which tickets reach through the loop.
+        await run_in_threadpool(services.start)
         try:
             yield {"wire": wire}  # which is how the protocol of each connection comes to know it
         finally:

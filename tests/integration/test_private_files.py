@@ -264,6 +264,29 @@ def test_a_retirement_cut_short_is_finished_at_the_next_start(
     again.audit()
 
 
+def test_a_server_finishes_a_retirement_that_was_cut_short(
+    worlds: Callable[..., World], database: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same with a real server, whose event loop starts it. Catches a start that waits for a lane which only that
+    loop could wake: it would hang, now and at every later start.
+    """
+    world = worlds(database)
+    world.register("d")
+    id = world.open(world.analyst("ann"), "d")
+    with monkeypatch.context() as patch:
+        patch.setattr(Datasets, "finish_retirement", fail)
+        with pytest.raises(ZeroDivisionError):
+            world.built.services.datasets.retire(ADMIN, "d")
+    world.stop()
+    with launching(world.folder, database) as launcher:
+        server = launcher.start().wait_until_ready(20)
+        caller = Caller(server.url)
+        states = Caller(server.url, caller.add("eve", "auditor")).get("/v1/sessions")["items"]
+        assert [(state["id"], state["status"]) for state in states] == [(id, "closed")]
+        assert caller.get("/v1/datasets/d")["budget"]["reserved_epsilon"] == 0
+    assert not list((world.folder / "vault").glob("d.*"))
+
+
 def fail(*_: object) -> None:
     raise ZeroDivisionError
 
