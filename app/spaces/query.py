@@ -244,8 +244,22 @@ class PairQuery(Query):
     right: Axis
     both: Axis
     rounding: float
+    sides: tuple[dict[str, Any], dict[str, Any]]
 
     symmetric = True
+
+    @classmethod
+    def of(cls, left: Axis, right: Axis, both: Axis, rounding: float) -> PairQuery:
+        """The query of two sides in either order.
+
+        (S, T) and (T, S) are one query, to the last bit of what it makes of a hypothesis: they are put in the order of
+        their canonical bytes here.
+        """
+        first, second = sorted(
+            ((_axis_canonical(axis), axis) for axis in (left, right)),
+            key=lambda side: orjson.dumps(side[0], option=orjson.OPT_SORT_KEYS),
+        )
+        return cls(first[1], second[1], both, rounding, (first[0], second[0]))
 
     @property
     def grid_bits(self) -> int:  # type: ignore[override]
@@ -331,12 +345,7 @@ class PairQuery(Query):
 
     @lazy
     def canonical(self) -> dict[str, Any]:
-        # (S, T) and (T, S) are one query; the order of the sides is that of their bytes.
-        sides = sorted(
-            (_axis_canonical(a) for a in (self.left, self.right)),
-            key=lambda side: orjson.dumps(side, option=orjson.OPT_SORT_KEYS),
-        )
-        form: dict[str, Any] = {"sides": sides, "type": "pair"}
+        form: dict[str, Any] = {"sides": list(self.sides), "type": "pair"}
         if self.grid_bits:
             form["bits"] = self.left.bits
         return form

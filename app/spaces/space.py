@@ -539,14 +539,14 @@ class Space(ABC):
                 left, right = everyone if right_alone == 1 else left, everyone if left_alone == 1 else right
                 both = np.intersect1d(left, right, assume_unique=True)
             sides = [Axis(length, index_set(length, side)) for side in (left, right, both)]
-            return PairQuery(sides[0], sides[1], sides[2], rounding)
+            return PairQuery.of(sides[0], sides[1], sides[2], rounding)
         # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
         both = -((-left * right) >> bits)
         touched = np.union1d(np.flatnonzero(left), np.flatnonzero(right))
         if not left.any() or not right.any() or len(touched) == 1:
             return ZeroQuery(self.shape, rounding)
         sides = [Axis(length, slice(0, length), side, bits) for side in (left, right, both)]
-        return PairQuery(sides[0], sides[1], sides[2], rounding)
+        return PairQuery.of(sides[0], sides[1], sides[2], rounding)
 
 
 def check_cells(shape: tuple[int, ...]) -> None:

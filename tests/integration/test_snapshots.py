@@ -227,6 +227,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "magic": flipped(3),
     "length of the head": flipped(52),
     "size of an array": lambda data: data.replace(b'"shape":[4,8]', b'"shape":[4,9]'),
+    "type of arrays": lambda data: data.replace(b'"<f8"', b'"<i8"'),
     "head": lambda data: data.replace(b'"updates_used":', b'"updates_usee":'),
     "first number": flipped(-1 - 8 * SHAPE[0] * SHAPE[1]),
     "last number": flipped(-7),
