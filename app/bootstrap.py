@@ -354,7 +354,7 @@ def _standing_still(settings: Settings) -> Iterator[None]:
         ) from None
     try:
         yield
-    except (NewerDatabase, backups.NotABackup, backups.NotEmpty) as error:
+    except (NewerDatabase, OldDatabase, backups.NotABackup, backups.NotEmpty) as error:
         raise StartRefused(str(error)) from None
     except VaultError as error:
         raise StartRefused(f"a private file cannot be used: {error}") from None
@@ -435,31 +435,34 @@ def restore(folder: Path, *, final: bool) -> None:
     try:
         with _standing_still(settings):
             backups.check(folder)
-            backups.remove(copy)
-            backups.check_new(settings.data_dir)
-            if not embedded:
-                apply_migrations(writing)
-                if not backups.is_empty(reading):
-                    raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
-            backups.take_rows(folder, copy)
-            if final:
-                backups.take_files(
-                    folder,
-                    settings.vault_dir,
-                    settings.keys_dir,
-                    settings.vault_key_bytes(),
-                    backups.private_files(copy),
-                )
-            else:
-                store = backups.open_copy(copy)
-                forfeit_all(store, utc_now)
-                store.close()
-            if embedded:
-                backups.settle(copy, settings.embedded_database)
-            else:
-                backups.pour(copy, writing)
+            try:
+                backups.remove(copy)
+                backups.check_new(settings.data_dir)
+                if not embedded:
+                    apply_migrations(writing)
+                    if not backups.is_empty(reading):
+                        raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
+                backups.take_rows(folder, copy)
+                if final:
+                    backups.take_files(
+                        folder,
+                        settings.vault_dir,
+                        settings.keys_dir,
+                        settings.vault_key_bytes(),
+                        backups.private_files(copy),
+                    )
+                else:
+                    store = backups.open_copy(copy)
+                    forfeit_all(store, utc_now)
+                    store.close()
+                if embedded:
+                    backups.settle(copy, settings.embedded_database)
+                else:
+                    backups.pour(copy, writing)
+            finally:
+                # While the folder is this command's alone: later it could be another one's copy.
+                backups.remove(copy)
     finally:
-        backups.remove(copy)
         reading.dispose()
         writing.dispose()
 
@@ -484,7 +487,8 @@ def rotate_vault() -> int:
     """Put every private file under CURATOR_VAULT_KEY; how many there were to do.
 
     Raises:
-        StartRefused: when no such key is set, a server is running, or a file opens with neither key.
+        StartRefused: when no such key is set, a server is running, the database is older than the data folder or
+            another one's, or a file opens with neither key.
     """
     settings = _operators_settings()
     key = settings.vault_key_bytes()
@@ -493,6 +497,8 @@ def rotate_vault() -> int:
     with _standing_still(settings):
         store = _store_as_it_is(settings)
         try:
+            # Files that no row names are removed at the end: the rows must be those of this folder.
+            Witness(settings.data_dir, store).check()
             old, new = (
                 Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
                 for each in (settings.vault_old_key_bytes(), key)

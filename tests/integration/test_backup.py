@@ -24,7 +24,7 @@ from sqlalchemy.engine import make_url
 from app import bootstrap
 from app.bootstrap import StartRefused
 from app.storage import backup as backups
-from app.storage.database import make_engines
+from app.storage.database import DataDirLock, make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
 from tests.integration.servers import Caller, curator, launching
@@ -411,6 +411,24 @@ class TestWitness:
             make_world(tmp_path / "data", elsewhere_url)
         assert sorted((tmp_path / "data" / "vault").glob("*.vault")) == files
 
+    def test_other_keys_for_another_database(
+        self,
+        tmp_path: Path,
+        source: World,
+        elsewhere_url: str,
+        operate: Callable[..., None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """`curator vault rotate` with that mistake. Catches a change of keys that sweeps all files away at its end."""
+        source.stop()
+        files = sorted((tmp_path / "data" / "vault").glob("*.vault"))
+        assert len(files) == 2
+        operate(tmp_path / "data", elsewhere_url)
+        monkeypatch.setenv("CURATOR_VAULT_KEY", base64.b64encode(bytes(32)).decode())
+        with pytest.raises(StartRefused, match="another one"):
+            bootstrap.rotate_vault()
+        assert sorted((tmp_path / "data" / "vault").glob("*.vault")) == files
+
     def test_it_is_written_while_the_service_runs(self, tmp_path: Path, source: World) -> None:
         """Catches a number that is noted at a good end only: processes are killed."""
         ann = source.analyst("ann")
@@ -476,6 +494,22 @@ class TestRefusals:
         operate(tmp_path / "third", None)
         self.refuses(tmp_path / "backup", "not in the backup")
         assert (strange / "other.0123456789abcdef.vault").exists()
+
+    def test_beside_another_restore(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
+        """A second one by mistake, while the first is at work. Catches one that is refused and, on its way out,
+        removes what the first is making.
+        """
+        folder = tmp_path / "restored"
+        folder.mkdir()
+        operate(folder, None)
+        first = DataDirLock(folder)
+        first.acquire()
+        (folder / ".restoring.sqlite3").write_bytes(b"the first one's rows")
+        self.refuses(tmp_path / "backup", "stop it first")
+        assert (folder / ".restoring.sqlite3").read_bytes() == b"the first one's rows"
+        first.release()
+        bootstrap.restore(tmp_path / "backup", final=True)
+        assert not (folder / ".restoring.sqlite3").exists()
 
     def test_another_vault_key(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
         """Catches files restored under a key that cannot open them."""
