@@ -275,13 +275,15 @@ class Datasets:
         actor.require("admin")
         with self._store.write() as tx:
             row = self._row(tx, name, lock=True)
-            if row.retired_at is not None:
-                raise NotFound(f"the data set {name!r} is retired already")
-            tx.retire_dataset(name, self._clock())
-            tx.commit()
+            if row.retired_at is None:
+                tx.retire_dataset(name, self._clock())
+                tx.commit()
         # From here on no session can open. Those that are open end in their own turn, so that a round that
-        # has begun is recorded; should the process die first, the next start finishes the work.
+        # has begun is recorded; should the process die first, the next start finishes the work. Should it fail,
+        # whoever asks again does.
         self.finish_retirement(row)
+        if row.retired_at is not None:
+            raise NotFound(f"the data set {name!r} is retired already")
         return self.describe(name)
 
     def finish_retirement(self, row: DatasetRow) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from app.curator.errors import SessionClosed
 from app.services.datasets import Datasets
-from app.services.errors import Conflict, Unavailable
+from app.services.errors import Conflict, NotFound, Unavailable
 from app.services.ports import DatasetRow
 from app.storage.vault import Vault
 from tests.integration.servers import Caller, launching
@@ -285,6 +286,26 @@ def test_a_server_finishes_a_retirement_that_was_cut_short(
         assert [(state["id"], state["status"]) for state in states] == [(id, "closed")]
         assert caller.get("/v1/datasets/d")["budget"]["reserved_epsilon"] == 0
     assert not list((world.folder / "vault").glob("d.*"))
+
+
+def test_a_retirement_that_failed_is_finished_when_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database goes away when the data set is marked as retired. Catches a second request that is only told so: the
+    private file would stay, and sessions in memory would go on answering from it, until the next start.
+    """
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    world.ask(ann, id, query(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Datasets, "finish_retirement", fail)
+        with pytest.raises(ZeroDivisionError):
+            world.built.services.datasets.retire(ADMIN, "d")
+    with pytest.raises(NotFound):
+        world.built.services.datasets.retire(ADMIN, "d")
+    with pytest.raises(SessionClosed):
+        world.ask(ann, id, query(1))
+    assert not list((world.folder / "vault").glob("d.*"))
+    world.audit()
 
 
 def fail(*_: object) -> None:
