@@ -412,6 +412,8 @@ class _Lane(threading.Thread):
 
     def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow], moved: set[str]) -> None:
         """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
+        # Read before anything is rewritten: should the database fail here, the next try begins with whole work.
+        times = {id: max(self.service.clock(), last_recorded(tx, stored[id])) for id in moved}
         for id in moved:
             work.entries = [e for e in work.entries if e.session != id]
             work.weights = [w for w in work.weights if w.session != id]
@@ -421,9 +423,8 @@ class _Lane(threading.Thread):
             work.base[id] = row
             work.rows.pop(id, None)
             # The number of rounds is kept: should the session move once more, they are charged there.
-            now = max(self.service.clock(), last_recorded(tx, row))
             for _ in range(work.rounds.get(id, 0)):
-                row = self._charge_forfeit(work, row, now)
+                row = self._charge_forfeit(work, row, times[id])
             if row is not stored[id]:
                 work.rows[id] = row
         for ticket in work.done:

@@ -18,7 +18,9 @@ from sqlalchemy import text
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
+from app.services import answering
 from app.services.errors import Unavailable
+from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
@@ -277,6 +279,35 @@ class TestMovedByAnother:
         with pytest.raises(Unavailable):
             first.ask(ann, id, query(1))
         assert [e["record"] for e in first.entries(id)] == ["answer", "answer", "forfeit"]
+        first.audit()
+
+    @pytest.mark.parametrize("draw", [0, HIT])
+    def test_the_database_goes_away_while_the_outcome_is_given_up(
+        self, two: tuple[World, World], draw: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Catches work that is half rewritten when the database fails again: the next try would find nothing left to
+        charge, and deliver an answer that is in no transcript.
+        """
+        first, second = two
+        first.register("d")
+        ann = first.analyst("ann")
+        id = first.open(ann, "d")
+        first.noise.script.append(draw)
+        first.store.faults.append("before")
+        first.store.between = lambda: second.ask(ann, id, query(2))
+        whole, failures = answering.last_recorded, [Lost()]
+
+        def last_recorded(tx: Transaction, row: SessionRow) -> str:
+            if failures:
+                raise failures.pop()
+            return whole(tx, row)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(answering, "last_recorded", last_recorded)
+            with pytest.raises(Unavailable):
+                first.ask(ann, id, query(1), key="k")
+        assert not failures
+        assert [e["record"] for e in first.entries(id)] == ["answer", "forfeit"]
         first.audit()
 
     def test_a_batch_forfeits_every_round_it_had_played(self, two: tuple[World, World]) -> None:
