@@ -32,7 +32,6 @@ import secrets
 import stat
 import struct
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,14 +208,13 @@ class Vault:
         if self._folder.is_dir():
             _sync_folder(self._folder)
 
-    def sweep(self, known: Callable[[], Collection[str]], *, grace_seconds: float = 0.0) -> int | None:
+    def sweep(self, known: Callable[[], Collection[str]]) -> int | None:
         """Removes what a crash left: temporary files, and files that no committed record names. Returns
         how many.
 
         `known` is called under the lock and returns the file names of all committed records: no
         registration can commit between the call and the removal. When a registration is under way anywhere
-        on this folder nothing is done and the result is None. `grace_seconds` spares files younger than
-        that, for a database that may still be committing on behalf of a process that has just died.
+        on this folder nothing is done and the result is None.
         """
         if not self._folder.is_dir():
             return 0
@@ -232,7 +230,7 @@ class Vault:
             for path in self._folder.iterdir():
                 unnamed = _NAME.fullmatch(path.name) and path.name not in keep
                 orphan = unnamed or _TEMPORARY.fullmatch(path.name)
-                if orphan and time.time() - path.lstat().st_mtime >= grace_seconds:
+                if orphan:
                     path.unlink(missing_ok=True)
                     removed += 1
             if removed:
