@@ -510,6 +510,9 @@ class _Lane(threading.Thread):
             row = live.row if live is not None else begin().lock_sessions([ticket.session]).get(ticket.session)
         if row is None:
             raise NotFound("there is no such session of yours")
+        if live is not None and live.row.sequence >= row.sequence and live.row.head_hash != row.head_hash:
+            # It went back, as to a standby that lags. What was given cannot be recorded any more, nor gone on from.
+            raise Unavailable("the database lacks answers of this session: an operator must look", retry_after=60)
         if row.status != "open":
             raise SessionClosed("the session is closed: open another")
         if ticket.kind == "close":

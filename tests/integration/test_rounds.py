@@ -458,6 +458,37 @@ class TestMovedByAnother:
         with pytest.raises(UpdatesExhausted):
             first.ask(ann, id, query(1))
 
+    @pytest.mark.parametrize("since", ["nothing", "another answer"])
+    def test_a_database_that_went_back(self, two: tuple[World, World], since: str) -> None:
+        """A standby takes over that lacks the last answer, beside running servers; one of them that has not seen it
+        may go on from there. Catches an entry that follows from none that is stored, noise drawn for it, and a
+        reservation returned that was charged.
+        """
+        first, second = two
+        first.register("d")
+        ann = first.analyst("ann")
+        id = first.open(ann, "d")
+        first.ask(ann, id, query(0))
+        with first.store.read() as tx:
+            before = tx.session(id)
+        assert before is not None
+        first.noise.script.append(HIT)
+        first.ask(ann, id, query(1))
+        with first.store.write() as tx:
+            tx._connection.execute(text("DELETE FROM entries WHERE sequence = 2"))
+            tx._connection.execute(text("DELETE FROM ledger WHERE kind = 'charge'"))
+            tx.move_sessions([before])
+            tx.commit()
+        if since == "another answer":
+            second.ask(ann, id, query(2))
+        drawn = first.noise.drawn
+        with pytest.raises(Unavailable, match="lacks"):
+            first.ask(ann, id, query(3))
+        with pytest.raises(Unavailable, match="lacks"):
+            first.close(ann, id)
+        assert first.noise.drawn == drawn
+        first.audit()
+
     def test_a_worker_that_is_behind_catches_up(self, two: tuple[World, World]) -> None:
         """Catches an answer from a stale hypothesis, which no replay would accept."""
         first = two[0]
