@@ -182,6 +182,7 @@ class Delivery:
     @staticmethod
     def _resolve(tickets: list[Ticket]) -> None:
         for ticket in tickets:
+            ticket.delivered = True
             if not ticket.waiter.done():
                 ticket.waiter.set_result(None)
 
@@ -678,7 +679,9 @@ def _cell_columns(names: tuple[str, ...], array: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------------- answers
 
 
-async def _take_turn(services: Services, deadline: Deadline, actor: Principal, ticket: Ticket) -> Response:
+async def _take_turn(
+    services: Services, request: Request, deadline: Deadline, actor: Principal, ticket: Ticket
+) -> Response:
     """Queue a ticket and wait for it. A client that goes away changes nothing: the turn is taken all the same.
 
     Where there is a deadline, whatever came of the turn is told then, and not before.
@@ -701,6 +704,10 @@ async def _take_turn(services: Services, deadline: Deadline, actor: Principal, t
         late = Unavailable(
             "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
         )
+        if not ticket.delivered:
+            # The lane has the body until the turn is taken, and so long it takes its room.
+            ticket.waiter = asyncio.get_running_loop().create_future()
+            services.room.give_back_after(request.scope, ticket.waiter)
     await deadline.keep(moment)
     if late is not None:
         raise late
@@ -749,7 +756,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
             asked = await _json_body(request, services)
             key = _idempotency(request, actor, asked)
         check_body(asked)
-        return await _take_turn(services, deadline, actor, Ticket("ask", id, actor.name, (asked,), key))
+        return await _take_turn(services, request, deadline, actor, Ticket("ask", id, actor.name, (asked,), key))
 
     @app.post(
         "/v1/sessions/{id}/queries/batch",
@@ -769,7 +776,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
         services.door.charge(actor, len(queries))
         key = _idempotency(request, actor, asked)
-        return await _take_turn(services, deadline, actor, Ticket("batch", id, actor.name, queries, key))
+        return await _take_turn(services, request, deadline, actor, Ticket("batch", id, actor.name, queries, key))
 
     @app.post(
         "/v1/sessions/{id}/close",
@@ -785,7 +792,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = _idempotency(request, actor, document)
-        return await _take_turn(services, deadline, actor, Ticket("close", id, actor.name, (), key))
+        return await _take_turn(services, request, deadline, actor, Ticket("close", id, actor.name, (), key))
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import math
@@ -95,6 +96,15 @@ class Room:
     def give_back(self, scope: Scope) -> None:
         """Give back what a request took, now that it is done."""
         self.free += scope.pop("body_room", 0)
+
+    def give_back_after(self, scope: Scope, work: asyncio.Future[None]) -> None:
+        """Give it back when some work is done that outlives the request."""
+        taken = scope.pop("body_room", 0)
+
+        def done(_: asyncio.Future[None]) -> None:
+            self.free += taken
+
+        work.add_done_callback(done)
 
 
 async def read(request: Request, limit: int, room: Room) -> bytes:

@@ -17,7 +17,9 @@ GROUP_QUERIES = 512
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request waiting for its turn; :attr:`reply` or :attr:`error` is set when it is done."""
+    """A request waiting for its turn; :attr:`reply` or :attr:`error` is set when it is done, and :attr:`delivered` when
+    whoever waits has been told.
+    """
 
     kind: Literal["ask", "batch", "close"]
     session: str
@@ -27,6 +29,7 @@ class Ticket:
     waiter: Any = None
     reply: bytes | None = None
     error: BaseException | None = None
+    delivered: bool = False
 
 
 class Turns:

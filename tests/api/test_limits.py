@@ -27,6 +27,7 @@ from tests.api.support import (
     ARROW,
     JSON,
     PEOPLE,
+    Gate,
     Noise,
     Service,
     arrow,
@@ -623,6 +624,27 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
             time.sleep(0.01)
         assert register(service.admin, spec, b"sex,age\n" + b"female,15\n" * 150_000).status_code == 201
         assert room.free == 4 << 20
+
+
+def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
+    """A lane takes longer than clients are let wait, and holds their bodies all the while. Catches room that is given
+    back with the refusal: each round of waiting clients would lay as much again into memory.
+    """
+    gate = Gate()
+    with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=0.2) as service:
+        room = service.built.services.room
+        id = open_session(service.admin, people(service))["id"]
+        whole, size = room.free, 1 << 20
+        content = json.dumps(FEMALE).encode().ljust(size)
+        with gate.shut():
+            for _ in range(2):  # one in its turn, one behind it
+                reply = service.admin.post(f"/v1/sessions/{id}/queries", content=content)
+                refused(reply, "unavailable")
+            assert room.free == whole - 2 * size
+        deadline = time.monotonic() + 10
+        while room.free != whole:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_asked_to_wait_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
