@@ -35,7 +35,7 @@ from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.oqr import Hit, Miss, play, race
 from app.curator.session import Answer, RoundDue, construction_of
-from app.services.errors import NotFound, QueueFull, Unavailable
+from app.services.errors import NotFound, PayloadTooLarge, QueueFull, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import (
     Clock,
@@ -66,6 +66,10 @@ HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
 #: Noise values drawn at a time.
 NOISE_BLOCK = 1024
+#: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
+#: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
+#: a gigabyte at most.
+RECORD_BYTES = 500_000_000
 #: How long after a turn a lane waits, at most, for those it has answered to ask again.
 GATHER_SECONDS = 0.001
 _RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
@@ -546,6 +550,8 @@ class _Lane(threading.Thread):
         else:
             words = parse_query(asked)
             query, unverified = space.compile(words), words.unverified
+        if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
+            raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
         due = session.consider(query, unverified=unverified)
         private = space.to_answer_grid(query.exact(live.data), query) if isinstance(due, RoundDue) else 0

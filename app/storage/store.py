@@ -41,8 +41,9 @@ _KIND_NUMBER: dict[EntryKind, int] = {
 }
 
 
-#: Rows that one statement adds at most.
-_ROWS = 64
+#: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
+#: message of a gigabyte: an outcome that made one would be tried again for ever.
+_ROWS, _BYTES = 64, 1 << 24
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
 
 
@@ -55,6 +56,20 @@ _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reser
 def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
     row = f"({', '.join([mark] * len(names))})"
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * rows)}"  # noqa: S608
+
+
+def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows in groups that one statement adds."""
+    part: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += sum(len(value) for value in row if isinstance(value, bytes))
+        if len(part) == _ROWS or size >= _BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 @lru_cache(maxsize=256)
@@ -131,8 +146,7 @@ class SqlTransaction:
     def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
         cursor = self._connection.connection.cursor()
         try:
-            for start in range(0, len(rows), _ROWS):
-                part = rows[start : start + _ROWS]
+            for part in _parts(rows):
                 statement = _addition(table.name, names, len(part), self._mark)
                 cursor.execute(statement, [value for row in part for value in row])
         except self._connection.dialect.loaded_dbapi.IntegrityError as error:

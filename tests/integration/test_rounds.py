@@ -19,7 +19,7 @@ from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
 from app.services import answering
-from app.services.errors import Unavailable
+from app.services.errors import PayloadTooLarge, Unavailable
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
@@ -226,6 +226,27 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+
+@pytest.mark.parametrize("asked", ["dense", "product"])
+def test_what_cannot_be_recorded_is_not_asked(world: World, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """Dense weights, or the form of a query, that pass what databases take. Catches noise drawn for an outcome which
+    is then tried for ever: its lane would answer nobody any more.
+    """
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    long = {
+        "dense": {"type": "dense", "weights": np.linspace(-1, 1, 32).reshape(SHAPE).tolist()},
+        "product": {"type": "product", "weights": {"b": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]}},
+    }[asked]
+    monkeypatch.setattr(answering, "RECORD_BYTES", 105)
+    with pytest.raises(PayloadTooLarge):
+        world.ask(ann, id, long)
+    reply = wait(world.submit(ann, id, long, query(0), kind="batch"))
+    assert [answer.get("status", 200) for answer in reply["answers"]] == [413, 200]
+    assert (world.noise.drawn, len(world.entries(id))) == (1, 1)
+    world.audit()
 
 
 @pytest.mark.postgres

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from sqlalchemy import create_engine
 
-from app.storage.store import _find_replies, _lock, _move
+from app.storage.store import _BYTES, _ROWS, _find_replies, _lock, _move, _parts
 from app.storage.tables import metadata
 
 
@@ -29,3 +29,15 @@ def test_no_table_is_read_whole(statement: str, values: int) -> None:
     assert any("USING" in step and "INDEX" in step for step in plan), plan
     # The names that are looked up are read through, the tables never.
     assert not [s for s in plan if s.startswith("SCAN") and "CONSTANT" not in s and s != "SCAN n"], plan
+
+
+@pytest.mark.parametrize("size", [10, _BYTES // 4, _BYTES, 2 * _BYTES])
+def test_a_statement_has_bounded_length(size: int) -> None:
+    """Catches a group of long queries in one statement: PostgreSQL takes no message of a gigabyte, today or when it is
+    sent again, so that the lane which must store it would answer nobody any more.
+    """
+    line = bytes(size)
+    rows = [("id", number, line) for number in range(2 * _ROWS + 1)]
+    parts = list(_parts(rows))
+    assert [row for part in parts for row in part] == rows
+    assert max(map(len, parts)) == min(_ROWS, max(1, _BYTES // size))
