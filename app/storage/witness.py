@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import threading
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class Witness:
 
     def __init__(self, folder: Path, store: SqlStore) -> None:
         self._path, self._store = folder / NAME, store
+        # Not by the process' number: replicas in containers may have the same one.
+        self._temporary = folder / f".{NAME}.{secrets.token_hex(8)}.tmp"
         self._written = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="witness", daemon=True)
@@ -84,7 +87,6 @@ class Witness:
         return 0
 
     def _write(self, movement: int) -> None:
-        temporary = self._path.with_name(f".{NAME}.{os.getpid()}.tmp")
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+        with open(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(f"{movement}\n")
-        os.replace(temporary, self._path)
+        os.replace(self._temporary, self._path)
