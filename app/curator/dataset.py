@@ -80,7 +80,7 @@ class PublicDataset:
         mass = self.bought.get("mass")
         return PublicFacts(None if mass is None else mass.value, padded=mass is not None, norms=norms)
 
-    @property
+    @cached_property
     def mass_bound(self) -> float:
         """Largest mass the data can have, as far as is public: bounds what rounding of weights can move."""
         return float(self.space.capacity) if self.facts.mass is None else self.facts.mass

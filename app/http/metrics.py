@@ -50,9 +50,9 @@ class Metrics:
             self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}
 
-    def answered(self, source: str) -> None:
-        """Count an answer."""
-        self._by_source[source].inc()
+    def answered(self, source: str, number: int) -> None:
+        """Count so many answers."""
+        self._by_source[source].inc(number)
 
     def group(self, size: int, seconds: float) -> None:
         """Count a transaction."""

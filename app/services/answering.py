@@ -21,6 +21,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,7 @@ class DenseBody:
 class Meter(Protocol):
     """Counts what may be counted: public outcomes and durations."""
 
-    def answered(self, source: str) -> None: ...
+    def answered(self, source: str, number: int) -> None: ...
     def group(self, size: int, seconds: float) -> None: ...
     def commit_failed(self) -> None: ...
 
@@ -328,8 +329,8 @@ class _Lane(threading.Thread):
         service = self.service
         service.leave(group)
         service.deliver(group)
-        for source in work.sources:
-            service.meter.answered(source)
+        for source, number in Counter(work.sources).items():
+            service.meter.answered(source, number)
         service.meter.group(len(group), time.perf_counter() - started)
         try:
             self.residents.rest(work.base)
@@ -604,14 +605,8 @@ class _Lane(threading.Thread):
         )
         if query.blob is not None and answer.source != "cached":
             self._keep_weights(live, query, sequence, work)
-        live.row = work.rows[row.id] = replace(
-            row,
-            sequence=sequence,
-            queries_asked=session.queries_asked,
-            updates_used=session.updates_used,
-            spent=spent,
-            reserved=reserved,
-            head_hash=sealed.entry_hash,
+        live.row = work.rows[row.id] = row.moved(
+            sequence, session.queries_asked, session.updates_used, spent, reserved, sealed.entry_hash
         )
         work.sources.append(kind)
         view = {

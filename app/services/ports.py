@@ -69,6 +69,26 @@ class SessionRow:
     opened_at: str
     closed_at: str | None = None
 
+    def moved(
+        self, sequence: int, queries_asked: int, updates_used: int, spent: str, reserved: str, head_hash: str
+    ) -> SessionRow:
+        """The row after an answer, as ``dataclasses.replace`` makes it in twice the time."""
+        return SessionRow(
+            self.id,
+            self.dataset,
+            self.owner,
+            self.header,
+            self.status,
+            sequence,
+            queries_asked,
+            updates_used,
+            spent,
+            reserved,
+            head_hash,
+            self.opened_at,
+            self.closed_at,
+        )
+
 
 NONE_KNOWN: Mapping[str, SessionRow] = MappingProxyType({})
 

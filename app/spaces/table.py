@@ -68,7 +68,11 @@ class _Values:
         if condition.equals is not None:
             return np.array([self.code(condition.equals)], dtype=np.int64)
         if condition.in_ is not None:
-            return np.array(sorted({self.code(v) for v in condition.in_}), dtype=np.int64)
+            size, codes = self.attribute.size, {value for value in condition.in_ if type(value) is int}
+            # Codes as they should be are themselves; any other list is looked up, and refused, value by value.
+            if size is None or len(codes) < len(condition.in_) or min(codes) < 0 or max(codes) >= size:
+                codes = {self.code(value) for value in condition.in_}
+            return np.array(sorted(codes), dtype=np.int64)
         assert condition.between is not None
         low, high = condition.between
         name = self.attribute.name

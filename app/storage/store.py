@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -434,6 +435,8 @@ class SqlStore:
     def __init__(self, reading: Engine, writing: Engine, *, exclusive: bool) -> None:
         self._reading, self._writing = reading, writing
         self.exclusive = exclusive
+        self._writer: Connection | None = None
+        self._turn = threading.Lock()
 
     @contextmanager
     def read(self) -> Iterator[SqlTransaction]:
@@ -444,9 +447,35 @@ class SqlStore:
     @contextmanager
     def write(self) -> Iterator[SqlTransaction]:
         """Reads and writes; left without a commit, nothing has happened."""
-        with self._writing.connect() as connection:
-            connection.begin()
-            yield SqlTransaction(connection)
+        if not self.exclusive:
+            with self._writing.connect() as connection:
+                connection.begin()
+                yield SqlTransaction(connection)
+            return
+        # One writes at a time, on one connection that is kept: taking one out of a pool for every turn, and giving it
+        # back, costs as much as half of what is written.
+        with self._turn:
+            if self._writer is None:
+                self._writer = self._writing.connect()
+            try:
+                self._writer.begin()
+                yield SqlTransaction(self._writer)
+            finally:
+                self._end_turn(self._writer)
+
+    def _end_turn(self, writer: Connection) -> None:
+        """Undo what was not committed. A connection that still stands in a transaction then is given up."""
+        try:
+            writer.rollback()  # nothing, after a commit; a failed one leaves a transaction that only looks ended
+            clean = not writer.connection.driver_connection.in_transaction  # type: ignore[union-attr]
+        except BaseException:
+            clean = False
+            raise
+        finally:
+            if not clean:
+                self._writer = None
+                writer.invalidate()
+                writer.close()
 
     def ping(self) -> None:
         """Raise when the database cannot be reached."""
@@ -470,5 +499,9 @@ class SqlStore:
 
     def close(self) -> None:
         """Give all connections back."""
+        with self._turn:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
         self._reading.dispose()
         self._writing.dispose()

@@ -20,6 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app.storage.store import SqlStore
 from tests.integration.servers import Caller, Launcher, Server, launching
 from tests.integration.world import HIT, SHAPE, World, distinct_queries, eventually, query, wait
 
@@ -228,8 +229,8 @@ def test_the_outcome_is_kept(worlds: Callable[..., World], monkeypatch: pytest.M
     questions = list(itertools.islice(distinct_queries(), 40))
 
     def pages(most: int) -> None:
-        with world.store._writing.connect() as connection:
-            connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
+        with SqlStore.write(world.store) as tx:
+            tx._connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
 
     world.noise.script.extend([draw] * len(questions))
     pages(1)  # SQLite takes it as: no more than there are
