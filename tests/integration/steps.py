@@ -187,6 +187,7 @@ class ReplyFirst(SqlStore):
     def write(self) -> Iterator[SqlTransaction]:
         self._settle()
         connection = self._writing.connect()
+        connection.begin()
         try:
             yield Hasty(connection)
         except BaseException:

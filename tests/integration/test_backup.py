@@ -358,6 +358,7 @@ def _without(method: str) -> Any:
     @contextmanager
     def write(self: SqlStore) -> Iterator[SqlTransaction]:
         with self._writing.connect() as connection:
+            connection.begin()
             yield Forgetful(connection)
 
     return write
