@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -286,7 +287,11 @@ def application() -> FastAPI:
     # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
     # each wait for the slowest of them, which on a busy machine costs many times what the product does.
     threadpool_limits(1, "blas")
-    return build(settings).app
+    app = build(settings).app
+    # What is loaded by now stays: full collections need not look through it while answers wait.
+    gc.collect()
+    gc.freeze()
+    return app
 
 
 def serve(host: str, port: int, workers: int) -> None:

@@ -39,17 +39,19 @@ def resident(running: Server) -> float:
 def traffic(running: Server, release: str = "single") -> Callable[[int], list[Callable[[int], bytes]]]:
     """Sets a server up; gives, for a number of clients, what each sends: fresh predicates, repeats, cuts, batches."""
     rng = np.random.default_rng(3)
+    # Races pay for each query of each session out of delta, the more the larger epsilon is.
+    budget = {"epsilon": 10.0, "delta": 1e-6}
+    terms = {"release": release, "epsilon": 0.01, "max_queries": 10**6}
     with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=60) as client:
-        register(client, table_spec("t", 5), rng.poisson(0.5, (10,) * 5).astype(np.int64))
-        tables = [open_session(client, "t", release=release, epsilon=0.01) for _ in range(SESSIONS)]
-        spec = {"name": "g", "kind": "bipartite", "left": 256, "right": 256, "records_public": True,
-                "budget": {"epsilon": 100.0, "delta": 1e-9}}  # fmt: skip
+        register(client, {**table_spec("t", 5), "budget": budget}, rng.poisson(0.5, (10,) * 5).astype(np.int64))
+        tables = [open_session(client, "t", **terms) for _ in range(SESSIONS)]
+        spec = {"name": "g", "kind": "bipartite", "left": 256, "right": 256, "records_public": True, "budget": budget}
         edges = "\n".join(f"{u},{v}" for u, v in np.argwhere(rng.random((256, 256)) < 0.1).tolist())
         reply = client.post(
             "/v1/datasets", data={"spec": json.dumps(spec)}, files={"data": ("edges.csv", edges.encode())}
         )
         reply.raise_for_status()
-        graphs = [open_session(client, "g", "fk", release=release, epsilon=0.01) for _ in range(SESSIONS)]
+        graphs = [open_session(client, "g", "fk", **terms) for _ in range(SESSIONS)]
     query, count = predicates(5), itertools.count()
     sides = [np.flatnonzero(rng.random(256) < 0.5).tolist() for _ in range(64)]
 

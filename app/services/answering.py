@@ -476,6 +476,7 @@ class _Lane(threading.Thread):
             rows = begin().lock_sessions(missing) if missing else {}
         else:
             rows = begin().lock_sessions(ids, self.residents.rows(ids))
+            self.residents.catch_up(begin(), rows)
         # After the lock: who held it may have answered one of these.
         names = [ticket.key.name for ticket in group if ticket.key is not None]
         given = begin().replies(names) if names else {}

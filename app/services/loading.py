@@ -18,7 +18,7 @@ from app.audit import records
 from app.audit.replay import opening_of
 from app.constructions.dumps import Dump
 from app.curator.session import Session
-from app.services.ports import SessionRow, Snapshot, Snapshots, Store, Transaction
+from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 
 log = structlog.get_logger(__name__)
 
@@ -78,11 +78,16 @@ def _stands(tx: Transaction, row: SessionRow, sequence: int, head_hash: str) -> 
 
 
 def catch_up(tx: Transaction, id: str, session: Session) -> None:
-    """Take in the entries a session has not seen yet.
+    """Take in the entries a session has not seen yet."""
+    take_in(tx, id, session, tx.known_entries(id, session.sequence))
+
+
+def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> None:
+    """Take in entries that follow on those a session has seen.
 
     What an answer was and what it taught are apart from one another, so all answers are taken in at once.
     """
-    known, space = tx.known_entries(id, session.sequence), session.dataset.space
+    space = session.dataset.space
     session.recall_all(known.answers)
     session.skip(known.idle)
     for _ in range(known.forfeits):
@@ -100,6 +105,11 @@ def last_recorded(tx: Transaction, row: SessionRow) -> str:
     if not row.sequence:
         return row.opened_at
     ((_, line),) = tx.entry_lines(row.id, row.sequence - 1, 1)
+    return time_of(line)
+
+
+def time_of(line: bytes) -> str:
+    """When a record was made."""
     return str(orjson.loads(line)["recorded_at"])
 
 

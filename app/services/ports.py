@@ -106,7 +106,7 @@ class EntryRow:
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownEntries:
     """What a session must know of its entries to go on, in bulk.
 
@@ -115,8 +115,8 @@ class KnownEntries:
     unverified, and ``forfeits``.
     """
 
-    answers: Sequence[tuple[bytes, float, float | None]]
-    measurements: Sequence[tuple[float, bytes]]
+    answers: list[tuple[bytes, float, float | None]]
+    measurements: list[tuple[float, bytes]]
     idle: int
     forfeits: int
 
@@ -211,6 +211,7 @@ class Transaction(Protocol):
     def move_sessions(self, rows: Sequence[SessionRow]) -> None: ...
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None: ...
     def known_entries(self, session: str, after: int) -> KnownEntries: ...
+    def latest_entries(self, spans: Mapping[str, tuple[int, int]]) -> dict[str, tuple[KnownEntries, bytes]]: ...
     def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]: ...
     def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]: ...
     def weights_used(self, session: str) -> dict[int, list[str]]: ...

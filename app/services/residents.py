@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import orjson
+import structlog
 
 from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
 from app.curator.session import Session, construction_of
 from app.services.datasets import public_dataset
-from app.services.loading import catch_up, keep_session, last_recorded, resume_session
+from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
 from app.spaces.tensor import Tensor
+
+log = structlog.get_logger(__name__)
 
 #: Updates that a session is given memory for beside those it has made: a guaranteed plan may allow far more of them.
 UPDATES_AHEAD = 10_000
@@ -106,8 +109,25 @@ class Residents:
         """The rows of those that are in memory, as they were when these were last looked at."""
         return {id: live.row for id in ids if (live := self._live.get(id)) is not None}
 
+    def catch_up(self, tx: Transaction, rows: Mapping[str, SessionRow]) -> None:
+        """Bring what is in memory of these sessions to the state of their rows, which other processes may have moved.
+
+        One that does not get there is dropped: it is loaded anew when it is asked.
+        """
+        moved = [(live, row) for id, row in rows.items() if (live := self._live.get(id)) is not None]
+        behind = {row.id: (live, row) for live, row in moved if live.row.sequence < row.sequence}
+        spans = {id: (live.session.sequence, row.sequence) for id, (live, row) in behind.items()}
+        for id, (known, line) in tx.latest_entries(spans).items():
+            live, row = behind[id]
+            try:
+                take_in(tx, id, live.session, known)
+                live.recorded_at, live.row = time_of(line), row
+            except Exception as error:  # noqa: BLE001 - an entry may have been counted whose update was not made
+                log.warning("a session did not follow its transcript", error=type(error).__name__)
+                self.drop(id)
+
     def load(self, begin: Callable[[], Transaction], row: SessionRow, unwritten: Container[str]) -> Live:
-        """The session in memory, at the state of its row.
+        """The session in memory, at the state of its row (see :meth:`catch_up`).
 
         Args:
             begin: gives a transaction; called only where something must be read.
@@ -121,14 +141,6 @@ class Residents:
         live = self._live.get(row.id)
         if live is None:
             live = self._restore(begin(), row, unwritten)
-        elif live.row.sequence < row.sequence:
-            try:
-                catch_up(begin(), row.id, live.session)
-                live.recorded_at = last_recorded(begin(), row)
-            except BaseException:
-                self.drop(row.id)  # an entry may have been counted whose update was not made
-                raise
-            live.row = row
         self._live.move_to_end(row.id)
         return live
 

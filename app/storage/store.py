@@ -87,6 +87,19 @@ def _move(mark: str) -> str:
 
 
 @lru_cache(maxsize=256)
+def _find_latest(count: int, mark: str) -> str:
+    """Entries of ``count`` sessions, each named with the numbers it begins after and ends with."""
+    names = ", ".join([f"(CAST({mark} AS TEXT), CAST({mark} AS BIGINT), CAST({mark} AS BIGINT))"] * count)
+    return (
+        f"WITH n (session, after, last) AS (VALUES {names}) "  # noqa: S608
+        "SELECT e.session, e.sequence, e.kind, e.digest, e.value, e.error_bound, "
+        f"CASE WHEN e.kind = {t.MEASUREMENT} OR e.sequence = n.last THEN e.line END "
+        f"FROM n CROSS JOIN {t.entries.name} e "
+        "WHERE e.session = n.session AND e.sequence > n.after AND e.sequence <= n.last ORDER BY e.session, e.sequence"
+    )
+
+
+@lru_cache(maxsize=256)
 def _find_replies(count: int, mark: str) -> str:
     """Replies by ``count`` names, in the order of :class:`ReplyRow`'s fields.
 
@@ -371,6 +384,32 @@ class SqlTransaction:
             counts.get(t.CACHED, 0) + counts.get(t.UNVERIFIED, 0),
             counts.get(t.FORFEIT, 0),
         )
+
+    def latest_entries(self, spans: Mapping[str, tuple[int, int]]) -> dict[str, tuple[KnownEntries, bytes]]:
+        """Of several sessions what each must know of its entries beyond the first number up to the second one, and the
+        line of that last one. All in one statement, for those that are a few entries behind.
+        """
+        if not spans:
+            return {}
+        cursor = self._connection.connection.cursor()
+        values = [value for id, (after, last) in spans.items() for value in (id, after, last)]
+        cursor.execute(_find_latest(len(spans), self._mark), values)
+        known = {id: KnownEntries([], [], 0, 0) for id in spans}
+        lines: dict[str, bytes] = {}
+        for session, sequence, kind, digest, value, error_bound, line in cursor.fetchall():
+            entries = known[session]
+            match kind:
+                case t.HYPOTHESIS | t.MEASUREMENT:
+                    entries.answers.append((digest, value, error_bound))
+                    if kind == t.MEASUREMENT:
+                        entries.measurements.append((value, line))
+                case t.FORFEIT:
+                    entries.forfeits += 1
+                case _:
+                    entries.idle += 1
+            if sequence == spans[session][1]:
+                lines[session] = line
+        return {id: (entries, lines[id]) for id, entries in known.items()}
 
     def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]:
         """Up to ``most`` (sequence, line) beyond ``after`` in order."""

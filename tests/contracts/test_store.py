@@ -415,6 +415,37 @@ class TestEntries:
             assert (len(rest.answers), len(rest.measurements), rest.idle, rest.forfeits) == (1, 1, 1, 1)
             assert tx.known_entries(asked.id, 7) == KnownEntries([], [], 0, 0)
 
+    def test_latest_entries(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches entries of one session given to another, one too many or too few at either end, and a last line that
+        is not the last one's.
+        """
+        another = session(data.name, who.name)
+        put(store, another)
+        kinds = ["measurement", "hypothesis", "cached", "unverified", "forfeit", "measurement", "hypothesis"]
+        rows = {
+            id: [entry(id, n, kind=kind) for n, kind in enumerate(order, start=1)]
+            for id, order in ((asked.id, kinds), (another.id, kinds[::-1]))
+        }
+        with store.write() as tx:
+            tx.append([row for part in rows.values() for row in part], [])
+            tx.commit()
+        with store.read() as tx:
+            for first, second in itertools.product(itertools.combinations(range(8), 2), repeat=2):
+                spans = {asked.id: first, another.id: second}
+                found = tx.latest_entries(spans)
+                assert set(found) == set(spans)
+                for id, (after, last) in spans.items():
+                    part = rows[id][after:last]
+                    known, line = found[id]
+                    given = [row for row in part if row.kind in ("hypothesis", "measurement")]
+                    assert known.answers == [(row.digest, row.value, row.error_bound) for row in given]
+                    taught = [(row.value, row.line) for row in part if row.kind == "measurement"]
+                    assert known.measurements == taught
+                    assert known.forfeits == sum(row.kind == "forfeit" for row in part)
+                    assert known.idle == sum(row.kind in ("cached", "unverified") for row in part)
+                    assert line == part[-1].line
+            assert tx.latest_entries({}) == {}
+
     def test_open_sessions(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a closed session, or one that is not there, taken for open."""
         another = session(data.name, who.name)

@@ -7,14 +7,14 @@ import sqlite3
 import pytest
 from sqlalchemy import create_engine
 
-from app.storage.store import _BYTES, _ROWS, _find_replies, _lock, _move, _parts
+from app.storage.store import _BYTES, _ROWS, _find_latest, _find_replies, _lock, _move, _parts
 from app.storage.tables import metadata
 
 
 @pytest.mark.parametrize(
     ("statement", "values"),
-    [(_find_replies(8, "?"), 24), (_lock(8, "?", False), 8), (_move("?"), 9)],
-    ids=["replies", "lock", "move"],
+    [(_find_replies(8, "?"), 24), (_find_latest(8, "?"), 24), (_lock(8, "?", False), 8), (_move("?"), 9)],
+    ids=["replies", "latest", "lock", "move"],
 )
 def test_no_table_is_read_whole(statement: str, values: int) -> None:
     """Catches a statement that SQLite answers by reading the whole table, as it does for rows IN a list of values:
