@@ -61,7 +61,7 @@ def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
 
 
 class Query(ABC):
-    """A linear query ``f`` with ``|f| <= 1`` on a space (MATHEMATICS: <f, x>, L1-neighbours)."""
+    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1."""
 
     #: Weights are integers in units of 2^-grid_bits.
     grid_bits: int

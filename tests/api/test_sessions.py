@@ -115,8 +115,8 @@ class TestOpening:
         assert analyst.get(f"/v1/sessions/{opened['id']}").json() == opened
 
     def test_what_a_plan_says(self, service: Service, analyst: httpx.Client) -> None:
-        """The figures of a best-effort plan against MATHEMATICS 2: T = 2L, the bound T + L, L = b ln(k/beta) up to the
-        grid. Catches a plan whose bound is not the one its noise gives.
+        """The figures of a best-effort plan as docs/privacy.md, section 12, has them: T = 2L, the bound T + L and
+        L = b ln(k/beta), up to the grid. Catches a plan whose bound is not the one its noise gives.
         """
         plan = analyst.post("/v1/plans", json=session_words(people(service))).json()
         noise_bound = plan["noise_scale"] * np.log(plan["max_queries"] / plan["beta"])
@@ -260,7 +260,7 @@ class TestHypothesis:
     @staticmethod
     def expected() -> Any:
         """Uniform, then for each answer the odds of the touched cells multiplied so that the session's own answer
-        comes to y - L (MATHEMATICS 5, the projection): worked out here from the plan alone.
+        comes to y - L (the projection on the half-space): worked out here from the plan alone.
         """
 
         def project(table: Any, cells: Any, target: float) -> Any:
