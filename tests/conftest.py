@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.databases import fresh_database
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -59,26 +60,8 @@ def postgres_server() -> Iterator[str]:
             server.cleanup()
 
 
-_names = itertools.count()
-
-
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """A fresh, empty PostgreSQL database, dropped afterwards, as a `postgresql://` URL."""
-    import psycopg
-
-    name = f"curator_test_{os.getpid()}_{next(_names)}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    try:
-        yield _with_database(postgres_server, name)
-    finally:
-        with psycopg.connect(postgres_server, autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def _with_database(uri: str, name: str) -> str:
-    """The same server's URI with another database named in its path; the query part stays."""
-    head, _, query = uri.partition("?")
-    base = head.rsplit("/", 1)[0]
-    return f"{base}/{name}" + (f"?{query}" if query else "")
+    with fresh_database(postgres_server) as url:
+        yield url

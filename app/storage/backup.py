@@ -20,7 +20,7 @@ from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from app.storage.tables import metadata
-from app.storage.vault import Vault, VaultEntry, VaultMissing
+from app.storage.vault import Vault, VaultEntry, VaultMissing, sync_folder
 
 FORMAT = 1
 DATABASE, VAULT, KEYS, MANIFEST = "curator.sqlite3", "vault", "keys", "backup.json"
@@ -174,7 +174,7 @@ def settle(path: Path, place: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(path, place)
-    _sync(place.parent)
+    sync_folder(place.parent)
 
 
 def _save_rows(engine: Engine, path: Path) -> None:
@@ -227,7 +227,7 @@ def _copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
             sink.flush()
             os.fsync(descriptor)
         os.replace(temporary, target / name)
-    _sync(target)
+    sync_folder(target)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -235,11 +235,3 @@ def _write(path: Path, content: bytes) -> None:
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(content)
     settle(temporary, path)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -457,9 +457,7 @@ class SqlTransaction:
         if not names:
             return {}
         cursor = self._connection.connection.cursor()
-        cursor.execute(
-            _find_replies(len(names), "%s" if self._locks else "?"), [part for name in names for part in name]
-        )
+        cursor.execute(_find_replies(len(names), self._mark), [part for name in names for part in name])
         return {row[:3]: ReplyRow(*row) for row in cursor.fetchall()}
 
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
@@ -504,12 +502,10 @@ class SqlStore:
 
     def _end_turn(self, writer: Connection) -> None:
         """Undo what was not committed. A connection that still stands in a transaction then is given up."""
+        clean = False
         try:
             writer.rollback()  # nothing, after a commit; a failed one leaves a transaction that only looks ended
             clean = not writer.connection.driver_connection.in_transaction  # type: ignore[union-attr]
-        except BaseException:
-            clean = False
-            raise
         finally:
             if not clean:
                 self._writer = None

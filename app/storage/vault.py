@@ -147,7 +147,7 @@ class Vault:
                 _write(file, pieces if self._key is None else self._sealed(name, pieces))
                 os.fsync(descriptor)
             os.rename(temporary, self._folder / name)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -206,7 +206,7 @@ class Vault:
         """
         self._path(entry).unlink(missing_ok=True)
         if self._folder.is_dir():
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
 
     def sweep(self, known: Callable[[], Collection[str]]) -> int | None:
         """Removes what a crash left: temporary files, and files that no committed record names. Returns
@@ -234,7 +234,7 @@ class Vault:
                     path.unlink(missing_ok=True)
                     removed += 1
             if removed:
-                _sync_folder(self._folder)
+                sync_folder(self._folder)
             return removed
         finally:
             os.close(descriptor)
@@ -297,7 +297,7 @@ class Vault:
                     os.link(temporary, path)
             finally:
                 temporary.unlink()
-            _sync_folder(self._keys_folder)
+            sync_folder(self._keys_folder)
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
             raise VaultCorrupt("keys/vault-digest.key does not have 32 bytes")
@@ -448,7 +448,8 @@ def _compare(entry: VaultEntry, digest: hmac.HMAC) -> None:
         )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make what was renamed or removed in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

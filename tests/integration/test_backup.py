@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 
 from app import bootstrap
 from app.bootstrap import StartRefused
@@ -27,6 +25,7 @@ from app.storage import backup as backups
 from app.storage.database import DataDirLock, make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
+from tests.databases import fresh_database
 from tests.integration.servers import Caller, curator, launching
 from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, World, eventually, make_world, query, wait
 
@@ -40,13 +39,8 @@ def elsewhere(database: str | None) -> Iterator[str | None]:
     if database is None:
         yield None
         return
-    url = make_url(database)
-    name = f"{url.database}_restored"
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield url.set(database=name).render_as_string(hide_password=False)
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh_database(database) as url:
+        yield url
 
 
 class Traffic:

@@ -20,14 +20,13 @@ from typing import Any
 
 import httpx
 import numpy as np
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from app.client import Curator
 from app.settings import Settings, settings_table
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
+from tests.databases import fresh_database
 from tests.integration.servers import ROOT, Caller, Launcher, Server, free_port, launching
 from tests.integration.world import SHAPE, distinct_queries
 
@@ -84,12 +83,9 @@ def started(folder: Path, ports: list[int], configuration: str) -> tuple[subproc
 
 @pytest.fixture(scope="module")
 def database_url(postgres_server: str) -> Iterator[str]:
-    name = "curator_proxy"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    """An empty database for the whole module."""
+    with fresh_database(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

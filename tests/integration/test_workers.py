@@ -18,12 +18,11 @@ from typing import Any
 import httpx
 import numpy as np
 import psutil
-import psycopg
 import pytest
-from sqlalchemy.engine import make_url
 
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
+from tests.databases import fresh_database
 from tests.integration.servers import Caller, Launcher, Server, curator, launching
 from tests.integration.world import SHAPE, distinct_queries, query
 
@@ -64,12 +63,8 @@ class Cluster:
 @pytest.fixture(scope="module")
 def database_url(postgres_server: str) -> Iterator[str]:
     """An empty database for the whole module."""
-    name = "curator_workers"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh_database(postgres_server) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
