@@ -72,7 +72,7 @@ class SessionRow:
     def moved(
         self, sequence: int, queries_asked: int, updates_used: int, spent: str, reserved: str, head_hash: str
     ) -> SessionRow:
-        """The row after an answer, as ``dataclasses.replace`` makes it in twice the time."""
+        """The row after an answer, made without going through all fields by name as ``dataclasses.replace`` does."""
         return SessionRow(
             self.id,
             self.dataset,
