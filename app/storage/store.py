@@ -489,8 +489,8 @@ class SqlStore:
                 connection.begin()
                 yield SqlTransaction(connection)
             return
-        # One writes at a time, on one connection that is kept: every answer of a turn would wait while it is taken out of
-        # a pool and given back.
+        # One writes at a time, on one connection that is kept: every answer of a turn would wait while it is taken
+        # out of a pool and given back.
         with self._turn:
             if self._writer is None:
                 self._writer = self._writing.connect()
