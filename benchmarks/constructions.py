@@ -19,7 +19,7 @@ from app.constructions.base import Construction, Measurement, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.spaces.factory import space_of
-from app.spaces.queries import ElementsQuery
+from app.spaces.queries import ElementsQuery, SparseQuery
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
@@ -65,6 +65,20 @@ def dense(space: Space, rng: np.random.Generator) -> Query:
     return space.compile_dense(rng.uniform(-1.0, 1.0, space.shape))
 
 
+def dense_of_rank_5(space: Space, rng: np.random.Generator) -> Query:
+    """A weight for every cell, a sum of five products, rounded to the grid as all weights are."""
+    rows, columns = space.shape
+    weights = rng.uniform(-1.0, 1.0, (rows, 5)) @ rng.uniform(-1.0, 1.0, (5, columns))
+    return space.compile_dense(weights / np.abs(weights).max())
+
+
+def sparse(space: Space, rng: np.random.Generator) -> Query:
+    """Forty cells in each of six rows."""
+    rows, columns = space.shape
+    cells = [(i, j) for i in rng.choice(rows, 6, False).tolist() for j in rng.choice(columns, 40, False).tolist()]
+    return space.compile(SparseQuery(type="sparse", indices=cells, weights=rng.uniform(-1.0, 1.0, len(cells)).tolist()))
+
+
 def elements(space: Space, rng: np.random.Generator) -> Query:
     """Sixteen of a million strings."""
     return space.compile(ElementsQuery(type="elements", weights={str(e): 1.0 for e in rng.integers(0, 10**6, 16)}))
@@ -100,8 +114,12 @@ def _cases(sizes: Sequence[int]) -> Iterator[Case]:
         yield Case("md group", group, graph, cut)
         yield Case("md group", group, graph, dense)
         yield Case("md schatten", schatten, graph, cut, before=16)
-        if d == 10**4:
-            # Singular values of the whole matrix, a dozen times an update.
+        if d > 10**4:
+            yield Case("md schatten, after 256", schatten, graph, cut, before=256)
+        yield Case("md schatten", schatten, graph, sparse)
+        yield Case("md schatten", schatten, graph, dense_of_rank_5)
+        if d <= 10**6:
+            # Some five decompositions of the whole matrix an update: of ten million cells, a minute.
             yield Case("md schatten", schatten, graph, dense)
     yield Case("smw", {"construction": "smw", "sparsity": 16}, multiset, elements, before=16)
     # The sampled median mechanism is offered up to 4,096 cells, the exact one for a handful.
@@ -150,7 +168,7 @@ def measure(case: Case) -> list[Any]:
     update, fresh, known = (float(np.median(times)) for times in (updates, first, later))
     return [
         case.name,
-        case.query.__name__,
+        case.query.__name__.replace("_", " "),
         "unbounded" if cells is None else f"{cells:,}",
         "" if passed is None else passed,
         update,

@@ -26,6 +26,9 @@ from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
+#: The most that answers of what is learnt may be from a query's own, as a part of the progress alpha.
+_NEAR = 2.0**-6
+
 
 @dataclass
 class MirrorState:
@@ -89,6 +92,12 @@ class MirrorDescent(Construction):
             return
         present = self.answer(state, query)
         target = target_of(measurement, present, self.step)
+        off = self.form.settle(state.form, query, self._room(zeta))
+        if off and abs(target - present) <= 2 * off:
+            return
+        if off and self.step in BOUNDED_STEPS:
+            # What the measurement certifies of the query it certifies, drawn back, of what is learnt instead.
+            target -= math.copysign(off, target - present)
         if self.step == "paper":
             rate = math.copysign(self._rate(self.progress, zeta), measurement.value - present)
             self.form.move(state.form, self.form.path(state.form, query, abs(rate)), rate)
@@ -106,6 +115,15 @@ class MirrorDescent(Construction):
             answers = np.array([self.answer(state, q) for q in known])
             self.form.add(state.form, list(zip(euclidean(state.kept, answers).tolist(), known, strict=True)))
             self._confine(state)
+
+    def _room(self, zeta: float) -> float:
+        """How far what is learnt may be from the query, in counts, so that no update gains less than the bound needs.
+
+        With answers e apart in all, the gap of what is learnt is at least alpha - 2e. The divergence then falls by
+        ``(mu/2) (alpha - 2e)^2/zeta^2`` or more (a fixed-length step: ``(mu/2) (alpha^2 - 2 alpha e)/zeta^2``). That is
+        the bound's ``(mu/2) (alpha/Z)^2``, Z being the largest zeta, while ``4e <= alpha (1 - (zeta/Z)^2)``.
+        """
+        return self.progress * min((1 - (zeta / self._largest_zeta) ** 2) / 4, _NEAR)
 
     def dump(self, state: MirrorState) -> Dump:
         """The form's state, and what a refit keeps."""

@@ -219,7 +219,7 @@ class Schatten(SquaredNorm):
         return values, lambda magnitudes: (left * magnitudes) @ right
 
     def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        return spectral_line(theta, f, self.p)
+        return SpectralLine(theta, f, self.p)
 
 
 # ---------------------------------------------------------------------- the link on magnitudes
@@ -369,28 +369,53 @@ def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, r
     return at
 
 
-def spectral_line(theta: FloatArray, f: FloatArray, p: float) -> Line:
-    """The line of the Schatten potential, by one singular value decomposition a point.
+class SpectralLine:
+    """The line of the Schatten potential, by one singular value decomposition a point; the latest one is kept.
 
     The slope is the second derivative of a function of singular values (Lewis, Sendov 2001): with
     ``M = U' f V``, its diagonal meets the Hessian of the l_q potential, its symmetric and antisymmetric parts the
     divided differences ``(g_i - g_j)/(s_i - s_j)`` and ``(g_i + g_j)/(s_i + s_j)``, and what f has outside of U and V
     the ratio ``g_i/s_i``.
     """
-    q = conjugate(p)
 
-    def at(rate: float) -> tuple[float, float]:
-        left, s, right = np.linalg.svd(theta + rate * f, full_matrices=False)
+    def __init__(self, theta: FloatArray, f: FloatArray, p: float) -> None:
+        self._theta, self._f, self._p = theta, f, p
+        self._latest: tuple[float, tuple[FloatArray, FloatArray, FloatArray]] | None = None
+
+    def decomposed(self, rate: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """U, the singular values and V' of ``theta + rate f``."""
+        if self._latest is None or self._latest[0] != rate:
+            self._latest = None  # before another is made
+            self._latest = rate, np.linalg.svd(self._theta + rate * self._f, full_matrices=False)
+        return self._latest[1]
+
+    def inverse(self, rate: float) -> FloatArray:
+        """grad Psi* at ``theta + rate f``."""
+        left, s, right = self.decomposed(rate)
+        result: FloatArray = (left * inverse_magnitudes(s, self._p)) @ right
+        return result
+
+    def __call__(self, rate: float) -> tuple[float, float]:
+        """Value and slope."""
+        q, f = conjugate(self._p), self._f
+        left, s, right = self.decomposed(rate)
         largest = float(s[0])
         if largest == 0.0:
             return 0.0, 0.0
-        s /= largest
-        across, down = left.T @ f, f @ right.T
-        m = across @ right.T
+        s = s / largest
+        # Of the two bases that of the smaller side is whole: f has nothing outside of it.
+        if len(f) <= f.shape[1]:
+            across = left.T @ f
+            m, lengths = across @ right.T, np.einsum("ij,ij->i", across, across)
+            outside = lengths - np.einsum("ij,ij->i", m, m)
+        else:
+            down = f @ right.T
+            m, lengths = left.T @ down, np.einsum("ij,ij->j", down, down)
+            outside = lengths - np.einsum("ij,ij->j", m, m)
         g = s ** (q - 1)
         flat = s ** (q - 2) if q > 2 else np.ones_like(s)
         total = float((s**q).sum())
-        scale = (p - 1) / 2 * total ** ((2 - q) / q)
+        scale = (self._p - 1) / 2 * total ** ((2 - q) / q)
         diagonal = np.diagonal(m)
         moved = float(g @ diagonal)
         curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * moved**2 / total
@@ -403,8 +428,5 @@ def spectral_line(theta: FloatArray, f: FloatArray, p: float) -> Line:
         even, odd = (m + m.T) / 2, (m - m.T) / 2
         np.fill_diagonal(even, 0.0)
         curved += float((even**2 * apart).sum() + (odd**2 * together).sum())
-        outside = (across**2).sum(axis=1) + (down**2).sum(axis=0) - (m**2).sum(axis=1) - (m**2).sum(axis=0)
         curved += float(flat @ np.maximum(outside, 0.0))
         return largest * scale * moved, scale * curved
-
-    return at

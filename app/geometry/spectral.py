@@ -1,10 +1,12 @@
-"""Matrices of low rank in orthonormal bases of their column and row spaces."""
+"""Matrices of low rank: factors of a given one, and orthonormal bases of growing column and row spaces."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from app.geometry.norms import FloatArray
+from app.geometry.norms import PIECE, FloatArray
 
 #: What is left of a vector outside of a basis is rounding where it is a smaller part than this.
 NEGLIGIBLE = 2.0**-40
@@ -68,3 +70,81 @@ def padded(core: FloatArray, rows: int, columns: int) -> FloatArray:
     result = np.zeros((rows, columns))
     result[: core.shape[0], : core.shape[1]] = core
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The matrix ``left right'``, and how far at most it is from the one it stands for.
+
+    ``largest`` is the largest magnitude of the difference's entries, ``length`` its Frobenius norm.
+    """
+
+    left: FloatArray
+    right: FloatArray
+    largest: float = 0.0
+    length: float = 0.0
+
+    @property
+    def rank(self) -> int:
+        """How many rank-one terms there are."""
+        return int(self.left.shape[1])
+
+    def dense(self) -> FloatArray:
+        """The matrix itself."""
+        result: FloatArray = self.left @ self.right.T
+        return result
+
+
+#: Columns of the first trial range; one that does not hold enough of the matrix is followed by four times as many.
+_TRIAL = 16
+#: Columns that a range has beyond the rank: the more, the closer it comes to the best range of that rank.
+_SPARE = 8
+
+
+def factors(matrix: FloatArray, off: float, most: int) -> Factors | None:
+    """Factors of the smallest rank that leaves a root mean square of at most ``off`` an entry; None where that seems to
+    take more than ``most`` terms.
+
+    Singular vectors of the matrix within the range of its product with random signs, after one more pass over it
+    (Halko, Martinsson, Tropp 2011, algorithms 4.4 and 5.1). The signs are the same every time, so are the factors.
+    What these are off by is measured, not estimated: an unlucky range costs terms, never accuracy.
+    """
+    width = 0
+    while width < most + _SPARE:
+        width = min(4 * width or _TRIAL, most + _SPARE)
+        base, left, values, right = _within_range(matrix, width)
+        # What the first so many terms leave of the sum of squares.
+        rest = float(np.vdot(matrix, matrix)) - np.cumsum(np.concatenate([[0.0], values**2]))
+        allowed = off**2 * matrix.size
+        found = max(1, int(np.count_nonzero(rest > allowed)))
+        if found <= min(most, width - _SPARE // 2):
+            return _measured(matrix, base @ left[:, :found] * values[:found], right[:found].T)
+        # Later terms are about as large as the middle one at most: should all be, would they be enough?
+        if width < most and float(rest[-1]) - (most - width) * float(values[len(values) // 2]) ** 2 > allowed:
+            return None
+    return None
+
+
+def _within_range(matrix: FloatArray, width: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """A basis of about the range of the ``width`` largest singular vectors, and the decomposition within it."""
+    trial = matrix @ _signs(matrix.shape[1], width)
+    trial = matrix @ (matrix.T @ np.linalg.qr(trial)[0])
+    base = np.linalg.qr(trial)[0]
+    return base, *np.linalg.svd(base.T @ matrix, full_matrices=False)
+
+
+def _measured(matrix: FloatArray, left: FloatArray, right: FloatArray) -> Factors:
+    largest, square = 0.0, 0.0
+    band = max(1, PIECE // len(right))
+    for start in range(0, len(left), band):
+        rest = matrix[start : start + band] - left[start : start + band] @ right.T
+        largest = max(largest, float(rest.max()), -float(rest.min()))
+        square += float(np.vdot(rest, rest))
+    return Factors(left, right, largest, square**0.5)
+
+
+def _signs(rows: int, columns: int) -> FloatArray:
+    """Random signs that are always the same."""
+    words = np.random.PCG64(0).random_raw(-(-rows * columns // 64))
+    bits = np.unpackbits(np.asarray(words, dtype="<u8").view(np.uint8), count=rows * columns)
+    return np.asarray(2.0 * bits - 1.0, dtype=np.float64).reshape(rows, columns)

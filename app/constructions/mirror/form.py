@@ -80,6 +80,15 @@ class Form(ABC):
     def largest_zeta(self) -> float:
         """An upper bound on the dual norm of every query with weights in [-1, 1]."""
 
+    def settle(self, state: Any, query: Query, room: float) -> float:
+        """Choose what is learnt of a query next: itself (always, unless overridden), or what is near it and cheaper.
+
+        Returns:
+            How far, in counts, the answers of what is learnt may be from the query's own, on the data and on the
+            hypothesis together. At most ``room``, and 0 where it is the query itself.
+        """
+        return 0.0
+
     @abstractmethod
     def path(self, state: Any, query: Query, scale: float) -> Path:
         """The line along a query; ``scale`` is the order of its rates, for a state that is still zero."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from app.constructions.dumps import Dump
-from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of
+from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of, touched
 from app.geometry.norms import FloatArray, vector_norm
-from app.geometry.potentials import Schatten, spectral_line
-from app.geometry.projections import onto_ball
-from app.geometry.spectral import Basis, padded
-from app.spaces.query import PairQuery, ProductQuery, Query
+from app.geometry.potentials import Schatten, SpectralLine, link_magnitudes
+from app.geometry.projections import magnitudes_onto_ball
+from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded
+from app.spaces.query import PairQuery, ProductQuery, Query, SparseQuery
 from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray
 
-#: A matrix as a sum of ``scale * left right'``.
-RankOnes = list[tuple[float, FloatArray, FloatArray]]
+#: A query that is no product is learnt as rank-one terms where there are at most so many, as a part of the smaller
+#: side: with more of them whole matrices are the faster way.
+_FEW = 0.25
 
 
 @dataclass
@@ -76,20 +79,29 @@ class SchattenState:
 class SchattenForm(Form):
     """JT12's potential ``||Z||_{S_p}^2/(p-1)``, section 4.2.
 
-    theta is a sum of few rank-one terms while the queries learnt are products (a pair query is three):
-    ``theta = U K V'`` with a k by k core K, and the hypothesis ``U H V'`` has the same bases. Singular values are
-    those of the core, so an update costs nodes times k and some decompositions of k by k, an answer nodes times k.
-    When k reaches the smaller side, or a query of another shape is learnt, both become matrices.
+    theta is a sum of few rank-one terms while the queries learnt are: ``theta = U K V'`` with a k by k core K, and the
+    hypothesis ``U H V'`` has the same bases. Singular values are those of the core, so an update costs nodes times k
+    and some decompositions of k by k, an answer nodes times k. When k is near the smaller side, or a query is learnt
+    that has too many terms, both become matrices.
+
+    A product is one term, a pair query three, a sparse query as many as it has rows (or columns, if fewer). A dense
+    query has those that its singular values leave to be told apart from the rounding of weights to their grid: of
+    real weights of low rank the rounding alone makes a matrix of full rank. What is learnt is then not quite the
+    query; :meth:`settle` measures by how much, and takes the query itself where the bound on updates could feel it.
 
     The data of an undirected graph is the full symmetric matrix X, and a pair query is ``(s t' + t s' - w w')/2``
     with whatever stands on its diagonal: X has zeros there, so ``<f, x>`` is the same, and the hypothesis, which has
     not, is asked with the same matrix as it was taught with.
     """
 
+    #: Factors of the queries in use: they are asked for several times an update.
+    _known: WeakKeyDictionary[Query, Factors | None] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
+
     def nbytes(self, updates: int) -> int:
-        rows, columns = self.space.shape
-        rank = min(3 * updates + 8, rows, columns)
-        return min(8 * (2 * rank * (rows + columns) + 2 * rank * rank), 2 * self.space.dense_bytes)
+        # Whatever was learnt so far, the next queries may have any rank.
+        return 2 * self.space.dense_bytes
 
     def count(self) -> int:
         return min(self.space.shape)
@@ -119,59 +131,93 @@ class SchattenForm(Form):
     def answer(self, state: SchattenState, query: Query) -> float:
         return query.inner(state.tensor)
 
-    def _terms(self, query: Query) -> RankOnes | None:
-        """A query as rank-one terms, or None where it is of another shape."""
+    def _factors(self, query: Query) -> Factors | None:
+        """What the form learns of a query, as rank-one terms; None where there are too many."""
         if isinstance(query, ProductQuery):
             left, right = (
                 np.ones(length) if axis is None else axis.real_vector()
                 for axis, length in zip(query.axes, self.space.shape, strict=True)
             )
-            return [(1.0, left, right)]
+            return Factors(left[:, None], right[:, None])
         if isinstance(query, PairQuery):
             left, right, both = (axis.real_vector() for axis in (query.left, query.right, query.both))
-            terms = [(0.5, left, right), (0.5, right, left)]
-            return [*terms, (-0.5, both, both)] if both.any() else terms
-        return None
+            terms = [(left, right), (right, left)] + ([(-both, both)] if both.any() else [])
+            return Factors(0.5 * np.stack([u for u, _ in terms], axis=1), np.stack([v for _, v in terms], axis=1))
+        if query not in self._known:
+            self._known[query] = self._found(query)
+        return self._known[query]
+
+    def _found(self, query: Query) -> Factors | None:
+        most = int(_FEW * min(self.space.shape))
+        if not isinstance(query, SparseQuery):
+            unit = self._half * 2.0**-query.grid_bits
+            return factors(self._matrix(query), unit / 2, most) if most else None
+        # A row, or a column, is a term.
+        cells, weights = touched(query, self.space.shape)
+        along, across = (np.unique(side, return_inverse=True) for side in cells)
+        swapped = len(across[0]) < len(along[0])
+        if swapped:
+            along, across = across, along
+        if len(along[0]) > most:
+            return None
+        units, rest = (np.zeros((n, len(along[0]))) for n in self.space.shape[:: -1 if swapped else 1])
+        units[along[0], np.arange(len(along[0]))] = self._half
+        rest[across[0][across[1]], along[1]] = weights
+        return Factors(rest, units) if swapped else Factors(units, rest)
 
     def _matrix(self, query: Query) -> FloatArray:
-        """The query as the form sees it."""
-        terms = self._terms(query)
-        if terms is None:
-            return self._half * matrix_of(query, self.space.shape)
-        result = np.zeros(self.space.shape)
-        for scale, left, right in terms:
-            result += scale * np.outer(left, right)
-        return result
+        """The query as the form sees it, whole."""
+        if isinstance(query, ProductQuery | PairQuery):
+            known = self._factors(query)
+            assert known is not None
+            return known.dense()
+        matrix = matrix_of(query, self.space.shape)
+        matrix *= self._half
+        return matrix
+
+    def settle(self, state: SchattenState, query: Query, room: float) -> float:
+        tensor, known = state.tensor, self._factors(query)
+        if isinstance(tensor, DenseTensor) or known is None or self._is_full(tensor, known.rank):
+            return 0.0
+        if known.largest <= NEGLIGIBLE:
+            return 0.0
+        # <f, x> by the data's mass, which stands twice where the matrix does; <f, h> as it is.
+        mass = float(self.space.capacity) / self._half
+        learnt = (known.left.T @ tensor.left.vectors) @ tensor.core * (known.right.T @ tensor.right.vectors)
+        off = known.largest * mass + abs(self.answer(state, query) - float(learnt.sum()))
+        if off <= room:
+            return off
+        self._as_matrices(state)
+        return 0.0
 
     def inner(self, left: Query, right: Query) -> float:
-        mine, other = self._terms(left), self._terms(right)
+        mine, other = self._factors(left), self._factors(right)
         if mine is None or other is None:
-            return float((self._matrix(left) * self._matrix(right)).sum())
-        return sum(a * b * float(u @ s) * float(v @ t) for a, u, v in mine for b, s, t in other)
+            return float(np.vdot(self._matrix(left), self._matrix(right)))
+        return float(np.vdot(mine.left.T @ other.left, mine.right.T @ other.right))
 
     def zeta(self, query: Query) -> float:
         if isinstance(query, ProductQuery):
             return lp_norm(query, 2, self.space.shape, 1)
-        terms = self._terms(query)
-        if terms is None:
+        known = self._factors(query)
+        if known is None:
             return vector_norm(np.linalg.svd(self._matrix(query), compute_uv=False), self.q)
-        # The singular values of sum c u v' = A C B' are those of R_A C R_B'.
-        scales, lefts, rights = zip(*terms, strict=True)
-        left, right = (_triangle(np.stack(side, axis=1)) for side in (lefts, rights))
-        core = (left * np.array(scales)) @ right.T
-        return vector_norm(np.linalg.svd(core, compute_uv=False), self.q)
+        # The singular values of A B' are those of R_A R_B'. What is not learnt adds its own norm at most.
+        core = _triangle(known.left) @ _triangle(known.right).T
+        return vector_norm(np.linalg.svd(core, compute_uv=False), self.q) + known.length
 
     def largest_zeta(self) -> float:
         # The Frobenius norm, which a matrix of rank one attains whatever q.
         rows, columns = self.space.shape
         return float(self._half * (rows * columns) ** 0.5)
 
-    def _core(self, tensor: CoreTensor, terms: RankOnes) -> FloatArray:
+    def _core(self, tensor: CoreTensor, known: Factors) -> FloatArray:
         """The terms in the bases, which grow as needed."""
-        parts = [(scale, tensor.left.include(left), tensor.right.include(right)) for scale, left, right in terms]
-        core = np.zeros((tensor.left.size, tensor.right.size))
-        for scale, u, v in parts:
-            core[: len(u), : len(v)] += scale * np.outer(u, v)
+        left, right = (
+            [basis.include(vector) for vector in side.T]
+            for basis, side in ((tensor.left, known.left), (tensor.right, known.right))
+        )
+        core: FloatArray = _stacked(left, tensor.left.size) @ _stacked(right, tensor.right.size).T
         return core
 
     def _is_full(self, tensor: CoreTensor, more: int) -> bool:
@@ -188,9 +234,9 @@ class SchattenForm(Form):
         """The query beside theta, in the bases (which theta and the hypothesis then share) or as a matrix."""
         tensor = state.tensor
         if isinstance(tensor, CoreTensor):
-            terms = self._terms(query)
-            if terms is not None and not self._is_full(tensor, len(terms)):
-                direction = self._core(tensor, terms)
+            known = self._factors(query)
+            if known is not None and not self._is_full(tensor, known.rank):
+                direction = self._core(tensor, known)
                 state.theta = padded(state.theta, *direction.shape)
                 tensor.core = padded(tensor.core, *direction.shape)
                 return direction
@@ -199,11 +245,14 @@ class SchattenForm(Form):
 
     def path(self, state: SchattenState, query: Query, scale: float) -> Path:
         direction = self._direction(state, query)
-        return Path(spectral_line(state.theta, direction, self.p), direction)
+        line = SpectralLine(state.theta, direction, self.p)
+        return Path(line, (line, direction))
 
     def move(self, state: SchattenState, path: Path, rate: float) -> None:
-        state.theta = state.theta + rate * path.moves
-        self._show(state, Schatten(self.p).inverse(state.theta))
+        line, direction = path.moves
+        h = line.inverse(rate)
+        state.theta = state.theta + rate * direction
+        self._show(state, h)
 
     def _show(self, state: SchattenState, h: FloatArray) -> None:
         if isinstance(state.tensor, CoreTensor):
@@ -215,21 +264,26 @@ class SchattenForm(Form):
     def _hypothesis(self, state: SchattenState) -> FloatArray:
         return state.tensor.core if isinstance(state.tensor, CoreTensor) else state.tensor.array
 
-    def _take(self, state: SchattenState, h: FloatArray) -> None:
-        state.theta = Schatten(self.p).link(h)
-        self._show(state, h)
-
     def add(self, state: SchattenState, terms: Terms) -> None:
         for coefficient, query in terms:
             direction = self._direction(state, query)
             self._show(state, self._hypothesis(state) + coefficient * direction)
-        self._take(state, self._hypothesis(state))
+        state.theta = Schatten(self.p).link(self._hypothesis(state))
 
     def confine(self, state: SchattenState, ball_p: float, radius: float) -> None:
         h = self._hypothesis(state)
-        if not h.size:
-            return
-        self._take(state, onto_ball(Schatten(self.p), h, ball_p, radius))
+        if ball_p == self.p:
+            # <theta, h> is twice the potential, so the norm needs no singular values; the link takes factors along.
+            norm = math.sqrt((self.p - 1) / 2 * max(float(np.vdot(state.theta, h)), 0.0))
+            if norm > radius:
+                state.theta = state.theta * (radius / norm)
+                self._show(state, h * (radius / norm))
+        elif h.size:
+            magnitudes, rebuild = Schatten(self.p).split(h)
+            confined = magnitudes_onto_ball(magnitudes, self.p, ball_p, radius)
+            if confined is not magnitudes:
+                state.theta = rebuild(link_magnitudes(confined, self.p))
+                self._show(state, rebuild(confined))
 
     def dense(self, state: SchattenState) -> FloatArray:
         result = state.tensor.dense() if isinstance(state.tensor, CoreTensor) else state.tensor.array.copy()
@@ -242,3 +296,11 @@ class SchattenForm(Form):
 def _triangle(matrix: FloatArray) -> FloatArray:
     """R of the QR decomposition."""
     return np.asarray(np.linalg.qr(matrix)[1], dtype=np.float64)
+
+
+def _stacked(columns: list[FloatArray], rows: int) -> FloatArray:
+    """Columns that grew longer one after the other, zeros below them."""
+    result = np.zeros((rows, len(columns)))
+    for number, column in enumerate(columns):
+        result[: len(column), number] = column
+    return result

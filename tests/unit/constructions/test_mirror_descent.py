@@ -7,6 +7,7 @@ Frieze/Kannan are held against the same machine.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,8 @@ from pydantic import ValidationError
 
 from app.constructions.base import Construction, Measurement, PublicFacts
 from app.constructions.mechanism import Mechanism
-from app.constructions.mirror.schatten import CoreTensor
+from app.constructions.mirror.form import matrix_of
+from app.constructions.mirror.schatten import CoreTensor, SchattenForm
 from app.constructions.mirror_descent import MirrorDescent, norm_bound
 from app.constructions.registry import construct, unfit
 from app.geometry.norms import Norm, conjugate, vector_norm
@@ -379,9 +381,128 @@ def test_queries_learnt_twice_take_no_room() -> None:
     assert state.form.tensor.right.size == 2
 
 
+@pytest.mark.parametrize("step", ["projection", "paper", "full"])
+@pytest.mark.parametrize("u", [WIDE, NODES], ids=name)
+def test_sparse_queries_are_few_terms(u: Universe, step: str) -> None:
+    """A row, or a column, of the cells that a query names is a term. Would catch rows taken for columns, or one half of
+    an undirected graph."""
+    rng = np.random.default_rng(3)
+    construction = made(u, {**SCHATTEN, "step": step}, PublicFacts())
+    state, machine = construction.start(), Machine(u, potential_of(u, SCHATTEN), step, 1.0)
+    probes = [ask(u, rng, ("product", "sparse", "dense")) for _ in range(8)]
+    across = [[3, 7], [5, 7], [3, 9], [8, 9], [4, 9]]  # five rows, two columns; and the other way round
+    for cells in (across, [cell[::-1] for cell in across], across):
+        query = u.compiled({"type": "sparse", "indices": cells, "weights": rng.uniform(-1, 1, 5).tolist()})
+        for asked in (query, ask(u, rng, ("product", "sparse"))):
+            measurement = Measurement(asked, construction.answer(state, asked) + 5.0, 0.1)
+            construction.update(state, measurement)
+            machine.update(measurement)
+            mine = np.array([construction.answer(state, probe) for probe in (asked, *probes)])
+            assert mine == pytest.approx([machine.answer(probe) for probe in (asked, *probes)], rel=1e-8, abs=1e-8)
+    assert isinstance(state.form.tensor, CoreTensor)
+    assert state.form.tensor.left.size <= 20
+
+
+def low_rank(u: Universe, rng: np.random.Generator, rank: int = 3) -> Query:
+    """A dense query whose weights were of this rank before they were rounded."""
+    rows, columns = u.space.shape
+    weights = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns))
+    return u.space.compile_dense(weights / np.abs(weights).max())
+
+
+@pytest.mark.parametrize("step", ["projection", "paper", "full"])
+def test_dense_queries_of_low_rank(step: str) -> None:
+    """What is learnt of a dense query is what its weights were before rounding: the state stays small, and answers are
+    within the rounding of those that whole matrices give. Would catch a term lost, or weights learnt at another scale.
+    """
+    rng = np.random.default_rng(4)
+    construction = made(WIDE, {**SCHATTEN, "step": step}, PublicFacts(), progress=10.0)
+    state, machine = construction.start(), Machine(WIDE, potential_of(WIDE, SCHATTEN), step, 10.0)
+    probes = [ask(WIDE, rng, ("product", "sparse", "dense")) for _ in range(8)]
+    for _ in range(4):
+        query = low_rank(WIDE, rng)
+        measurement = Measurement(query, construction.answer(state, query) + 20.0, 5.0)
+        construction.update(state, measurement)
+        machine.update(measurement)
+        mine = np.array([construction.answer(state, probe) for probe in (query, *probes)])
+        other = np.array([machine.answer(probe) for probe in (query, *probes)])
+        # Rounding moves an answer by a millionth or so of the mass; a term is worth counts.
+        assert np.abs(mine - other).max() <= 2.0**-19 * WIDE.space.capacity
+        assert not np.array_equal(mine, other)
+    assert isinstance(state.form.tensor, CoreTensor)
+    assert state.form.tensor.left.size == 12
+    again = construction.load(construction.dump(state))
+    for kept in (state, again):
+        construction.update(kept, Measurement(query, construction.answer(kept, query) - 30.0, 5.0))
+    assert [construction.answer(state, probe) for probe in probes] == [construction.answer(again, p) for p in probes]
+
+
+def learnt(construction: MirrorDescent, query: Query) -> np.ndarray:
+    """What the form learns of a query."""
+    assert isinstance(construction.form, SchattenForm)
+    known = construction.form._factors(query)
+    assert known is not None
+    return known.dense()
+
+
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_data_stays_on_its_side(sign: float, planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learnt instead of a query is not taken further than the data certainly lies, even where all that rounding
+    did points one way. A planted bug, the difference not drawn back, goes too far."""
+    if planted:
+        monkeypatch.setattr(MirrorDescent, "_room", lambda self, zeta: math.inf)
+        kept = SchattenForm.settle
+        monkeypatch.setattr(SchattenForm, "settle", lambda *args: 1e-300 if kept(*args) else 0.0)
+    rng = np.random.default_rng(10)
+    construction = made(WIDE, SCHATTEN, PublicFacts(), progress=5.0)
+    assert isinstance(construction, MirrorDescent)
+    passed = []
+    for _ in range(4):
+        query, state = low_rank(WIDE, rng), construction.start()
+        weights, near = matrix_of(query, WIDE.space.shape), learnt(construction, query)
+        x = ((sign * weights > 0) & (sign * (weights - near) < 0)).astype(float)
+        construction.update(state, Measurement(query, query.inner(DenseTensor(x)), 0.0))
+        assert isinstance(state.form.tensor, CoreTensor)
+        passed.append(sign * float((near * (state.form.tensor.dense() - x)).sum()) > 0)
+        x = ((sign * weights > 0) & (sign * (weights - near) > 0)).astype(float)
+        state = construction.start()
+        construction.update(state, Measurement(query, query.inner(DenseTensor(x)), 0.0))
+        passed.append(sign * float((near * (state.form.tensor.dense() - x)).sum()) > 0)
+    assert any(passed) == planted
+
+
+def test_the_query_itself_where_the_bound_could_feel_it() -> None:
+    """What answers are off by is no less than it is, never more than there is room for, and the room is what the
+    bound's proof leaves. Would catch a mass, a half or a hypothesis forgotten, or room that a promised zeta uses up."""
+    rng = np.random.default_rng(9)
+    kinds = set()
+    for alpha, width in itertools.product((1.0, 0.05, 0.01, 1e-6), (4.0, 1 + 1e-3, 1 + 1e-7, 1.0)):
+        query = low_rank(WIDE, rng, 2)
+        zeta = made(WIDE, SCHATTEN, PublicFacts()).form.zeta(query)  # type: ignore[attr-defined]
+        assert zeta == pytest.approx(np.linalg.norm(matrix_of(query, WIDE.space.shape), 2), rel=0.3)
+        construction = made(WIDE, {**SCHATTEN, "zeta": width * zeta}, PublicFacts(), progress=alpha)
+        assert isinstance(construction, MirrorDescent)
+        room = construction._room(zeta)
+        assert (alpha - 2 * room) ** 2 / zeta**2 >= (alpha / (width * zeta)) ** 2 * (1 - 1e-12)
+        assert alpha**2 - 2 * alpha * room >= (alpha / width) ** 2 * (1 - 1e-12)
+        state = construction.start()
+        construction.form.move(state.form, construction.form.path(state.form, low_rank(WIDE, rng, 2), 1.0), 0.3)
+        off = construction.form.settle(state.form, query, room)
+        assert off <= max(room, 0.0)
+        kinds.add(isinstance(state.form.tensor, CoreTensor))
+        if isinstance(state.form.tensor, CoreTensor):
+            apart = matrix_of(query, WIDE.space.shape) - learnt(construction, query)
+            x = np.where(apart > 0, 1.0, 0.0)
+            assert off >= float((apart * x).sum()) + abs(float((apart * state.form.tensor.dense()).sum()))
+        else:
+            assert off == 0.0
+    assert kinds == {True, False}
+
+
 def test_full_rank_falls_back_to_matrices() -> None:
-    """From the update at which the core is as large as the smaller side, and from the first query that is no product:
-    answers go on as if nothing had happened (the trajectories say the same of every form)."""
+    """From the update at which the core is as large as the smaller side, and from the first query that has too many
+    terms: answers go on as if nothing had happened (the trajectories say the same of every form)."""
     rng = np.random.default_rng(1)
     for forms in (("product",), ("product", "product", "dense")):
         construction = made(BIPARTITE, SCHATTEN, PublicFacts())
