@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from app.constructions.base import Construction, Measurement
 from app.constructions.dumps import Dump
 from app.constructions.registry import construct
+from app.curator.answers import FirstAnswers
 from app.curator.dataset import PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.planner import Plan, make_plan
@@ -24,10 +23,6 @@ from app.curator.request import SessionRequest
 from app.spaces.query import Query
 
 Source = Literal["hypothesis", "measurement", "cached"]
-
-#: What a known answer takes in memory, about: a digest, a pair of numbers and their place in a dictionary.
-ANSWER_BYTES = 256
-_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +65,13 @@ class Session:
         self.sequence = 0
         self.queries_asked = 0
         self.updates_used = 0
-        self._given: dict[bytes, tuple[float, float | None]] = {}
+        self._given = FirstAnswers()
         self.hypothesis = self.construction.start() if state is None else self._load(state)
 
     @property
     def known_bytes(self) -> int:
         """About what the answers given so far take in memory."""
-        return ANSWER_BYTES * len(self._given)
+        return self._given.nbytes
 
     @property
     def queries_left(self) -> int:
@@ -160,13 +155,13 @@ class Session:
         """Count a first answer, known by its query's digest."""
         self.sequence += 1
         self.queries_asked += 1
-        self._given[digest] = (value, error_bound)
+        self._given.add(digest, value, error_bound)
 
     def recall_all(self, answers: Sequence[tuple[bytes, float, float | None]]) -> None:
         """The same of many answers at once: digest, value and error bound of each."""
         self.sequence += len(answers)
         self.queries_asked += len(answers)
-        self._given.update((digest, (value, error_bound)) for digest, value, error_bound in answers)
+        self._given.add_all(answers)
 
     def skip(self, entries: int = 1) -> None:
         """Count entries that move nothing: cached or unverified answers."""
@@ -184,22 +179,14 @@ class Session:
 
     def dump(self) -> Dump:
         """The whole state; its arrays are the session's own, to be written before it moves on."""
-        digests = np.frombuffer(b"".join(self._given), np.uint8).reshape(-1, _DIGEST_BYTES)
-        # Bounds are finite where there is one.
-        told = [(value, math.nan if bound is None else bound) for value, bound in self._given.values()]
+        digests, told = self._given.arrays()
         counters = {"sequence": self.sequence, "queries_asked": self.queries_asked, "updates_used": self.updates_used}
-        own = Dump({"digests": digests, "answers": np.array(told, dtype=np.float64).reshape(-1, 2)}, counters)
+        own = Dump({"digests": digests, "answers": told}, counters)
         return own | self.construction.dump(self.hypothesis).within("hypothesis")
 
     def _load(self, dump: Dump) -> Any:
         """Take over counters and answers; the hypothesis."""
-        joined = dump.arrays["digests"].tobytes()
-        digests = [joined[i : i + _DIGEST_BYTES] for i in range(0, len(joined), _DIGEST_BYTES)]
-        values, bounds = dump.arrays["answers"].T.tolist()
-        self._given = {
-            digest: (value, None if math.isnan(bound) else bound)
-            for digest, value, bound in zip(digests, values, bounds, strict=True)
-        }
+        self._given = FirstAnswers.of(dump.arrays["digests"], dump.arrays["answers"])
         self.sequence, self.queries_asked, self.updates_used = (
             int(dump.words[name]) for name in ("sequence", "queries_asked", "updates_used")
         )

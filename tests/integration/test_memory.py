@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.curator import session
+from app.curator import answers
 from tests.integration.servers import Caller, Server, launching
 from tests.integration.world import World, distinct_queries, eventually
 
@@ -19,7 +19,7 @@ SIDE, SESSIONS = 1000, 24
 def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
     """A session grows by what it was asked, and others make room for it. Would catch answers that nobody counts, an
     account that drifts from what is held, and room that is made only when a session comes back."""
-    monkeypatch.setattr(session, "ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(answers, "RECENT_BYTES", 1 << 20)
     world = worlds(None, memory_limit=24 << 20)  # 8 MiB a lane
     world.register("d")
     ann = world.analyst("ann")
