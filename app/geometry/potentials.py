@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.geometry.norms import FloatArray, Side, conjugate, pieces, row_norms, vector_norm
+from app.geometry.norms import PIECE, FloatArray, Side, conjugate, pieces, row_norms, vector_norm
 
 #: rate -> (value, slope)
 Line: TypeAlias = Callable[[float], tuple[float, float]]
@@ -419,14 +419,25 @@ class SpectralLine:
         diagonal = np.diagonal(m)
         moved = float(g @ diagonal)
         curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * moved**2 / total
-        difference, middle = s[:, None] - s, (s[:, None] + s) / 2
+        curved += _apart(s, m, q) + float(flat @ np.maximum(outside, 0.0))
+        return largest * scale * moved, scale * curved
+
+
+def _apart(s: FloatArray, m: FloatArray, q: float) -> float:
+    """What pairs of singular values add to the slope: a band of rows at a time, as it is a matter of many arrays."""
+    g, total = s ** (q - 1), 0.0
+    band = max(1, PIECE // len(s))
+    for start in range(0, len(s), band):
+        rows = slice(start, start + band)
+        mine, other = s[rows, None], g[rows, None]
+        difference, middle = mine - s, (mine + s) / 2
         # Of singular values that are nearly equal the divided difference is the derivative between them.
         near = np.abs(difference) <= 1e-4 * middle
         level = middle ** (q - 2) if q > 2 else np.ones_like(middle)
-        apart = np.divide(g[:, None] - g, difference, out=(q - 1) * level, where=~near)
-        together = np.divide((g[:, None] + g) / 2, middle, out=level.copy(), where=middle > 0)
-        even, odd = (m + m.T) / 2, (m - m.T) / 2
-        np.fill_diagonal(even, 0.0)
-        curved += float((even**2 * apart).sum() + (odd**2 * together).sum())
-        curved += float(flat @ np.maximum(outside, 0.0))
-        return largest * scale * moved, scale * curved
+        apart = np.divide(other - g, difference, out=(q - 1) * level, where=~near)
+        together = np.divide((other + g) / 2, middle, out=level, where=middle > 0)
+        even, odd = (m[rows] + m.T[rows]) / 2, (m[rows] - m.T[rows]) / 2
+        own = np.arange(len(even))
+        even[own, start + own] = 0.0
+        total += float(np.vdot(even**2, apart)) + float(np.vdot(odd**2, together))
+    return total

@@ -100,3 +100,34 @@ def test_the_parts_are_what_keeps_it(mechanism: str, monkeypatch: pytest.MonkeyP
     """A planted bug: where arrays are worked on whole, it shows."""
     monkeypatch.setattr(norms, "PIECE", CELLS)
     assert most_arrays(mechanism, "table", "weighed") > 3.5
+
+
+def few_terms(form: str) -> Query:
+    """A query of a matrix that is few rank-one terms: cells of a few rows, or dense weights of rank two, rounded."""
+    if form == "sparse":
+        cells = [[i, j] for i in range(0, 50, 10) for j in range(100)]
+        words = {"type": "sparse", "indices": cells, "weights": [1.0] * len(cells)}
+        return space("bipartite").compile(parse_query(words))
+    if form == "dense":
+        return space("bipartite").compile_dense(np.add.outer(RAMP, RAMP) / 3)
+    return query("bipartite", form)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "block", "weighed"])
+def test_the_schatten_norm_of_few_terms(form: str) -> None:
+    """Three arrays at most while a query is learnt, next to nothing afterwards. Would catch a state that becomes whole
+    matrices at the first query that is no product."""
+    asked = few_terms(form)
+    chosen = Mechanism.model_validate({"construction": "md", "potential": "schatten", "ball_p": "none"})
+    construction = construct(chosen, space("bipartite"), PublicFacts(1e6), 1000.0, 100)
+    tracemalloc.start()
+    try:
+        state = construction.start()
+        for value in (9e4, 3e4):
+            construction.answer(state, asked)
+            construction.update(state, Measurement(asked, value, 500.0))
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most <= 3.0 * 8 * CELLS + SMALL
+    assert held <= 0.1 * 8 * CELLS + SMALL
