@@ -52,10 +52,14 @@ class FriezeKannan(Construction):
         return CutState(self._zero())
 
     def _zero(self) -> LowRankTensor | DenseTensor:
-        if len(self.space.shape) == 2 and self.space.kind != "table":
-            rows, columns = self.space.shape
-            return LowRankTensor((rows, columns), symmetric=self.space.symmetric)
-        return DenseTensor(np.zeros(self.space.shape))
+        return self._no_terms() or DenseTensor(np.zeros(self.space.shape))
+
+    def _no_terms(self) -> LowRankTensor | None:
+        """A sum without terms, where the space has such."""
+        if len(self.space.shape) != 2 or self.space.kind == "table":
+            return None
+        rows, columns = self.space.shape
+        return LowRankTensor((rows, columns), symmetric=self.space.symmetric)
 
     def answer(self, state: CutState, query: Query) -> float:
         """<f, h> in counts."""
@@ -92,10 +96,10 @@ class FriezeKannan(Construction):
 
     def _inner(self, left: Query, right: Query) -> float:
         """<f, g> of two queries."""
-        other = self._zero()
-        if isinstance(other, LowRankTensor) and isinstance(right, PairQuery | ProductQuery):
-            right.add_terms(other, 1.0)
-            return left.inner(other)
+        terms = self._no_terms()
+        if terms is not None and isinstance(right, PairQuery | ProductQuery):
+            right.add_terms(terms, 1.0)
+            return left.inner(terms)
         array = np.zeros(self.space.shape)
         right.add_to(array, 1.0)
         return left.inner(DenseTensor(array))

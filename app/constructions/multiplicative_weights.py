@@ -106,12 +106,12 @@ class MultiplicativeWeights(Construction):
             # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
             useful = high > low and (target - present) * (measurement.value - present) > 0
             rate = _tilt(weights, masses, rest, target) if useful else 0.0
+        lightest, heaviest = reach(weights, masses)
+        del weights, masses  # room for what scaling and refits take
         if rate != 0.0:
             # Exponents are counted from that of the heaviest factor, so that nothing overflows.
-            lightest, heaviest = reach(weights, masses)
             top = rate * (heaviest if rate > 0 else lightest)
             top = max(top, 0.0) if rest > 0 else top
-            del weights, masses  # room for what scaling takes
             query.scale_exp(state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
             # Normalised by the sum that is really there: the mass drifts by no rounding error.

@@ -24,7 +24,7 @@ import numpy as np
 
 from app.constructions.base import Measurement
 from app.constructions.dumps import Dump
-from app.geometry.norms import FloatArray
+from app.geometry.norms import FloatArray, pieces
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor
@@ -110,7 +110,7 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
 
     Damped Newton steps in c, whose matrix of covariances of the queries under h is made anew when steps gain little.
     They run to the limit of float64 (a billionth of the noise bound or so), so that machines agree. Values out of
-    the simplex' reach are taken to lie just within.
+    the simplex' reach are taken to lie just within. Memory is two arrays beside the masses.
 
     Args:
         measurements: all released values.
@@ -132,6 +132,7 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
     values = np.clip(values, (reach[:, 0] + margin) * mass, (reach[:, 1] - margin) * mass)
     stiffness = SLACK / float(bounds.max()) * bounds**2
     c, answers = np.zeros(len(queries)), _answers(queries, tensor)
+    exponents, spare = np.empty(tensor.shape), np.empty(tensor.shape)
     matrix: FloatArray | None = None
     fresh = True
     for _ in range(_MOST_STEPS):
@@ -140,27 +141,26 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
         if distance <= _CLOSE:
             break
         if matrix is None:
-            matrix, fresh = _covariances(queries, tensor, answers, mass) + np.diag(stiffness), True
+            matrix, fresh = _covariances(queries, tensor, answers, mass, spare) + np.diag(stiffness), True
         step = np.linalg.solve(matrix, short)
-        exponents = np.zeros(tensor.shape)
+        exponents[...] = 0.0
         for rate, query in zip(step.tolist(), queries, strict=True):
             query.add_to(exponents, rate)
         for length in 0.25 ** np.arange(20):
-            moved, rest, growth = _tilted(tensor.array, slack, exponents, length, mass, copies)
-            answers = _answers(queries, DenseTensor(moved))
+            rest, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
+            answers = _answers(queries, DenseTensor(spare))
             there = c + length * step
             closer = float(np.abs((values - answers - stiffness * there) / bounds).max()) <= distance / 2
             change = growth - length * float(step @ values) + float(stiffness @ (there**2 - c**2)) / 2
             if closer or change <= -1e-4 * length * float(step @ short):
-                tensor.array, slack, c = moved, rest, there
+                tensor.array, spare = spare, tensor.array
+                slack, c = rest, there
                 tensor.touch()
                 break
-            del moved  # before another is made
         else:
             if fresh:
                 break
             closer = False
-        del exponents  # room for the matrix' arrays
         # A matrix serves as long as steps with it gain much.
         matrix, fresh = (matrix, False) if closer else (None, True)
     return slack
@@ -170,10 +170,14 @@ def _answers(queries: list[Query], tensor: DenseTensor) -> FloatArray:
     return np.array([query.inner(tensor) for query in queries])
 
 
-def _covariances(queries: list[Query], tensor: DenseTensor, answers: FloatArray, mass: float) -> FloatArray:
-    """``sum_x h(x) f_i(x) f_j(x) - a_i a_j / mass``: the derivative of answers by tilts."""
+def _covariances(
+    queries: list[Query], tensor: DenseTensor, answers: FloatArray, mass: float, weighted: FloatArray
+) -> FloatArray:
+    """``sum_x h(x) f_i(x) f_j(x) - a_i a_j / mass``: the derivative of answers by tilts.
+
+    ``weighted`` is worked in.
+    """
     result = np.zeros((len(queries), len(queries)))
-    weighted = np.zeros(tensor.shape)
     for i, query in enumerate(queries):
         weighted[...] = 0.0
         query.add_to(weighted, 1.0)
@@ -183,19 +187,29 @@ def _covariances(queries: list[Query], tensor: DenseTensor, answers: FloatArray,
     return result - np.outer(answers, answers) / mass
 
 
-def _tilted(
-    array: FloatArray, slack: float, exponents: FloatArray, length: float, mass: float, copies: int
-) -> tuple[FloatArray, float, float]:
-    """Masses times ``exp(length * exponent)``, normalised; the slack cell's; what the first term of the dual gains."""
+def _tilt(
+    array: FloatArray, slack: float, exponents: FloatArray, length: float, mass: float, copies: int, out: FloatArray
+) -> tuple[float, float]:
+    """Set ``out`` to the masses times ``exp(length * exponent)``, normalised.
+
+    Returns:
+        The slack cell's new mass, and what the first term of the dual gains.
+    """
     top = length * float(exponents.max())
     top = max(top, 0.0) if slack > 0 else top
-    moved = length * exponents
-    moved -= top
-    np.exp(moved, out=moved)
-    moved *= array
-    # Where there was mass some is left, so that later measurements can raise it again.
-    np.maximum(moved, _LEAST * mass, out=moved, where=array > 0)
+    total = 0.0
+    for moved, masses, exponent in pieces(out, array, exponents, written=1):
+        np.multiply(exponent, length, out=moved)
+        moved -= top
+        np.exp(moved, out=moved)
+        moved *= masses
+        # Where there was mass some is left, so that later measurements can raise it again.
+        low = moved < _LEAST * mass
+        low &= masses > 0
+        if low.any():
+            moved[low] = _LEAST * mass
+        total += float(moved.sum())
     rest = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
-    total = float(moved.sum()) / copies + rest
-    moved *= mass / total
-    return moved, rest * (mass / total), mass * (top + math.log(total / mass))
+    total = total / copies + rest
+    out *= mass / total
+    return rest * (mass / total), mass * (top + math.log(total / mass))

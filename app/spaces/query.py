@@ -10,8 +10,9 @@ answered anew.)
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,10 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import CHUNK, Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
+from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
+
+#: What selects a part of an array's cells.
+Index = tuple[slice | IntArray, ...]
 
 
 def _outer(vectors: list[FloatArray]) -> FloatArray:
@@ -30,28 +34,34 @@ def _outer(vectors: list[FloatArray]) -> FloatArray:
     return result
 
 
-def _scale_part(array: FloatArray, part: Any, factors: FloatArray, top: float) -> None:
-    """Multiply ``array[part]`` by ``factors`` and all else, where weights are 0, by ``exp(min(-top, 0))``."""
+def _boxes(counts: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Ranges along every axis that cut a block into parts of at most ``BLOCK`` cells, some of one axis at a time."""
+    if math.prod(counts) <= BLOCK:
+        yield tuple([slice(0, count) for count in counts])
+        return
+    cut = next(axis for axis in range(len(counts)) if math.prod(counts[axis + 1 :]) <= BLOCK)
+    step = BLOCK // math.prod(counts[cut + 1 :])
+    inner = [slice(0, count) for count in counts[cut + 1 :]]
+    for place in np.ndindex(counts[:cut]):
+        outer = [slice(i, i + 1) for i in place]
+        for start in range(0, counts[cut], step):
+            yield (*outer, slice(start, min(start + step, counts[cut])), *inner)
+
+
+def _scale_parts(array: FloatArray, parts: Iterable[tuple[Any, FloatArray]], top: float) -> None:
+    """Multiply parts of an array by their factors and all else, where weights are 0, by ``exp(min(-top, 0))``."""
     others = float(np.exp(min(-top, 0.0)))
-    if others == 1.0:
-        array[part] *= factors
-    elif others > 2.0**-64:
-        array *= others
-        array[part] *= factors / others
+    if others > 2.0**-64:
+        if others != 1.0:
+            array *= others
+        for part, factors in parts:
+            array[part] *= factors / others
     else:
         # Too small a factor to be taken back: what it would swallow is kept aside.
-        kept = array[part] * factors
+        kept = [(part, array[part] * factors) for part, factors in parts]
         array *= others
-        array[part] = kept
-
-
-def _scale_all(array: FloatArray, weights: FloatArray, rate: float, top: float) -> None:
-    """Multiply by ``exp(min(rate * weights - top, 0))``; ``weights`` are overwritten."""
-    weights *= rate
-    weights -= top
-    np.minimum(weights, 0.0, out=weights)
-    np.exp(weights, out=weights)
-    array *= weights
+        for part, values in kept:
+            array[part] = values
 
 
 def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
@@ -131,6 +141,50 @@ class Query(ABC):
         return None
 
 
+class _PartedQuery(Query):
+    """A query that makes its weights a part at a time: work on an array needs no second one of its size."""
+
+    @abstractmethod
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        """All cells that may weigh something, each once: what selects a part of them, and the weights there.
+
+        The weights are the caller's own and broadcast over the part.
+        """
+
+    def add_to(self, array: FloatArray, scale: float) -> None:
+        for part, weights in self.parts():
+            weights *= scale
+            array[part] += weights
+
+    def _factors(self, rate: float, top: float) -> Iterator[tuple[Index, FloatArray]]:
+        """``exp(min(rate * weight - top, 0))`` of every part."""
+        for part, weights in self.parts():
+            weights *= rate
+            weights -= top
+            np.minimum(weights, 0.0, out=weights)
+            yield part, np.exp(weights, out=weights)
+
+
+class _FullQuery(_PartedQuery):
+    """One whose parts are all cells."""
+
+    @property
+    @abstractmethod
+    def _shape(self) -> tuple[int, ...]:
+        """The space's shape."""
+
+    def matrix(self) -> FloatArray:
+        """The weights as real numbers, in an array of the caller's own."""
+        result = np.empty(self._shape)
+        for part, weights in self.parts():
+            result[part] = weights
+        return result
+
+    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
+        for part, factors in self._factors(rate, top):
+            array[part] *= factors
+
+
 def _axis_canonical(axis: Axis) -> dict[str, Any]:
     if axis.weights is not None:
         return {"weights": axis.weights.tolist()}
@@ -140,7 +194,7 @@ def _axis_canonical(axis: Axis) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ProductQuery(Query):
+class ProductQuery(_PartedQuery):
     """``w_1 (x) ... (x) w_r``: a predicate, a cut from one side to the other, a rank-one query."""
 
     axes: tuple[Axis | None, ...]
@@ -157,27 +211,22 @@ class ProductQuery(Query):
     def inner(self, hypothesis: Tensor) -> float:
         return float(hypothesis.contract(self.axes))
 
-    def _indexer(self) -> tuple[slice | IntArray, ...]:
-        """Selects the block of cells that may weigh something."""
-        parts = [slice(None) if a is None else a.index for a in self.axes]
-        if sum(not isinstance(p, slice) for p in parts) > 1:
-            # Several index arrays would be paired up; spelled as a mesh they select the block.
-            rank = len(parts)
-            return tuple(
-                np.arange(self.shape[i])[p].reshape([-1 if j == i else 1 for j in range(rank)])
-                for i, p in enumerate(parts)
-            )
-        return tuple(parts)
-
-    def _block_weights(self) -> FloatArray:
-        """The weights, of a shape that broadcasts over the block of :meth:`_indexer`."""
-        factors = [np.ones(1) if a is None or a.real is None else a.real for a in self.axes]
-        return _outer(factors)
-
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        weights = self._block_weights()
-        weights *= scale
-        array[self._indexer()] += weights
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        counts = tuple([n if a is None else a.count for a, n in zip(self.axes, self.shape, strict=True)])
+        for box in _boxes(counts):
+            index = [part if a is None else a.members(part) for a, part in zip(self.axes, box, strict=True)]
+            if sum(not isinstance(members, slice) for members in index) > 1:
+                # Several index arrays would be paired up; spelled as a mesh they select the block.
+                index = [
+                    np.arange(members.start, members.stop) if isinstance(members, slice) else members
+                    for members in index
+                ]
+                index = list(np.ix_(*index))
+            factors = [
+                np.ones(1) if a is None or a.real is None else a.real[part]
+                for a, part in zip(self.axes, box, strict=True)
+            ]
+            yield tuple(index), _outer(factors)
 
     def add_terms(self, terms: LowRankTensor, scale: float) -> None:
         """Add ``scale * f`` as one rank-one term; the space has two axes."""
@@ -198,11 +247,7 @@ class ProductQuery(Query):
         return weights.reshape(-1), masses.reshape(-1)
 
     def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        factors = self._block_weights()
-        factors *= rate
-        factors -= top
-        np.minimum(factors, 0.0, out=factors)
-        _scale_part(array, self._indexer(), np.exp(factors, out=factors), top)
+        _scale_parts(array, self._factors(rate, top), top)
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -231,7 +276,7 @@ class ProductQuery(Query):
 
 
 @dataclass(frozen=True, eq=False)
-class PairQuery(Query):
+class PairQuery(_FullQuery):
     """A cut (S, T) or rank-one query of an undirected graph, whose universe is the pairs i < j.
 
     On {i, j} the weight is ``s_i t_j + t_i s_j - w_i w_j`` with ``w = s * t``: for 0/1 vectors 1 when the edge
@@ -282,23 +327,22 @@ class PairQuery(Query):
             total -= float(self._diagonal @ hypothesis.diagonal) / 2
         return float(total)
 
-    def matrix(self) -> FloatArray:
-        """The weights as a symmetric matrix with zero diagonal."""
-        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
-        result = np.outer(left, right)
-        # A band of rows at a time: no other matrix is made.
-        band = max(1, CHUNK // len(result))
-        for start in range(0, len(result), band):
-            rows = slice(start, start + band)
-            result[rows] += right[rows, None] * left
-            result[rows] -= both[rows, None] * both
-        np.fill_diagonal(result, 0.0)
-        return result
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.left.length, self.left.length
 
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        matrix = self.matrix()
-        matrix *= scale
-        array += matrix
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        """Bands of rows of a symmetric matrix with zero diagonal."""
+        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
+        nodes = len(left)
+        band = max(1, BLOCK // nodes)
+        for start in range(0, nodes, band):
+            rows = slice(start, min(start + band, nodes))
+            weights = left[rows, None] * right
+            weights += right[rows, None] * left
+            weights -= both[rows, None] * both
+            weights.reshape(-1)[start :: nodes + 1] = 0.0
+            yield (rows, slice(0, nodes)), weights
 
     def add_terms(self, terms: LowRankTensor, scale: float) -> None:
         """Add ``scale * f`` as rank-one terms."""
@@ -320,9 +364,6 @@ class PairQuery(Query):
         if self.grid_bits == 0:
             return np.ones(1), np.array([self.inner(hypothesis)])
         return self.matrix().reshape(-1), hypothesis.array.reshape(-1) / 2
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        _scale_all(array, self.matrix(), rate, top)
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -400,7 +441,7 @@ class SparseQuery(Query):
         cells = self.positions
         if self.symmetric:
             cells, factors = np.concatenate([cells, self._mirrored]), np.concatenate([factors, factors])
-        _scale_part(array.reshape(-1), cells, factors, top)
+        _scale_parts(array.reshape(-1), [(cells, factors)], top)
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -422,7 +463,7 @@ class SparseQuery(Query):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseQuery(Query):
+class DenseQuery(_FullQuery):
     """A weight for every cell, as int32 in units of 2^-grid_bits; symmetric where the graph is undirected."""
 
     weights: Array
@@ -441,15 +482,14 @@ class DenseQuery(Query):
             total /= 2
         return total
 
-    def matrix(self) -> FloatArray:
-        """The weights as real numbers, in an array of the caller's own: kept, it would be twice the query."""
-        weights = self.weights.astype(np.float64)
-        return np.ldexp(weights, -self.grid_bits, out=weights)
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.weights.shape
 
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        weights = self.matrix()
-        weights *= scale
-        array += weights
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        unit = 2.0**-self.grid_bits
+        for box in _boxes(self._shape):
+            yield box, self.weights[box] * unit
 
     def integers(self) -> IntArray:
         return self.weights.astype(np.int64)
@@ -457,9 +497,6 @@ class DenseQuery(Query):
     def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
         masses = hypothesis.array.reshape(-1)
         return self.matrix().reshape(-1), masses / 2 if self.symmetric else masses
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        _scale_all(array, self.matrix(), rate, top)
 
     @lazy
     def range(self) -> tuple[float, float]:

@@ -29,6 +29,8 @@ FloatArray = npt.NDArray[np.float64]
 #: linear algebra library does not split so short a product over threads, which on a busy machine costs many times
 #: what the product does.
 CHUNK = 1 << 13
+#: Cells of a block worked on at a time, where each part takes an index or several operations to select.
+BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,12 @@ class Axis:
         if isinstance(self.index, slice):
             return int(self.index.stop - self.index.start)
         return len(self.index)
+
+    def members(self, part: slice) -> slice | IntArray:
+        """Some of the cells that may weigh something, counted among these; ``part`` has both ends and no step."""
+        if isinstance(self.index, slice):
+            return slice(self.index.start + part.start, self.index.start + part.stop)
+        return self.index[part]
 
     @lazy
     def real(self) -> FloatArray | None:
@@ -123,6 +131,25 @@ def _chunks(size: int) -> Iterator[slice]:
     return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
 
 
+def _sums_in_parts(view: Array, axes: Axes, kind: Any) -> Array:
+    """The sums over every axis without weights, within the lists of indices of some of them.
+
+    The longest list is taken in parts: what they copy is small and stays in caches, and their sums add up.
+    """
+    summed = tuple([i for i, axis in enumerate(axes) if axis is None or axis.weights is None])
+    lists = [(i, axis.index) for i, axis in enumerate(axes) if axis is not None and not isinstance(axis.index, slice)]
+    longest, members = max(lists, key=lambda found: len(found[1]))
+    step = max(1, BLOCK * view.shape[longest] // view.size)
+    total: Any = 0
+    for start in range(0, len(members), step):
+        part = view.take(members[start : start + step], longest)
+        for i, others in lists:
+            if i != longest:
+                part = part.take(others, i)
+        total = total + np.add.reduce(part, summed, kind)
+    return np.asarray(total, kind)
+
+
 @dataclass(eq=False)
 class DenseTensor:
     """An array in memory (or mapped), with a bounded store of its marginals.
@@ -191,15 +218,17 @@ class DenseTensor:
         kept: Sequence[Axis | None] = axes if view is None else [axes[i] for i in named]
         if view is None:
             view = self.array
-        summed = []
         # Slices are views and cost nothing: they come first, so that less is copied for the other index sets.
         view = view[tuple([a.index if a is not None and isinstance(a.index, slice) else _ALL for a in kept])]
+        kind = np.int64 if self.exact else np.float64
+        summed = []
         for i, axis in enumerate(kept):
             if axis is None or axis.weights is None:
                 summed.append(i)
             if axis is not None and not isinstance(axis.index, slice):
+                if view.size * len(axis.index) > BLOCK * view.shape[i]:
+                    return _sums_in_parts(view, kept, kind)
                 view = view.take(axis.index, i)
-        kind = np.int64 if self.exact else np.float64
         if not summed:
             return view.astype(kind, copy=False)
         return np.asarray(np.add.reduce(view, tuple(summed), kind))

@@ -154,21 +154,22 @@ class PowerForm(Form):
         state.powers.touch()
         state.total = rest + total / self.copies
 
-    def _take(self, state: PowerState, h: FloatArray) -> None:
-        """Make h the hypothesis."""
+    def _take(self, state: PowerState) -> None:
+        """Make what stands in the powers' place the hypothesis."""
+        h = state.powers.array
         largest = max(float(h.max()), -float(h.min()))
         if largest == 0.0:
             state.tau[...] = 0.0
-            state.powers.array[...] = 0.0
+            h[...] = 0.0
             state.unit, state.total = 1.0, 0.0
         else:
             # h is a multiple of the powers, and tau^(q-1) = powers.
             total = 0.0
-            for tau, powers, part in pieces(state.tau, state.powers.array, h, written=2):
-                size = np.abs(part)
-                size /= largest
-                np.copysign(size, part, out=powers)
-                np.copysign(size ** (self.p - 1), part, out=tau)
+            for tau, powers in pieces(state.tau, h, written=2):
+                powers /= largest
+                size = np.abs(powers)
+                size **= self.p - 1
+                np.copysign(size, powers, out=tau)
                 total += float(tau @ powers)
             state.total = total / self.copies
             state.unit = 1.0
@@ -176,10 +177,11 @@ class PowerForm(Form):
         state.powers.touch()
 
     def add(self, state: PowerState, terms: Terms) -> None:
-        h = self.dense(state)
+        h = state.powers.array
+        h *= self._factor(state)
         for coefficient, query in terms:
             query.add_to(h, coefficient)
-        self._take(state, h)
+        self._take(state)
 
     def confine(self, state: PowerState, ball_p: float, radius: float) -> None:
         if ball_p == self.p:
@@ -191,7 +193,8 @@ class PowerForm(Form):
         np.abs(h, out=h)
         if confine(h, self.p, ball_p, radius, self.copies):
             # Signs are those of the powers.
-            self._take(state, np.copysign(h, state.powers.array, out=h))
+            np.copysign(h, state.powers.array, out=state.powers.array)
+            self._take(state)
 
     def dense(self, state: PowerState) -> FloatArray:
         result: FloatArray = self._factor(state) * state.powers.array
