@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.spaces.tensor import DenseTensor, LowRankTensor
+from app.spaces import query as query_module
+from app.spaces import tensor as tensor_module
+from app.spaces.tensor import BLOCK, DenseTensor, LowRankTensor
 from tests.strategies import (
     BUDGET,
     Universe,
@@ -109,10 +111,14 @@ def test_rare_forms_state_their_rounding(u: Universe, words: Words) -> None:
     assert (query.rounding > 0) == (worst > 0)
 
 
+@pytest.mark.parametrize("block", [BLOCK, 5, 1])
 @pytest.mark.parametrize(("u", "words"), RARE)
-def test_rare_forms_keep_every_law(u: Universe, words: Words) -> None:
+def test_rare_forms_keep_every_law(u: Universe, words: Words, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the properties below ask of drawn queries, of each of these for certain: would catch a mirrored cell that
-    is forgotten, a block that is paired up, a list of cells that is read in another order."""
+    is forgotten, a block that is paired up, a list of cells that is read in another order. In parts of few cells too,
+    as large spaces have many: would catch cells that are left out or taken twice where one part ends."""
+    monkeypatch.setattr(query_module, "BLOCK", block)
+    monkeypatch.setattr(tensor_module, "BLOCK", block)
     query, rng = u.compiled(words), np.random.default_rng(3)
     weights = real_array(u, u.weights(query))
     assert query.range == (min(weights[c] for c in u.cells), max(weights[c] for c in u.cells))
