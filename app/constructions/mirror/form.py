@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -126,10 +127,14 @@ def _block(axes: Sequence[Axis | None], shape: tuple[int, ...]) -> tuple[tuple[A
 def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], FloatArray]:
     """An index of the cells that may weigh something, and weights that broadcast over them.
 
-    Of an undirected graph both halves of the symmetric matrix are selected.
+    Of an undirected graph both halves of the symmetric matrix are selected. Cells that lists name are copied when
+    they are worked on, so where these are more than half of all, all are selected.
     """
     if isinstance(query, ProductQuery):
-        return _block(query.axes, shape)
+        index, weights = _block(query.axes, shape)
+        named = math.prod(n if axis is None else axis.count for n, axis in zip(shape, query.axes, strict=True))
+        if 2 * named <= math.prod(shape) or all(isinstance(part, slice) for part in index):
+            return index, weights
     if isinstance(query, SparseQuery):
         positions = np.unravel_index(query.positions, shape)
         weights = np.ldexp(query.weights.astype(np.float64), -query.grid_bits)

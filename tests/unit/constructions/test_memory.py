@@ -42,7 +42,7 @@ MECHANISMS = {
 }
 REFITS = {f"{name} refit": MECHANISMS[name] | {"step": "refit"} for name in ("mw", "fk", "lp", "group")}
 MECHANISMS |= REFITS
-FORMS = ("dense", "sparse", "block", "weighed")
+FORMS = ("dense", "sparse", "block", "nearly all", "weighed")
 VALUES = (6e5, 4e5, 3e5)
 ROWS = [
     (mechanism, kind, form)
@@ -60,6 +60,7 @@ def space(kind: str) -> Space:
 def query(kind: str, form: str, place: int) -> Query:
     """A query of a form; those of other places differ from it."""
     ramp, some = (RAMP ** (place + 1)).tolist(), list(range(0, SIDE, 2 + place))
+    most = [i for i in range(SIDE) if i != 10 * (place + 1)]
     match form:
         case "mixed":
             return query(kind, ("weighed", "dense", "block")[place], place)
@@ -75,6 +76,10 @@ def query(kind: str, form: str, place: int) -> Query:
             words = {"type": "predicate", "where": {"a": {"in": some}, "b": {"in": THIRD}}}
         case "block":
             words = {"type": "cut", "left": some, "right": THIRD}
+        case "nearly all" if kind == "table":
+            words = {"type": "predicate", "where": {"a": {"in": most}, "b": {"in": most}}}
+        case "nearly all":
+            words = {"type": "cut", "left": most, "right": most}
         case _ if kind == "table":
             words = {"type": "product", "weights": {"a": ramp, "b": RAMP.tolist()}}
         case _:
