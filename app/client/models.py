@@ -108,7 +108,10 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a session would be: its noise, its promise and its price. Errors and scales are in counts."""
+    """What a session would be: its noise, its promise and its price. Errors and scales are in counts.
+
+    ``update_bound`` is the worst-case number of updates; ``bound_status`` what it says, or why it is None.
+    """
 
     noise_scale: float
     threshold: float
@@ -117,6 +120,8 @@ class Plan:
     max_updates: int
     max_queries: int
     guaranteed: bool
+    update_bound: int | None
+    bound_status: str | None
     step_size: float | None
     epsilon: Decimal
     epsilon_alone: Decimal
@@ -135,6 +140,8 @@ class Plan:
             max_updates=int(need(reply, "max_updates")),
             max_queries=int(need(reply, "max_queries")),
             guaranteed=bool(need(reply, "guaranteed")),
+            update_bound=_optional_int(reply.get("update_bound")),
+            bound_status=reply.get("bound_status"),
             step_size=_optional_float(need(reply, "step_size")),
             epsilon=amount(need(reply, "epsilon")),
             epsilon_alone=amount(need(reply, "epsilon_alone")),
@@ -165,8 +172,8 @@ class PlanOutcome:
 class Comparison:
     """Plans in the order of the mechanisms asked for, and the noise on every answer that they have to beat.
 
-    ``best`` is the index of the plan with the least error bound, None where there is no plan;
-    ``gaussian_error_bound`` what independent Gaussian noise on each answer would keep, in counts.
+    ``best`` is the index of the plan that keeps the least error for all queries for certain, None where there is no
+    plan; ``gaussian_error_bound`` what independent Gaussian noise on each answer would keep, in counts.
     """
 
     outcomes: tuple[PlanOutcome, ...]

@@ -104,6 +104,11 @@ class Construction(ABC):
         """Why a state cannot be held at these parameters and what to change; None where it can."""
         return None
 
+    @property
+    def most_cells(self) -> int | None:
+        """Over how many cells a state could be held at these parameters; None where cells are not what limits it."""
+        return None
+
     def admit(self, query: Query) -> None:
         """Refuse a query outside the class that the construction was promised; takes all unless overridden.
 

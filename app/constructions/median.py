@@ -132,6 +132,14 @@ def compositions(total: int, parts: int) -> npt.NDArray[np.int32]:
     return np.array([*rows, left])
 
 
+def _size(m: int, d: int) -> float:
+    """log2 of the number of databases of m records over d cells."""
+    if min(m, d - 1) <= 64:
+        return math.log2(math.comb(m + d - 1, min(m, d - 1)))
+    nats = math.lgamma(m + d) - math.lgamma(m + 1) - math.lgamma(d)
+    return nats / math.log(2) * (1 + 1e-12)
+
+
 @dataclass(frozen=True)
 class Median(_MedianBase):
     """The exact form, for universes of a few cells."""
@@ -151,31 +159,45 @@ class Median(_MedianBase):
 
     def size(self, progress: float) -> float:
         """log2 of the number of databases of m records: ``C(m + d - 1, d - 1)``."""
-        m, d = self.records(progress), self.dimension
-        if min(m, d - 1) <= 64:
-            return math.log2(math.comb(m + d - 1, min(m, d - 1)))
-        nats = math.lgamma(m + d) - math.lgamma(m + 1) - math.lgamma(d)
-        return nats / math.log(2) * (1 + 1e-12)
+        return _size(self.records(progress), self.dimension)
 
     @property
     def infeasible(self) -> str | None:
         """Why the set cannot be kept: its size, or a mass that is not known."""
         if self.facts.mass is None:
             return (
-                "the set of the median mechanism is sized by the number of records: declare it public, let a session "
-                "of another mechanism buy it first, or use the sampled form"
+                "the set of the median mechanism is sized by the number of records, and what a session bought might "
+                "make one that does not fit: declare the number public, let a session of another mechanism buy it first"
             )
         try:
-            m, bits = self.records(self.progress), self.size(self.progress)
+            m = self.records(self.progress)
         except ValueError:
             return "the noise is below the answer grid"
-        if bits + math.log2(self.dimension) <= math.log2(MOST_COUNTS) and m <= MOST_RECORDS:
+        if self._fits(m, self.dimension):
             return None
         return (
-            f"the set of the median mechanism would have 2^{bits:.4g} databases of {m:,} records over "
-            f"{self.dimension:,} cells; databases times cells may be {MOST_COUNTS:,}, records {MOST_RECORDS:,}: ask of "
-            "fewer cells, plan for fewer queries, a larger error or fewer records, or use the sampled form"
+            f"the set of the median mechanism would have 2^{_size(m, self.dimension):.4g} databases of {m:,} records "
+            f"over {self.dimension:,} cells, where databases times cells may be {MOST_COUNTS:,} and records "
+            f"{MOST_RECORDS:,}; with so much noise it fits over at most {self.most_cells:,} cells"
         )
+
+    @staticmethod
+    def _fits(records: int, dimension: int) -> bool:
+        return records <= MOST_RECORDS and _size(records, dimension) + math.log2(dimension) <= math.log2(MOST_COUNTS)
+
+    @property
+    def most_cells(self) -> int | None:
+        """The most cells, the slack cell left out, over which the databases of this plan fit; None without a mass."""
+        if self.facts.mass is None:
+            return None
+        try:
+            m = self.records(self.progress)
+        except ValueError:
+            return None
+        dimension = 0
+        while self._fits(m, dimension + 1) and dimension < self.dimension:
+            dimension += 1
+        return max(0, dimension - (self.dimension - self.space.size))
 
     def nbytes(self, updates: int) -> int:
         """The first set, and what an answer takes beside it."""

@@ -17,9 +17,9 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
     """Why a mechanism cannot serve data of this space, and what would; None where it can."""
     name = mechanism.construction
     if name == "smw":
-        return (
-            f"smw answers about elements of a multiset, and this is a {space.kind}: use mw" if space.bounded else None
-        )
+        instead = "fk" if space.signed else "mw"
+        told = f"smw answers about elements of a multiset, and this is a {space.kind}: use {instead}"
+        return told if space.bounded else None
     if not space.bounded:
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
     if mechanism.entropic and space.signed:

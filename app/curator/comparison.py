@@ -1,5 +1,18 @@
 """Mechanisms side by side: their plans for one task, and the noise on every answer that they have to beat.
 
+**Which is best.** An error bound holds until a plan's updates are used, and is much the same for every mechanism with
+the same number of them: it says nothing of how far they go. So plans are held against each other by the error that
+each keeps *for all k queries, for certain* (:func:`app.curator.planner.certain_error`):
+
+1. a guaranteed plan, and one whose worst-case bound on updates is within ``max_updates``, keeps its error bound;
+2. another one would keep the error of a threshold so wide that the bound is within ``max_updates``, with the same
+   noise (a mass that is not public counts as the largest that it can be, for every mechanism alike);
+3. one without a worst-case bound (``full``, ``refit``, a sample) keeps none, and comes after all that do.
+
+The least such error is the best. Among equal ones the lesser worst-case number of updates is, then the lesser error
+bound, then the mechanism whose words sort first: never the place in the request. This compares promises. How soon a
+hypothesis is good on data that are no adversary is measured, not planned (docs/measurements.md).
+
 The plain alternative answers each of the k queries with discrete Gaussian noise. At the ledger's order a such an
 answer costs ``a gamma^2/(2 sigma^2)`` (the discrete Gaussian's Renyi divergence is at most the continuous one's:
 Canonne, Kamath, Steinke 2020), so a share S pays for k of them, chosen adaptively, with
@@ -21,7 +34,7 @@ from typing import Any
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import Plan, make_plan
+from app.curator.planner import Plan, certain_error, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.privacy.errors import PrivacyError
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -45,27 +58,31 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Plans (or why there is none) in the order asked, the index of the one with the least error bound, advice."""
+    """Plans (or why there is none) in the order asked, what each keeps for certain, the index of the best, advice."""
 
     requests: Sequence[SessionRequest]
     outcomes: Sequence[Plan | CuratorError]
+    certain: Sequence[float | None]
     best: int | None
     gaussian: Gaussian
     advice: str
 
     def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
         """As JSON; ``render`` makes problems of refusals."""
-        plans = []
-        for request, outcome in zip(self.requests, self.outcomes, strict=True):
+        plans: list[dict[str, Any]] = []
+        for request, outcome, certain in zip(self.requests, self.outcomes, self.certain, strict=True):
             mechanism = request.mechanism.model_dump(mode="json", exclude_none=True)
-            found = {"plan": outcome.document()} if isinstance(outcome, Plan) else {"problem": render(outcome)}
-            plans.append({"mechanism": mechanism, **found})
-        return {
-            "plans": plans,
-            "best": self.best,
-            "independent_gaussian": self.gaussian.document(),
-            "advice": self.advice,
-        }
+            if isinstance(outcome, Plan):
+                plans.append({"mechanism": mechanism, "plan": outcome.reply(), "certain_error": certain})
+            else:
+                plans.append({"mechanism": mechanism, "problem": render(outcome)})
+        return {"plans": plans, "best": self.best, **self.line()}
+
+    def line(self) -> dict[str, Any]:
+        """The line to beat, and what is better, as JSON."""
+        best = None if self.best is None else self.outcomes[self.best]
+        better = not isinstance(best, Plan) or self.gaussian.error_bound < best.error_bound
+        return {"independent_gaussian": {**self.gaussian.document(), "better": better}, "advice": self.advice}
 
 
 def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
@@ -105,28 +122,61 @@ def compare(dataset: PublicDataset, requests: Sequence[SessionRequest]) -> Compa
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.
     """
-    first = requests[0]
-    try:
-        share = dataset.budget.share(first.epsilon)
-    except PrivacyError as error:
-        raise PlanInfeasible(str(error)) from None
     outcomes: list[Plan | CuratorError] = []
     for request in requests:
         try:
             outcomes.append(make_plan(dataset, request))
         except CuratorError as error:
             outcomes.append(error)
-    bounds = [outcome.error_bound if isinstance(outcome, Plan) else math.inf for outcome in outcomes]
-    best = min(range(len(bounds)), key=bounds.__getitem__)
+    return weigh(dataset, requests, outcomes)
+
+
+def weigh(
+    dataset: PublicDataset, requests: Sequence[SessionRequest], outcomes: Sequence[Plan | CuratorError]
+) -> Comparison:
+    """What the plans of requests that differ in their mechanisms alone come to.
+
+    Raises:
+        PlanInfeasible: when the share itself cannot be had, whatever the mechanism.
+    """
+    first = requests[0]
+    try:
+        share = dataset.budget.share(first.epsilon)
+    except PrivacyError as error:
+        raise PlanInfeasible(str(error)) from None
     gaussian = independent_gaussian(dataset, share, first.max_queries, first.beta)
-    plan = outcomes[best]
-    if not isinstance(plan, Plan):
-        return Comparison(requests, outcomes, None, gaussian, _advice_without(gaussian, first, dataset))
-    return Comparison(requests, outcomes, best, gaussian, _advice(plan, first, gaussian, dataset))
+    certain = [
+        certain_error(dataset, request, outcome) if isinstance(outcome, Plan) else None
+        for request, outcome in zip(requests, outcomes, strict=True)
+    ]
+    ranks = {
+        index: _rank(request, outcome, certain[index])
+        for index, (request, outcome) in enumerate(zip(requests, outcomes, strict=True))
+        if isinstance(outcome, Plan)
+    }
+    best = min(ranks, key=ranks.__getitem__, default=None)
+    plan = None if best is None else outcomes[best]
+    if best is None or not isinstance(plan, Plan):
+        advice = _advice_without(gaussian, requests, dataset)
+    else:
+        advice = _advice(plan, certain[best], first, gaussian, dataset)
+    return Comparison(requests, outcomes, certain, best, gaussian, advice)
 
 
-def _advice(plan: Plan, request: SessionRequest, gaussian: Gaussian, dataset: PublicDataset) -> str:
-    lasts = "for all queries" if plan.guaranteed else f"until its {plan.max_updates:,} updates are used"
+def _rank(request: SessionRequest, plan: Plan, certain: float | None) -> tuple[float, float, float, str]:
+    """The lesser the better; plans of different mechanisms never have the same."""
+    return (
+        math.inf if certain is None else certain,
+        math.inf if plan.update_bound is None else plan.update_bound,
+        plan.error_bound,
+        request.mechanism.model_dump_json(exclude_none=True),
+    )
+
+
+def _advice(
+    plan: Plan, certain: float | None, request: SessionRequest, gaussian: Gaussian, dataset: PublicDataset
+) -> str:
+    line = f"independent Gaussian noise on each of the {request.max_queries:,} answers"
     if min(plan.error_bound, gaussian.error_bound) >= dataset.mass_bound:
         return (
             f"No error bound here ({min(plan.error_bound, gaussian.error_bound):.6g} at best) is below the data's "
@@ -137,21 +187,37 @@ def _advice(plan: Plan, request: SessionRequest, gaussian: Gaussian, dataset: Pu
         # The one grows as the square root of the queries, the other hardly.
         enough = request.max_queries * (plan.error_bound / gaussian.error_bound) ** 2
         return (
-            f"Independent Gaussian noise on each of the {request.max_queries:,} answers is better: "
-            f"{gaussian.error_bound:.6g} against {plan.error_bound:.6g} for the best mechanism. A session pays off "
-            f"from some {enough:.2g} queries on."
+            f"I{line[1:]} is better: {gaussian.error_bound:.6g} against {plan.error_bound:.6g} for the best "
+            f"mechanism. A session pays off from some {enough:.2g} queries on."
         )
-    return (
-        f"The least error bound, {plan.error_bound:.6g} {lasts}, beats the {gaussian.error_bound:.6g} of independent "
-        f"Gaussian noise on each of the {request.max_queries:,} answers."
-    )
+    beats = f"The best mechanism's error bound, {plan.error_bound:.6g}, beats the {gaussian.error_bound:.6g} of {line}"
+    if certain is not None and certain <= plan.error_bound:
+        return f"{beats}, for all queries."
+    lasts = f"{beats} until its {plan.max_updates:,} updates are used. "
+    if certain is None:
+        lasts += "Nothing promises that they last for all queries"
+    else:
+        lasts += f"That they last for all queries is certain only of an error of {certain:.6g}"
+    if certain is None or gaussian.error_bound < certain:
+        return f"{lasts}: where a bound must hold for all of them, the Gaussian noise is better."
+    return f"{lasts}, which beats the Gaussian noise too."
 
 
-def _advice_without(gaussian: Gaussian, request: SessionRequest, dataset: PublicDataset) -> str:
-    useful = gaussian.error_bound < dataset.mass_bound
+def _advice_without(gaussian: Gaussian, requests: Sequence[SessionRequest], dataset: PublicDataset) -> str:
+    first, useful = requests[0], gaussian.error_bound < dataset.mass_bound
+    effort = first.max_updates is None and any(_best_effort(dataset, request) for request in requests)
     return (
-        f"None of the mechanisms has a plan; independent Gaussian noise on each of the {request.max_queries:,} answers "
+        f"None of the mechanisms has a plan; independent Gaussian noise on each of the {first.max_queries:,} answers "
         f"has an error bound of {gaussian.error_bound:.6g}"
         + ("." if useful else f", no better than answering 0 (the data's mass is at most {dataset.mass_bound:.6g}).")
-        + (" Give max_updates for a best-effort plan." if request.max_updates is None else "")
+        + (" Give max_updates for a best-effort plan." if effort else "")
     )
+
+
+def _best_effort(dataset: PublicDataset, request: SessionRequest) -> bool:
+    """Whether giving ``max_updates`` makes a plan."""
+    try:
+        make_plan(dataset, request.model_copy(update={"max_updates": 1}))
+    except CuratorError:
+        return False
+    return True

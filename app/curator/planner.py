@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
-from app.constructions.base import Construction, PublicFacts
+from app.constructions.base import BOUNDED_STEPS, Construction
+from app.constructions.mechanism import Mechanism as AnyMechanism
 from app.constructions.registry import construct, missing, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, grid_of
+from app.curator.remedies import Change, guaranteed_changes, least_real, listed, smaller_sets
 from app.curator.request import SessionRequest
 from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
 from app.privacy.conversion import epsilon_alone
@@ -35,6 +38,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
 from app.spaces.errors import CuratorError
+from app.spaces.space import Space
 
 #: A session that needs a private fact buys it with one part in this many of its share.
 PURCHASE_PART = 20
@@ -42,6 +46,11 @@ PURCHASE_PART = 20
 MOST_EXACT_UPDATES = 2000
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
+#: What ``update_bound`` says, or why it says nothing:
+#: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
+#: passes MOST_UPDATES), ``fact-unknown`` (it depends on a mass or norm that is not public, which this session buys at
+#: opening or another one must), ``no-worst-case-bound`` (a step or form without any promise on its updates).
+BoundStatus = Literal["bound", "above-limit", "fact-unknown", "no-worst-case-bound"]
 #: Largest scale of integer noise that is drawn, in grid units (`app.privacy.noise`).
 GREATEST_NOISE = Fraction(2**62, 178)
 
@@ -76,6 +85,7 @@ class Plan:
     reserved: Decimal
     purchase: Purchase | None
     update_bound: int | None
+    bound_status: BoundStatus
     step_size: float | None
     race: Race | None = None
 
@@ -101,7 +111,7 @@ class Plan:
         return math.ldexp(self.threshold_units - self.noise_bound_units, -self.answer_bits)
 
     def document(self) -> dict[str, Any]:
-        """As JSON; exact amounts are decimal strings."""
+        """As JSON, as a transcript's header keeps it; exact amounts are decimal strings."""
         return {
             "noise_scale": float(self.scale),
             "threshold": math.ldexp(self.threshold_units, -self.answer_bits),
@@ -135,6 +145,10 @@ class Plan:
             },
         }
 
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
+        return {**self.document(), "bound_status": self.bound_status}
+
 
 def purchase_of(dataset: PublicDataset, fact: str, share: Decimal) -> Purchase:
     """What buying a fact with a twentieth of a share gets: about the largest pure epsilon whose cost fits.
@@ -158,9 +172,30 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     """The plan of a session. Reads public facts only: the same for neighbouring data.
 
     Raises:
-        PlanInfeasible: when the guarantee asked for cannot be kept; the extras say which single change of
-            epsilon, max_queries, beta or records would do.
+        PlanInfeasible: when the guarantee asked for cannot be kept, or the hypothesis cannot be held; the extras give
+            single changes, each of which was tried and does.
     """
+    try:
+        return _make_plan(dataset, request)
+    except _NoGuarantee:
+        raise _no_guarantee(dataset, request) from None
+    except _TooLarge as refused:
+        raise _too_large(dataset, request, refused) from None
+
+
+class _NoGuarantee(PlanInfeasible):
+    """No number of updates keeps the error below the mass; what would is yet to be found."""
+
+
+class _TooLarge(PlanInfeasible):
+    """The construction cannot hold its hypothesis; what would is yet to be found."""
+
+    def __init__(self, construction: Construction) -> None:
+        super().__init__(construction.infeasible or "")
+        self.construction = construction
+
+
+def _make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     budget, space = dataset.budget, dataset.space
     reason = unfit(request.mechanism, space)
     if reason is not None:
@@ -187,10 +222,142 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         alone = request.epsilon if request.calibration == "exact" else _epsilon_alone(tuple(steps), kept)
     except PrivacyError as error:
         raise PlanInfeasible(str(error)) from None
-    reason = planner.infeasible(plan)
-    if reason is not None:
-        raise PlanInfeasible(reason)
+    construction = planner.construction(plan)
+    if construction.infeasible is not None:
+        raise _TooLarge(construction)
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
+
+
+def _made(dataset: PublicDataset, request: SessionRequest) -> Plan | None:
+    """The plan, or None where it is refused for whatever reason: how remedies are tried."""
+    try:
+        return _make_plan(dataset, request)
+    except (CuratorError, PrivacyError):
+        return None
+
+
+def _no_guarantee(dataset: PublicDataset, request: SessionRequest) -> PlanInfeasible:
+    """The refusal of a guarantee, with the single changes that were tried and would do."""
+
+    def works(change: Change) -> bool:
+        return _made(*change) is not None
+
+    text, most = "no number of updates keeps the error below the whole mass", None
+    reason = None
+    if dataset.mass_bound:
+        construction, _ = _planner(dataset, request).at_whole_mass()
+        reason, most = construction.infeasible, construction.most_cells
+    found = guaranteed_changes(dataset, request, most, promising=_promising, works=works)
+    text = f"{reason or text}: {listed(found)}"
+    if request.calibration == "exact" and works((dataset, request.model_copy(update={"calibration": "rdp"}))):
+        text += "; or use rdp, which has a plan"
+    return PlanInfeasible(text + ("" if reason is None else _instead(dataset, request)), **found)
+
+
+def _too_large(dataset: PublicDataset, request: SessionRequest, refused: _TooLarge) -> PlanInfeasible:
+    """The refusal of a hypothesis that cannot be held, with the single changes that were tried and would do."""
+    instead, most = _instead(dataset, request), refused.construction.most_cells
+    if most is None:
+        return PlanInfeasible(refused.detail + instead)
+
+    def fits(change: Change) -> bool:
+        """Whether the state fits, or there is so much noise that there is no plan at all."""
+        dataset, request = change
+        try:
+            planner = _planner(dataset, request)
+            plan = planner.at(request.max_updates or 1, guaranteed=False)
+        except (CuratorError, PrivacyError):
+            return True
+        return planner.construction(plan).infeasible is None
+
+    def works(change: Change) -> bool:
+        plan = _made(*change)
+        return plan is not None and plan.error_bound < change[0].mass_bound
+
+    found = smaller_sets(dataset, request, most, promising=fits, works=works)
+    return PlanInfeasible(f"{refused.detail}: {listed(found)}{instead}", **found)
+
+
+def _instead(dataset: PublicDataset, request: SessionRequest) -> str:
+    """Other mechanisms that hold a hypothesis where this one cannot."""
+    updates = request.max_updates or 1
+    for words, name in (
+        ({"construction": "median", "sampled": True}, "the sampled form"),
+        ({"construction": "mw"}, "mw"),
+    ):
+        mechanism = request.mechanism.model_validate(words)
+        if _made(dataset, request.model_copy(update={"mechanism": mechanism, "max_updates": updates})) is not None:
+            return f"; or use {name}" + ("" if request.max_updates else " with max_updates")
+    return ""
+
+
+def _promising(change: Change) -> bool:
+    """Whether a guaranteed plan is to be expected. About: :func:`_make_plan` then tells.
+
+    Whether there is one shows at the updates that the bound allows for an error of the whole mass: with fewer the
+    bound is not met, and more of them make more noise.
+    """
+    dataset, request = change
+    try:
+        planner, mass = _planner(dataset, request), dataset.mass_bound
+        if not mass:
+            return False
+        construction, progress = planner.at_whole_mass()
+        bound = construction.bound(progress)
+        if bound is None or bound > MOST_UPDATES or construction.infeasible is not None:
+            return False
+        return planner.at(max(1, math.ceil(bound)), guaranteed=True).error_bound < mass
+    except (CuratorError, PrivacyError):
+        return False
+
+
+def worst_case(
+    dataset: PublicDataset, mechanism: AnyMechanism, progress: float, queries: int
+) -> tuple[int | None, BoundStatus]:
+    """The most updates there can be when each is made at a true gap above ``progress`` counts, or why none is told."""
+    if mechanism.unbounded is not None or progress <= 0:
+        return None, "no-worst-case-bound"
+    bound = construct(mechanism, dataset.space, dataset.facts, progress, queries).bound(progress)
+    if bound is None:
+        return None, "fact-unknown"
+    return (None, "above-limit") if bound > MOST_UPDATES else (math.floor(bound), "bound")
+
+
+def certain_error(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> float | None:
+    """The least error, in counts, that this plan's noise and number of updates keep for all its queries for certain.
+
+    That is the plan's own error bound where its updates last for all queries: in a guaranteed plan, and where the
+    worst-case bound at the plan's progress is no more than ``max_updates``. Else the error that a threshold would have
+    to make, so wide that the bound is met: its progress alpha is the least with ``bound(alpha) <= max_updates``, and
+    the error is further by as much. None where there is no such bound. A mass that is not public counts as the
+    largest that it can be.
+    """
+    if plan.guaranteed:
+        return plan.error_bound
+    if request.mechanism.unbounded is not None:
+        return None
+    facts = dataset.facts
+    if facts.mass is None:
+        facts = replace(facts, mass=dataset.mass_bound, padded=True)
+
+    def lasts(progress: float) -> bool:
+        construction = construct(request.mechanism, dataset.space, facts, progress, request.max_queries)
+        bound = construction.bound(progress)
+        return bound is not None and math.floor(bound) <= plan.max_updates
+
+    least = plan.progress
+    if least <= 0:
+        return None
+    if lasts(least):
+        return plan.error_bound
+    high = 2 * least
+    while not lasts(high):
+        if high > 2.0**100:
+            return None
+        high *= 2
+    found = least_real(lasts, high / 2, high, 1 + 1e-6)
+    assert found is not None
+    return plan.error_bound + found - least
 
 
 def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> dict[str, float | None]:
@@ -247,6 +414,11 @@ def _check_exact(dataset: PublicDataset, request: SessionRequest, purchase: Purc
         raise PlanInfeasible(
             f"exact calibration leaves nothing to buy the {purchase.fact} with: declare the records public, or use rdp"
         )
+
+
+def _planner(dataset: PublicDataset, request: SessionRequest) -> _Planner:
+    """With the whole share for updates."""
+    return _Planner(dataset, request, dataset.budget.share(request.epsilon))
 
 
 class _Planner:
@@ -317,10 +489,12 @@ class _Planner:
             reserved=self.share,
             purchase=None,
             update_bound=None,
+            bound_status="no-worst-case-bound",
             step_size=None,
             race=race,
         )
-        return replace(plan, update_bound=self._bound(plan), step_size=self._step(plan))
+        most, status = worst_case(self.dataset, request.mechanism, plan.progress, plan.max_queries)
+        return replace(plan, update_bound=most, bound_status=status, step_size=self._step(plan))
 
     def _race(self, failure: float, updates: int) -> Race:
         """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside.
@@ -334,107 +508,96 @@ class _Planner:
         # The sampler's own distance from the Poisson law is paid from the same part.
         sampler = Fraction(distance_delta(SAMPLER_DISTANCE, draws, budget.epsilon))
         if sampler >= allowed:
-            raise PlanInfeasible("the delta set aside for races is used up by so many sessions and queries: use single")
+            raise PlanInfeasible(self._no_race(updates))
         return Race(mean, race_cut(mean, draws, budget.epsilon, allowed - sampler))
 
-    def _construction(self, plan: Plan, facts: PublicFacts | None = None) -> Construction:
-        request, dataset = self.request, self.dataset
-        return construct(request.mechanism, dataset.space, facts or dataset.facts, plan.progress, request.max_queries)
+    def _no_race(self, updates: int) -> str:
+        """What keeps a race from being paid for: the data set's epsilon, the queries, or the sessions before."""
+        budget, sessions = self.dataset.budget, self.dataset.race_sessions
+        each = Fraction(distance_delta(SAMPLER_DISTANCE, 1, budget.epsilon))
+        first, now = (session_part(budget.set_aside, ordinal) for ordinal in (1, sessions + 1))
+        if 2 * each >= first:
+            return (
+                "the delta set aside for races pays for none at the data set's epsilon, as how far a race's sampler "
+                f"is from the Poisson law counts e^{budget.epsilon:f} times: use single"
+            )
+        # Half of what there is: the rest pays for the cut.
+        most = int(now / each / 2) - updates
+        fewer = f"ask at most {most:,} queries, or use single" if most >= 1 else "use single"
+        if (self.request.max_queries + updates) * each >= first:
+            return f"the delta set aside for races does not pay for so many queries and updates: {fewer}"
+        return (
+            f"of the delta set aside for races the {sessions:,} sessions with races that the data set has had leave "
+            f"too little for so many queries and updates: {fewer}"
+        )
 
-    def _bound(self, plan: Plan) -> int | None:
-        if plan.threshold_units <= plan.noise_bound_units:
-            return None
-        bound = self._construction(plan).bound(plan.progress)
-        return None if bound is None or bound > MOST_UPDATES else math.floor(bound)
+    def construction(self, plan: Plan) -> Construction:
+        """The construction that would keep the plan's hypothesis."""
+        return self._at_progress(plan.progress)
+
+    def _at_progress(self, progress: float) -> Construction:
+        request, dataset = self.request, self.dataset
+        return construct(request.mechanism, dataset.space, dataset.facts, progress, request.max_queries)
+
+    def at_whole_mass(self) -> tuple[Construction, float]:
+        """The construction, and its progress, of a guaranteed plan with an error of the whole mass: the largest that is
+        of any use."""
+        first = self.at(1, guaranteed=True)
+        progress = self.dataset.mass_bound * first.progress / first.error_bound
+        return self._at_progress(progress), progress
 
     def _step(self, plan: Plan) -> float | None:
-        if missing(self.request.mechanism, self.dataset.space, self.dataset.facts) is not None:
+        mechanism = self.request.mechanism
+        if mechanism.step not in BOUNDED_STEPS or missing(mechanism, self.dataset.space, self.dataset.facts):
             return None
-        return self._construction(plan).step_size(plan.progress)
-
-    def infeasible(self, plan: Plan) -> str | None:
-        """Why the construction cannot hold its hypothesis under this plan, or None."""
-        return self._construction(plan).infeasible
+        return self.construction(plan).step_size(plan.progress)
 
     def guaranteed(self) -> Plan:
-        """The least number of updates that the construction's own bound does not pass."""
-        mass, mechanism = self.dataset.mass_bound, self.request.mechanism
+        """The least number of updates that the construction's own bound does not pass, with a state that fits.
+
+        With more updates there is more noise, and so more progress an update: the bound and the state shrink.
+
+        Raises:
+            _NoGuarantee: when there is none with an error below the mass.
+            PlanInfeasible: when it is not a matter of how many.
+        """
+        mechanism = self.request.mechanism
+        least: int | None = None
         if mechanism.unbounded is not None:
             raise PlanInfeasible(f"{mechanism.unbounded}: give max_updates")
         fact = missing(mechanism, self.dataset.space, self.dataset.facts)
-        if fact is not None or self._construction_bound(1.0) is None:
-            if mechanism.norm(self.dataset.space) is not None:
-                raise PlanInfeasible(
-                    "a guaranteed plan needs a bound on the norm of the data: open a session with ball_p and "
-                    "max_updates that buys it first"
-                )
-            raise PlanInfeasible(
-                "a guaranteed plan needs the number of records: declare it public, or open a session with "
-                "max_updates that buys it first"
-            )
+        if fact is not None or self._at_progress(1.0).bound(1.0) is None:
+            raise PlanInfeasible(_how_to_know(mechanism, self.dataset.space))
+        self.at(1, guaranteed=True)  # what refuses even one update says so in its own words
 
         def enough(updates: int) -> bool:
-            bound = self.at(updates, guaranteed=True).update_bound
-            return bound is not None and bound <= updates
+            plan = self.at(updates, guaranteed=True)
+            bound = plan.update_bound
+            return bound is not None and bound <= updates and self.construction(plan).infeasible is None
 
-        least = _least(enough, MOST_UPDATES)
+        with suppress(PlanInfeasible, PrivacyError):  # fewer are not enough, and so many have no plan
+            least = _least(enough, MOST_UPDATES)
         if least is not None:
             plan = self.at(least, guaranteed=True)
-            if plan.error_bound < mass:
+            if plan.error_bound < self.dataset.mass_bound:
                 return plan
-        raise PlanInfeasible(
-            "no number of updates keeps the error below the whole mass: raise epsilon or beta, ask fewer "
-            "queries, or bring more records (each figure given would do alone, about)",
-            **self._remedies(mass),
+        raise _NoGuarantee("no number of updates keeps the error below the whole mass")
+
+
+def _how_to_know(mechanism: AnyMechanism, space: Space) -> str:
+    """What a guaranteed plan lacks, and which sessions buy it."""
+    if mechanism.norm(space) is not None:
+        return (
+            "a guaranteed plan needs a bound on the norm of the data: open a session with ball_p and max_updates that "
+            "buys it first"
         )
-
-    def _remedies(self, mass: float) -> dict[str, object]:
-        """About how far one of epsilon, max_queries, beta, records would have to go, the others kept.
-
-        Whether a guaranteed plan exists shows at the updates that the bound allows for an error of the whole mass:
-        with fewer the bound is not met, and more of them make more noise. None where nothing would do.
-        """
-        request, dataset = self.request, self.dataset
-
-        def error(epsilon: Decimal, n: float) -> float:
-            """The error at those updates, as a part of the mass."""
-            if n <= 0:
-                return math.inf
-            share = floor_to(Fraction(self.share) * Fraction(epsilon) / Fraction(request.epsilon))
-            planner = _Planner(dataset.with_mass(n), request.model_copy(update={"epsilon": epsilon}), share)
-            try:
-                least = planner.at(1, guaranteed=True)
-                bound = planner._construction_bound(n * least.progress / least.error_bound)
-                if bound is None or bound > MOST_UPDATES:
-                    return math.inf
-                return planner.at(max(1, math.ceil(bound)), guaranteed=True).error_bound / n
-            except (CuratorError, PrivacyError):
-                return math.inf
-
-        def stretched(s: float) -> Decimal:
-            return Decimal(f"{float(request.epsilon) * s:.9g}")
-
-        # Noises that must keep their bound all together; a race takes about as many a query, whatever else changes.
-        noises = 1.0 if request.release == "single" else float(race_mean(request.max_queries, Decimal(request.beta)))
-        shorter = math.log(noises * request.max_queries / request.beta) / max(error(request.epsilon, mass), 1.0)
-        queries = math.floor(request.beta / noises * math.exp(shorter))
-        beta = noises * request.max_queries * math.exp(-shorter)
-        room = float(dataset.budget.epsilon / request.epsilon)
-        stretch = _least_real(lambda s: error(stretched(s), mass) < 1, 1.0, room) if room > 1 else None
-        more = None
-        if dataset.facts.mass is not None:
-            more = _least_real(lambda s: error(request.epsilon, mass * s) < 1, 1.0, 1e9)
-        return {
-            "epsilon": float(stretched(stretch)) if stretch else None,
-            "max_queries": queries if queries >= 1 else None,
-            "beta": beta if beta < 1 else None,
-            "records": math.ceil(mass * more) if more else None,
-        }
-
-    def _construction_bound(self, progress: float) -> float | None:
-        """Most updates at a progress; None where the construction knows no bound yet."""
-        dataset, request = self.dataset, self.request
-        return construct(request.mechanism, dataset.space, dataset.facts, progress, request.max_queries).bound(progress)
+    # fk never buys anything, and the set of the exact median mechanism is sized by what would be bought.
+    buys = mechanism.entropic and not (mechanism.construction == "median" and not mechanism.sampled)
+    return (
+        "a guaranteed plan needs the number of records: declare it public, or open a session "
+        + ("with max_updates" if buys else "of mw with max_updates")
+        + " that buys it first"
+    )
 
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
@@ -446,15 +609,5 @@ def _least(holds: Callable[[int], bool], most: int) -> int | None:
         low, high = high, min(most, high * 2)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
-
-
-def _least_real(holds: Callable[[float], bool], low: float, high: float) -> float | None:
-    """About the least factor for which a monotone condition holds, or None up to ``high``."""
-    if not holds(high):
-        return None
-    while high > 1.005 * low:
-        middle = math.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high

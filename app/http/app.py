@@ -538,7 +538,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         "/v1/plans",
         tags=["sessions"],
         summary="The plan a session would have, or those of several mechanisms side by side; charges nothing",
-        response_model=schemas.PlanView | schemas.ComparisonView,
+        response_model=schemas.PlanReply | schemas.ComparisonView,
         responses=problem_responses(401, 404, 413, 422),
         openapi_extra=plan_request,
     )

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from app.curator.planner import BoundStatus
+
 
 class Reply(BaseModel):
     """A reply; more fields may come."""
@@ -84,7 +86,15 @@ class LedgerView(Reply):
 
 
 class PlanView(Reply):
-    """What a session will do and promises; errors and scales in counts."""
+    """What a session will do and promises; errors and scales in counts.
+
+    ``error_bound`` holds with probability 1 - beta for all answers until ``max_updates`` are used; in a ``guaranteed``
+    plan for all queries. ``update_bound`` is how many updates there can be at worst, whatever is asked, and
+    ``bound_status`` what it says or why it is null: ``bound``; ``above-limit``, more than 10^7; ``fact-unknown``, it
+    depends on a mass or norm that is not public; ``no-worst-case-bound``, there is none, the plan is best effort only
+    (steps ``full`` and ``refit``, the sampled median mechanism). ``step_size`` is the rate of the fixed step that keeps
+    this bound, null for steps that have none.
+    """
 
     noise_scale: float
     threshold: float
@@ -93,6 +103,8 @@ class PlanView(Reply):
     max_updates: int
     max_queries: int
     guaranteed: bool
+    update_bound: int | None
+    bound_status: BoundStatus
     step_size: float | None
     epsilon: float
     epsilon_alone: float
@@ -101,22 +113,43 @@ class PlanView(Reply):
 
 
 class PlanOutcome(Reply):
-    """A mechanism with its plan, or with the problem that kept it from one."""
+    """A mechanism with its plan, or with the problem that kept it from one.
+
+    ``certain_error`` is the error that the plan's noise and number of updates keep for all queries for certain: the
+    error bound where the updates last in the worst case, else that of a threshold so wide that they would; null where
+    there is no worst-case bound.
+    """
 
     mechanism: dict[str, Any]
     plan: PlanView | None = None
+    certain_error: float | None = None
     problem: ProblemDocument | None = None
 
 
 class GaussianView(Reply):
-    """Independent Gaussian noise on every answer, in counts: the line that a mechanism has to beat."""
+    """Independent Gaussian noise on every answer, in counts: the line that a mechanism has to beat.
+
+    ``better``: its error bound, which holds for all queries, is below the (best) plan's, or there is no plan.
+    """
 
     sigma: float
     error_bound: float
+    better: bool
+
+
+class PlanReply(PlanView):
+    """A plan with the line it has to beat."""
+
+    independent_gaussian: GaussianView
+    advice: str
 
 
 class ComparisonView(Reply):
-    """Plans in the order of the mechanisms; ``best`` is the index of the one with the least error bound."""
+    """Plans in the order of the mechanisms; ``best`` is the index of the best one, null where there is no plan.
+
+    The best has the least ``certain_error``; plans without one come last. Among equals the lesser ``update_bound``
+    decides, then the lesser ``error_bound``, then the mechanism's words: never the order of the request.
+    """
 
     plans: list[PlanOutcome]
     best: int | None

@@ -14,10 +14,10 @@ import orjson
 
 from app.audit import records
 from app.audit.replay import hypothesis_digest
-from app.curator.comparison import Comparison, compare, parse_comparison
+from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
-from app.curator.planner import Plan, make_plan, noise_scales
+from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
@@ -97,7 +97,7 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "dataset": row.dataset,
         "owner": row.owner,
         "mechanism": header["mechanism"],
-        "plan": plan,
+        "plan": {**plan, "bound_status": _bound_status(header)},
         "status": row.status,
         "sequence": row.sequence,
         "queries_asked": row.queries_asked,
@@ -112,6 +112,16 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "opened_at": row.opened_at,
         "closed_at": row.closed_at,
     }
+
+
+def _bound_status(header: dict[str, Any]) -> BoundStatus:
+    """What the ``update_bound`` of a header's plan says, or why it says nothing."""
+    plan = header["plan"]
+    if plan["update_bound"] is not None:
+        return "bound"
+    dataset = PublicDataset.from_descriptor(header["dataset"])
+    mechanism = SessionRequest.from_document(header["mechanism"], dataset.spec.name).mechanism
+    return worst_case(dataset, mechanism, plan["progress"], plan["max_queries"])[1]
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
@@ -154,7 +164,8 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         plan = make_plan(dataset, request)
-        return {**plan.document(), "noise_scales": noise_scales(dataset, request, plan)}
+        scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
+        return {**plan.reply(), "noise_scales": scales, **line}
 
     def compare(self, asked: Mapping[str, Any]) -> Comparison:
         """The plans of several mechanisms for one task. Reads public facts only and charges nothing.
