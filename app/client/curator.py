@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -307,6 +309,25 @@ class Session:
         else:
             call = _json_call("POST", path, dict(query), key=key)
         return Answer.parse(self._transport.json(call))
+
+    def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
+        """Ask a sum and get a mean: value and error bound are divided by ``over``; ``raw`` is the sum's reply.
+
+        The noise of an answer is the same whatever a query's weights. A mean asked with weights of ``1/over`` has the
+        whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times smaller::
+
+            session.ask_mean(cut(users, films), over=len(users) * len(films))
+
+        Args:
+            query: the sum.
+            over: how many cells or records it is a sum of, where that is known, or any other positive number.
+            key: as in :meth:`Curator.open_session`.
+        """
+        if not 0 < over < math.inf:
+            raise ValueError("over is a positive number")
+        answer = self.ask(query, key=key)
+        bound = None if answer.error_bound is None else answer.error_bound / over
+        return replace(answer, value=answer.value / over, error_bound=bound)
 
     def ask_many(
         self,

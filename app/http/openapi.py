@@ -41,7 +41,9 @@ def multipart() -> dict[str, Any]:
                         "data": {
                             "type": "string",
                             "format": "binary",
-                            "description": "CSV, TSV, text, Parquet, .npy or .npz; the file's name tells which",
+                            "description": "CSV, TSV, text, Parquet, .npy or .npz; the file's name tells which. A "
+                            "matrix: an array of its shape (.npy, .npz); Parquet with a column for each of its columns "
+                            "and its rows in order; or columns row, column, value, with absent declared",
                         },
                     },
                 }

@@ -55,7 +55,11 @@ class PredicateQuery(QueryModel):
 
 
 class ProductQuery(QueryModel):
-    """A weight vector for each named attribute; the others weigh one."""
+    """A weight vector for each named attribute; the others weigh one.
+
+    The noise and the error bound are the same whatever the weights: for a mean ask the sum, with weights up to 1, and
+    divide its value and its error bound.
+    """
 
     type: Literal["product"]
     weights: dict[str, list[Weight]]
@@ -70,7 +74,12 @@ class CutQuery(QueryModel):
 
 
 class RankOneQuery(QueryModel):
-    """u'Xv for weight vectors u = ``left`` and v = ``right``."""
+    """u'Xv for weight vectors u = ``left`` and v = ``right``.
+
+    The noise and the error bound are the same whatever the weights: for the mean of a block ask its sum, with weights 0
+    and 1, and divide its value and its error bound by the number of cells. Weights of one over that number would leave
+    the whole error bound on a number that much smaller.
+    """
 
     type: Literal["rank_one"]
     left: list[Weight]

@@ -26,7 +26,8 @@ from app.spaces.errors import InvalidDataset
 BLOCK_BYTES = 1 << 23
 """Text parsed at a time; no record may be longer."""
 BATCH_ROWS = 1 << 17
-"""Rows of a Parquet file decoded at a time."""
+BATCH_CELLS = 1 << 20
+"""Rows of a Parquet file decoded at a time, and cells: fewer rows of many columns."""
 _HEAD_BYTES = 1 << 20
 _DAMAGE = (
     pa.ArrowException,
@@ -306,7 +307,8 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
                 # The whole group's size: asking for a column's aborts the process when the footer is damaged.
                 if file.metadata.row_group(group).total_byte_size > memory_limit:
                     raise InvalidDataset("a row group unpacks beyond the memory limit: write smaller row groups")
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
+            rows = max(1, min(BATCH_ROWS, BATCH_CELLS // len(names)))
+            for batch in file.iter_batches(batch_size=rows, columns=names):
                 columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
                 for column in columns:
                     column.validate(full=True)  # unlike CSV, nothing has looked at the encoding yet
