@@ -696,6 +696,7 @@ def _plan_table(made: Plan) -> Table:
             "queries": made.max_queries,
             "updates": made.max_updates,
             "updates suffice for all queries": made.guaranteed,
+            "updates at worst": made.bound_status if made.update_bound is None else made.update_bound,
             "epsilon of the data set's": made.epsilon,
             "epsilon of this part alone": made.epsilon_alone,
             "delta": made.delta,
@@ -706,13 +707,16 @@ def _plan_table(made: Plan) -> Table:
 
 def _show_comparison(found: Comparison) -> None:
     table = Table("", "mechanism")
-    for column in ("error bound (counts)", "updates", "noise scale (counts)"):
+    for column in ("error bound (counts)", "... for all queries", "updates", "noise scale (counts)"):
         table.add_column(column, justify="right")
     table.add_column("why not")
     for number, outcome in enumerate(found.outcomes):
         name = " ".join(str(value) for value in outcome.mechanism.values())
         made = outcome.plan
-        numbers = ("", "", "") if made is None else (made.error_bound, made.max_updates, made.noise_scale)
+        numbers: tuple[object, ...] = ("",) * 4
+        if made is not None:
+            certain = "no promise" if outcome.certain_error is None else outcome.certain_error
+            numbers = (made.error_bound, certain, made.max_updates, made.noise_scale)
         refusal = "" if outcome.problem is None else outcome.problem.detail or outcome.problem.title
         table.add_row("best" if number == found.best else "", name, *map(_cell, numbers), refusal)
     out.print(table)

@@ -153,18 +153,24 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """A mechanism in full, with the plan it would have, or the refusal where it has none."""
+    """A mechanism in full, with the plan it would have, or the refusal where it has none.
+
+    ``certain_error`` is the error, in counts, that the plan's noise and number of updates keep for all queries whatever
+    is asked; None where nothing is promised.
+    """
 
     mechanism: JSON
     plan: Plan | None
     problem: Problem | None
+    certain_error: float | None = None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From an item of ``plans`` in the reply to ``POST /v1/plans``."""
         mechanism, problem = cast(JSON, need(reply, "mechanism")), reply.get("problem")
         if problem is None:
-            return cls(mechanism, Plan.parse(need(reply, "plan")), None)
+            certain = _optional_float(reply.get("certain_error"))
+            return cls(mechanism, Plan.parse(need(reply, "plan")), None, certain)
         return cls(mechanism, None, Problem.parse(problem, int(problem.get("status", 0))))
 
 

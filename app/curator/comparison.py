@@ -11,7 +11,7 @@ each keeps *for all k queries, for certain* (:func:`app.curator.planner.certain_
 
 The least such error is the best. Among equal ones the lesser worst-case number of updates is, then the lesser error
 bound, then the mechanism whose words sort first: never the place in the request. This compares promises. How soon a
-hypothesis is good on data that are no adversary is measured, not planned (docs/measurements.md).
+hypothesis is good on data that are no adversary is measured, not planned (docs/applications.md).
 
 The plain alternative answers each of the k queries with discrete Gaussian noise. At the ledger's order a such an
 answer costs ``a gamma^2/(2 sigma^2)`` (the discrete Gaussian's Renyi divergence is at most the continuous one's:

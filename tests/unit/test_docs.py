@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from typing import get_args
 
+from app.constructions import median, refit
+from app.curator import planner
 from app.settings import settings_table
 from benchmarks.document import filled
 
@@ -37,3 +41,18 @@ def test_a_table_of_other_numbers_is_noticed(tmp_path: Path) -> None:
     assert "| a | 0.123 |\n| b\\|c | 12,346 |\n| d |  |" in made
     assert filled(made, tmp_path) == made
     assert "| 0.123 |\n" in filled("<!-- table x | ms -->\n<!-- /table -->", tmp_path)
+
+
+def test_limits_of_mechanisms_are_the_codes(root: Path) -> None:
+    """Catches a size or tolerance that is changed and still stands as it was in docs/mechanisms.md."""
+    text = " ".join((root / "docs" / "mechanisms.md").read_text().split())
+    assert (
+        f"2^{median.MOST_COUNTS.bit_length() - 1} counts and m 2^{median.MOST_RECORDS.bit_length() - 1} records" in text
+    )
+    assert f"keeps {median.POINTS} points over at most {median.MOST_CELLS:,} cells" in text
+    assert f"an answer 2^{round(math.log2(refit.SLACK))} of L" in text
+    assert f"than {refit._CLOSE:.0e} of L, or after {refit._MOST_STEPS} steps".replace("e-0", "e-") in text
+    assert planner.MOST_UPDATES == 10**7
+    assert "above 10^7" in text
+    for status in get_args(planner.BoundStatus):
+        assert f"| `{status}` |" in text

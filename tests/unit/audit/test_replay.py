@@ -501,6 +501,29 @@ def test_any_change_of_the_plan_is_found(key: str) -> None:
     refused(forged(left_out), None, "the plan does not follow")
 
 
+@pytest.mark.parametrize("step", ["full", "refit"])
+def test_a_step_size_that_was_told_once(step: str) -> None:
+    """Plans of steps of no fixed length told one before: their transcripts go on to be accepted, and with any other
+    number are not. Would catch transcripts that a newer program disowns."""
+
+    def make() -> Played:
+        mechanism = {"construction": "mw", "step": step}
+        return play_session(TABLE, COUNTS, CELLS, mechanism=mechanism, max_queries=40, max_updates=20)
+
+    def put(value: float) -> Callable[[list[Document]], None]:
+        def change(documents: list[Document]) -> None:
+            documents[0]["plan"]["step_size"] = value
+
+        return change
+
+    header = make().documents[0]
+    assert header["plan"]["step_size"] is None
+    # GRU11 algorithm 5: alpha/(2n) is the rate in the exponent.
+    rate = header["plan"]["progress"] / (2 * header["dataset"]["records"])
+    assert forged(put(rate), make).ok
+    refused(forged(put(rate * 1.001), make), None, "the plan does not follow")
+
+
 @pytest.mark.parametrize("key", ["shape", "cells", "capacity", "gamma", "privacy_unit", "kind", "budget", "records"])
 def test_any_change_of_the_data_sets_description_is_found(key: str) -> None:
     """A description that says one thing to a reader and another to the plan. Would catch a gamma of a half, or a shape
