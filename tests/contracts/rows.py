@@ -126,8 +126,10 @@ class Cells:
 
     def meant(self, words: Words) -> Fraction:
         """What the words ask of the data, exactly, by no code of the service."""
-        weights = asked(self.u, words)
-        return sum((weights[c] * v for c, v in self.data.items() if c in weights), Fraction(0)) / (
+        key = str(self.u.declared), repr(words)
+        if key not in _ASKED:
+            _ASKED[key] = asked(self.u, words)
+        return sum((_ASKED[key].get(c, 0) * v for c, v in self.data.items() if v), Fraction(0)) / (
             1 << self.space.data_bits
         )
 
@@ -167,10 +169,12 @@ class Cells:
         return float(self.listed(hypothesis).sum())
 
 
-#: Of each universe, by its declaration: what adversaries choose from, the weights of a query, its pairs as queries.
+#: Of each universe, by its declaration: what adversaries choose from, the weights of a query, its pairs as queries, and
+#: what words ask.
 _POOLS: dict[str, tuple[list[Words], list[Query]]] = {}
 _WEIGHTS: dict[tuple[str, bytes], Vector] = {}
 _PAIRS: dict[str, list[Query]] = {}
+_ASKED: dict[tuple[str, str], dict[tuple[int, ...], Fraction]] = {}
 
 
 def _pool(u: Universe) -> tuple[list[Words], list[Query]]:

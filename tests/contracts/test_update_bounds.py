@@ -170,7 +170,8 @@ def test_every_update_against_the_worst_adversary_pays_what_the_bound_counts_on(
 @only(lambda r: r.bounded)
 def test_every_update_against_the_subtlest_adversary_pays_what_the_bound_counts_on(row: Row) -> None:
     """Every round the query that is just a hit: many more kinds of queries than the worst ones, each at a gap near
-    alpha, where nothing is paid beyond what the proof counts on. Would catch a rate that does not fit the query's own norm."""
+    alpha, where nothing is paid beyond what the proof counts on. Would catch a rate that does not fit the query's own
+    norm."""
     queries = row.of.worst()
     assert besieged(row, among(row, queries, smallest), queries, row.of.size / row.coarse, 1) > 0
 
@@ -255,8 +256,8 @@ def paid(row: Row) -> float:
 @only(lambda r: r.bounded)
 def test_the_bound_is_what_the_data_that_need_most_need(row: Row) -> None:
     """D0, computed from data that are as far from the start as the public facts allow, over what the proof lowers it
-    by: the bound is no smaller, and it is that number itself, but for the parts that are stated. Would catch a bound that
-    is off by a factor, on either side, another norm's, or one that forgets the slack cell."""
+    by: the bound is no smaller, and it is that number itself, but for the parts that are stated. Would catch a bound
+    that is off by a factor, on either side, another norm's, or one that forgets the slack cell."""
     space = row.of.space
     part = 1 - 1e-5
     if row.construction == "smw":
@@ -456,7 +457,8 @@ def test_every_update_against_singular_vectors_pays_what_the_bound_counts_on(row
 @pytest.mark.parametrize("of", MATRICES, ids=[of.name for of in MATRICES])
 def test_singular_vectors_find_queries_about_as_bad_as_the_worst(of: Cells, geometry: dict[str, Any]) -> None:
     """On matrices small enough for brute force, in every state of a siege: never less than a quarter of the largest gap
-    of all, and more than half of it on average. Would catch an adversary that finds nothing, whom every bound survives."""
+    of all, and more than half of it on average. Would catch an adversary that finds nothing, whom every bound
+    survives."""
     row = Row({**geometry, "step": "projection"}, Matrix(of.u, of.data))
     noise = of.size / 40
     construction = row.make(2 * noise)
