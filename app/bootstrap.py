@@ -41,7 +41,7 @@ from app.services.principals import Principals
 from app.services.sessions import Sessions
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
-from app.settings import Settings, unknown_variables
+from app.settings import Settings, nearest_variable, unknown_variables
 from app.storage import backup as backups
 from app.storage.database import AlreadyServed, DataDirLock, is_sqlite, make_engines
 from app.storage.migrate import NewerDatabase, pending
@@ -58,6 +58,10 @@ DRAIN_SECONDS = 30
 #: A worker that gives no sign of life for so long is replaced; importing, or an update of a large hypothesis, may
 #: well keep one silent for some seconds.
 WORKER_SECONDS = 120
+LOST_FILES = (
+    "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
+    "servers of one database share one data folder (CURATOR_DATA_DIR)"
+)
 #: Open files beside those of connections: the database, private files, libraries.
 SPARE_FILES = 1024
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
@@ -199,6 +203,11 @@ def build(settings: Settings, noise: Any = None) -> Built:
         datasets.recover()
         sweep_snapshots(store, snapshots)
         witness.start()
+        missing = [
+            name for name, entry in open_files().items() if not (settings.vault_dir / entry["file_name"]).exists()
+        ]
+        if missing:
+            log.error("private files are missing", datasets=missing, advice=LOST_FILES)
 
     def stop() -> None:
         answering.stop(DRAIN_SECONDS)
@@ -218,8 +227,8 @@ def build(settings: Settings, noise: Any = None) -> Built:
         except SQLAlchemyError:
             return "the database cannot be reached"
         if lost:
-            log.error("private files cannot be used", datasets=lost)
-            return "the private file of a data set cannot be used: an operator must look"
+            log.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
+            return LOST_FILES
         return "answers wait for a commit that keeps failing" if answering.stalled else None
 
     principals = Principals(store, utc_now)
@@ -308,10 +317,9 @@ def serve(host: str, port: int, workers: int) -> None:
             "the embedded database is served by one process: leave --workers at 1, or set CURATOR_DATABASE_URL to a "
             "PostgreSQL database"
         )
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The server hands SIGTERM on when it has drained; then, or before it has begun, the process ends well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    lock = DataDirLock(settings.data_dir)
+    lock = _lock(settings)
     try:
         lock.acquire(shared=not embedded)
     except AlreadyServed as error:
@@ -346,11 +354,30 @@ def serve(host: str, port: int, workers: int) -> None:
         lock.release()
 
 
+def _lock(settings: Settings) -> DataDirLock:
+    """The lock of the data folder, which is made where it is missing, and of the embedded database.
+
+    Raises:
+        StartRefused: when there cannot be such a folder or database.
+    """
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise StartRefused(f"CURATOR_DATA_DIR: {settings.data_dir} is, or lies below, a file: name a folder") from None
+    file = settings.embedded_database
+    if file is not None:
+        if not file.parent.is_dir():
+            raise StartRefused(f"CURATOR_DATABASE_URL: there is no folder {file.parent}: make it, or name another")
+        if file.exists() and file.stat().st_nlink > 1:
+            # Under each of its names it would have another write-ahead log, and another lock.
+            raise StartRefused(f"the database {file} has another name, a hard link: remove that, or copy the file")
+    return DataDirLock(settings.data_dir, file)
+
+
 @contextmanager
 def _standing_still(settings: Settings) -> Iterator[None]:
-    """The data folder to oneself, with no server on it."""
-    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = DataDirLock(settings.data_dir)
+    """The data folder and the embedded database to oneself, with no server on them."""
+    lock = _lock(settings)
     try:
         lock.acquire()
     except AlreadyServed as error:
@@ -375,7 +402,9 @@ def _operators_settings() -> Settings:
     """
     unknown = unknown_variables(os.environ)
     if unknown:
-        raise StartRefused(f"unknown settings: {', '.join(unknown)}")
+        near = {name: nearest_variable(name) for name in unknown}
+        words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in near.items()]
+        raise StartRefused(f"unknown settings: {', '.join(words)}")
     forbid_core_dumps()
     return Settings()
 
@@ -384,9 +413,10 @@ def migrate() -> None:
     """Apply pending migrations to the configured database.
 
     Raises:
-        StartRefused: when an embedded database is being served, or the database is ahead of this program.
+        StartRefused: when a setting is unknown, an embedded database is being served, or the database is ahead of this
+            program.
     """
-    settings = Settings()
+    settings = _operators_settings()
     _, writing = make_engines(settings.sqlalchemy_url)
     try:
         # Servers of a PostgreSQL database may go on; those of the next version wait for this.
@@ -408,8 +438,7 @@ def back_up(folder: Path) -> int:
     settings = _operators_settings()
     reading, writing = make_engines(settings.sqlalchemy_url)
     try:
-        if is_sqlite(settings.sqlalchemy_url) and not settings.embedded_database.exists():
-            raise StartRefused(f"there is no database in {settings.data_dir}")
+        _check_there(settings)
         if pending(reading):
             raise StartRefused("the database is behind its migrations: run `curator migrate` first")
         return backups.back_up(
@@ -434,16 +463,19 @@ def restore(folder: Path, *, final: bool) -> None:
         StartRefused: when there is something already, or the folder is no backup that can be used.
     """
     settings = _operators_settings()
-    embedded = is_sqlite(settings.sqlalchemy_url)
+    place = settings.embedded_database
     reading, writing = make_engines(settings.sqlalchemy_url)
-    copy = settings.data_dir / ".restoring.sqlite3"
+    # Beside the place that it is to take, as only there it can do so in one step.
+    copy = (place or settings.data_dir / backups.DATABASE).with_name(".restoring.sqlite3")
     try:
         with _standing_still(settings):
             backups.check(folder)
             try:
                 backups.remove(copy)
                 backups.check_new(settings.data_dir)
-                if not embedded:
+                if place is not None and backups.is_there(place):
+                    raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
+                if place is None:
                     apply_migrations(writing)
                     if not backups.is_empty(reading):
                         raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
@@ -460,8 +492,8 @@ def restore(folder: Path, *, final: bool) -> None:
                     store = backups.open_copy(copy)
                     forfeit_all(store, utc_now)
                     store.close()
-                if embedded:
-                    backups.settle(copy, settings.embedded_database)
+                if place is not None:
+                    backups.settle(copy, place)
                 else:
                     backups.pour(copy, writing)
             finally:
@@ -521,12 +553,17 @@ def rotate_vault() -> int:
 
 def _store_as_it_is(settings: Settings) -> SqlStore:
     """The configured database, which must be there and at this program's revision."""
-    embedded = is_sqlite(settings.sqlalchemy_url)
-    if embedded and not settings.embedded_database.exists():
-        raise StartRefused(f"there is no database in {settings.data_dir}")
+    _check_there(settings)
     reading, writing = make_engines(settings.sqlalchemy_url)
     if pending(reading):
         reading.dispose()
         writing.dispose()
         raise StartRefused("the database is behind its migrations: run `curator migrate` first")
-    return SqlStore(reading, writing, exclusive=embedded)
+    return SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
+
+
+def _check_there(settings: Settings) -> None:
+    """Raise StartRefused where there is no embedded database: to connect would make one."""
+    file = settings.embedded_database
+    if file is not None and not file.exists():
+        raise StartRefused(f"there is no database {file}")

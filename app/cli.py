@@ -213,7 +213,7 @@ def _operating() -> Iterator[None]:
         raise Refusal(str(refused)) from None
     except ValidationError as invalid:
         wrong = [
-            f"CURATOR_{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}"
+            f"CURATOR_{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}"
             for item in invalid.errors(include_input=False, include_url=False, include_context=False)
         ]
         raise Refusal("; ".join(wrong)) from None

@@ -6,6 +6,7 @@ fails validation is never echoed.
 
 import base64
 import binascii
+import difflib
 import ipaddress
 import os
 import re
@@ -16,6 +17,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.storage.database import embedded_file
 
 PREFIX = "CURATOR_"
 VAULT_KEY_BYTES = 32
@@ -75,7 +78,7 @@ class Settings(BaseSettings):
     data_dir: Path = Field(Path("var"), description="Folder of the embedded database, the vault and the keys.")
     database_url: str | None = Field(
         None,
-        description="URL of another database, postgresql+psycopg://... Unset: SQLite in data_dir.",
+        description="URL of another database, postgresql://... Unset: SQLite in data_dir.",
     )
     admin_key: SecretStr | None = Field(
         None, description="First administrator's API key. Unset: one is made and printed once at first start."
@@ -169,6 +172,21 @@ class Settings(BaseSettings):
     def _lower_case(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
 
+    @field_validator("data_dir")
+    @classmethod
+    def _one_name(cls, value: Path) -> Path:
+        # In the URL of the embedded database all that follows would be parameters, and the file another one.
+        if "?" in str(value.absolute()):
+            raise ValueError("expected a folder without a question mark in its name")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _a_database(cls, value: str | None) -> str | None:
+        if value is not None:
+            embedded_file(value)
+        return value
+
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, value: str | None) -> str | None:
@@ -210,9 +228,11 @@ class Settings(BaseSettings):
         return self.data_dir / "keys"
 
     @property
-    def embedded_database(self) -> Path:
-        """The embedded database, in use where `database_url` is unset."""
-        return self.data_dir.resolve() / "curator.sqlite3"
+    def embedded_database(self) -> Path | None:
+        """The file of the embedded database by its real path; None where the database is a server."""
+        if self.database_url is None:
+            return Path(os.path.realpath(self.data_dir / "curator.sqlite3"))
+        return embedded_file(self.database_url)
 
     @property
     def sqlalchemy_url(self) -> str:
@@ -254,3 +274,10 @@ def unknown_variables(environment: Mapping[str, str], also_known: Iterable[str] 
     """
     known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES | set(also_known)
     return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
+
+
+def nearest_variable(name: str) -> str | None:
+    """The `CURATOR_*` variable that somebody may have meant who wrote this one; None where none is near."""
+    known = {variable.removeprefix(PREFIX) for variable, _, _ in settings_table()}
+    near = difflib.get_close_matches(name.upper().removeprefix(PREFIX), known, n=1)
+    return PREFIX + near[0] if near else None

@@ -135,8 +135,7 @@ def take_files(folder: Path, vault: Path, keys: Path, vault_key: bytes | None, e
 
 def check_new(folder: Path) -> None:
     """Raise NotEmpty when a data folder has more in it than an interrupted restore leaves."""
-    strange = {path.name for path in folder.iterdir()} - {"serving.lock", VAULT, KEYS}
-    if strange:
+    if any(path.name not in (VAULT, KEYS) and path.suffix != ".lock" for path in folder.iterdir()):
         raise NotEmpty(f"{folder} is not empty: name a new CURATOR_DATA_DIR")
 
 
@@ -163,10 +162,19 @@ def pour(database: Path, engine: Engine) -> None:
         writing.dispose()
 
 
+def _parts(database: Path) -> list[Path]:
+    return [database.with_name(database.name + ending) for ending in ("", "-wal", "-shm")]
+
+
+def is_there(database: Path) -> bool:
+    """Whether there is anything of an embedded database: also a log that is left of one would be taken for the new."""
+    return any(path.exists() for path in _parts(database))
+
+
 def remove(database: Path) -> None:
     """Remove an embedded database with what belongs to it."""
-    for ending in ("", "-wal", "-shm"):
-        database.with_name(database.name + ending).unlink(missing_ok=True)
+    for path in _parts(database):
+        path.unlink(missing_ok=True)
 
 
 def settle(path: Path, place: Path) -> None:

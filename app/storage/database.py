@@ -12,15 +12,49 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import QueuePool
 
 #: Longest wait for another connection's lock on an embedded database.
 BUSY_SECONDS = 30.0
 
 
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+_SQLITE = ("sqlite", "sqlite+pysqlite")
+
+
 class AlreadyServed(Exception):
-    """Another process works on this data folder."""
+    """Another process works on this data folder or database."""
+
+
+def embedded_file(url: str) -> Path | None:
+    """The file of an embedded database, whatever links lead to it; None where the URL names a server.
+
+    Raises:
+        ValueError: when the URL is none that is served; it is not repeated, as it may hold a password.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        parsed = None
+    if parsed is None or parsed.drivername not in _POSTGRESQL + _SQLITE:
+        raise ValueError(
+            "expected postgresql://user:password@host/database, or sqlite:////absolute/path/of/a/file; leave it unset "
+            "for an embedded database in CURATOR_DATA_DIR"
+        )
+    if parsed.drivername in _POSTGRESQL:
+        return None
+    # What is not a file is forgotten at the end of the process, budgets with it. What stands after a question mark
+    # chooses, among other things, that other processes are not kept out.
+    beside = (parsed.host, parsed.port, parsed.username, parsed.password)
+    file = parsed.database or ""
+    if not file or file.startswith((":memory:", "file:")) or parsed.query or any(part is not None for part in beside):
+        raise ValueError(
+            "an embedded database is a file: expected sqlite:////absolute/path/of/a/file and nothing more, or leave it "
+            "unset for one in CURATOR_DATA_DIR"
+        )
+    # The driver takes ".." as a matter of spelling, before any link is followed.
+    return Path(os.path.realpath(os.path.abspath(file)))
 
 
 def is_sqlite(url: str) -> bool:
@@ -103,15 +137,20 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
 
 
 class DataDirLock:
-    """The right to work on a data folder, held until the process ends or :meth:`release`.
+    """The right to work on a data folder and its database, held until the process ends or :meth:`release`.
 
-    Who serves an embedded database, or does to private files what no server may see, has it alone; servers of a
-    PostgreSQL database share it.
+    Who serves an embedded database, or does to private files what no server may see, has the folder alone; servers of
+    a PostgreSQL database share it. An embedded database belongs to one process, whichever folder that works on: its
+    lock is a file beside it, as locks on the database itself are SQLite's.
+
+    Args:
+        folder: the data folder.
+        database: the embedded database by its real path, where there is one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "serving.lock"
-        self._descriptor: int | None = None
+    def __init__(self, folder: Path, database: Path | None = None) -> None:
+        self._folder, self._database = folder, database
+        self._descriptors: list[int] = []
 
     def acquire(self, *, shared: bool = False) -> None:
         """Take the right, alone or beside others that share it.
@@ -119,16 +158,26 @@ class DataDirLock:
         Raises:
             AlreadyServed: when another process holds it so that it cannot be had.
         """
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            if not self._take(self._folder / "serving.lock", fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                raise AlreadyServed(f"another process already serves the data folder {self._folder}")
+            database = self._database
+            if database is not None and not self._take(database.with_name(f"{database.name}.lock"), fcntl.LOCK_EX):
+                raise AlreadyServed(f"another process already serves the database {database}")
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self, path: Path, kind: int) -> bool:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._descriptors.append(descriptor)
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
-            raise AlreadyServed(f"another process already serves the data folder {self._path.parent}") from None
-        self._descriptor = descriptor
+            return False
+        return True
 
     def release(self) -> None:
         """Give the right back."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        while self._descriptors:
+            os.close(self._descriptors.pop())

@@ -39,12 +39,12 @@ def environment(folder: Path, url: str | None, **settings: str) -> dict[str, str
     return made | {f"CURATOR_{name.upper()}": value for name, value in settings.items()}
 
 
-def curator(folder: Path, url: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
+def curator(folder: Path, url: str | None, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """A command of the command line, run to its end."""
     return subprocess.run(
         [sys.executable, "-m", "app.cli", *arguments],
         cwd=ROOT,
-        env=environment(folder, url),
+        env=environment(folder, url, **settings),
         capture_output=True,
         text=True,
         timeout=90,

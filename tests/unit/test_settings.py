@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings, parse_bytes, settings_table, unknown_variables
+from app.settings import Settings, nearest_variable, parse_bytes, settings_table, unknown_variables
+from app.storage.database import make_engines
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -85,6 +86,58 @@ def test_a_bad_value_is_refused_and_not_repeated(name: str, value: str, monkeypa
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://root:hunter2@x/y", "oracle://a:hunter2@b", "foo", "hunter2://", "postgresql+asyncpg://u:hunter2@x/y",
+        "postgresql://u:hunter2@x:port/y", "nonsense+sqlite:///x.db",
+    ],
+)  # fmt: skip
+def test_a_database_of_another_kind(url: str) -> None:
+    """Catches stack traces of a start, and a password repeated. What to write is named."""
+    with pytest.raises(ValidationError, match="postgresql://user") as caught:
+        Settings(database_url=url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&cache=shared&uri=true",
+        "sqlite:///x.db?vfs=unix-none", "sqlite://host/x.db",
+    ],
+)  # fmt: skip
+def test_a_database_without_a_file(url: str) -> None:
+    """Catches budgets that are forgotten at the end of the process, and names that lead past the lock."""
+    with pytest.raises(ValidationError, match="sqlite:////absolute"):
+        Settings(database_url=url)
+
+
+def test_a_question_mark_in_a_folder() -> None:
+    """What follows it would be taken for parameters: another file, the same for several folders."""
+    with pytest.raises(ValidationError, match="question mark"):
+        Settings(data_dir=Path("/srv/what?/data"))
+
+
+def test_the_file_of_a_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is locked against what the driver opens, by every kind of name. Catches a lock beside another file."""
+    (tmp_path / "real" / "below").mkdir(parents=True)
+    (tmp_path / "folder").symlink_to(tmp_path / "real" / "below")
+    (tmp_path / "link.db").symlink_to(tmp_path / "real" / "x.db")
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.db", f"{tmp_path}/folder/x.db", "link.db", "folder/../y.db", "./folder/./x.db", "a%3Fb#c.db"):
+        settings = Settings(database_url=f"sqlite:///{name}")
+        reading, writing = make_engines(settings.sqlalchemy_url)
+        with writing.connect() as connection:
+            opened = connection.exec_driver_sql("PRAGMA database_list").fetchone()
+        reading.dispose()
+        writing.dispose()
+        assert opened is not None
+        assert settings.embedded_database is not None
+        assert settings.embedded_database.samefile(opened[2])
+        assert settings.embedded_database == Path(os.path.realpath(settings.embedded_database))
+
+
+@pytest.mark.parametrize(
     ("text", "number"),
     [
         ("1048576", 2**20),
@@ -125,6 +178,12 @@ def test_unknown_variables() -> None:
     }
     assert unknown_variables(environment) == ["CURATOR_VALUT_KEY", "CURATOR_X"]
     assert unknown_variables(environment, also_known=["CURATOR_X"]) == ["CURATOR_VALUT_KEY"]
+
+
+def test_nearest_variables() -> None:
+    assert nearest_variable("CURATOR_VALUT_KEY") == "CURATOR_VAULT_KEY"
+    assert nearest_variable("curator_database_ulr") == "CURATOR_DATABASE_URL"
+    assert nearest_variable("CURATOR_ZZZ") is None
 
 
 def test_importing_reads_and_makes_nothing(root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""What keeps a server from starting: a second one on the same database, and settings that a person can mend."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
+from tests.integration.servers import Caller, curator, launching
+from tests.integration.test_workers import COUNTS
+
+
+def refused(folder: Path, url: str | None, *arguments: str, **settings: str) -> str:
+    """What a command says that does not start: a sentence, and nothing of the machinery."""
+    done = curator(folder, url, *(arguments or ("serve", "--port", "0")), **settings)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+class TestOneServerADatabase:
+    def test_under_whatever_name(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two data folders, one database. Catches a second server, or a command that changes what is stored, that is
+        told of the database by its absolute name, a relative one, a link, or a link to its folder: each process would
+        believe its own memory, and spend the budget again.
+        """
+        real = tmp_path / "databases"
+        real.mkdir()
+        (tmp_path / "link.sqlite3").symlink_to(real / "x.sqlite3")
+        (tmp_path / "folder").symlink_to(real)
+        relative = os.path.relpath(real / "x.sqlite3", Path(__file__).resolve().parents[2])
+        names = [
+            f"/{real / 'x.sqlite3'}",
+            relative,
+            f"/{tmp_path / 'link.sqlite3'}",
+            f"/{tmp_path / 'folder/x.sqlite3'}",
+        ]
+        with launching(tmp_path / "one", f"sqlite:///{names[2]}") as launcher:
+            first = launcher.start().wait_until_ready()
+            for name in names:
+                said = refused(tmp_path / "two", f"sqlite:///{name}")
+                assert "another process already serves the database" in said
+            for command in (["migrate"], ["forfeit", "--yes"]):
+                assert "already serves the database" in refused(tmp_path / "two", f"sqlite:///{names[0]}", *command)
+            assert (
+                curator(tmp_path / "one", f"sqlite:///{names[0]}", "backup", str(tmp_path / "backup")).returncode == 0
+            )
+            for command in (["restore", str(tmp_path / "backup")], ["vault", "rotate"]):
+                key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+                said = refused(tmp_path / "three", f"sqlite:///{names[0]}", *command, vault_key=key)
+                assert "already serves the database" in said
+            assert Caller(first.url).http.get("/readyz").status_code == 200
+            first.kill()
+            launcher.start().wait_until_ready()
+
+    def test_the_one_in_a_data_folder(self, tmp_path: Path) -> None:
+        """The embedded database of one data folder named by URL beside another. Catches two locks for one database."""
+        with launching(tmp_path / "one", None) as launcher:
+            launcher.start().wait_until_ready()
+            url = f"sqlite:///{tmp_path / 'one' / 'curator.sqlite3'}"
+            assert "already serves the database" in refused(tmp_path / "two", url)
+
+    def test_a_file_of_several_names(self, tmp_path: Path) -> None:
+        """A hard link has no lock and no write-ahead log in common with the file it is one with."""
+        url = f"sqlite:///{tmp_path / 'x.sqlite3'}"
+        assert curator(tmp_path / "one", url, "migrate").returncode == 0
+        (tmp_path / "y.sqlite3").hardlink_to(tmp_path / "x.sqlite3")
+        assert "hard link" in refused(tmp_path / "one", url)
+
+    def test_a_restore_goes_where_the_server_looks(self, tmp_path: Path) -> None:
+        """A restore to a named embedded database. Catches rows put into the data folder, where nobody looks for them,
+        and a database that is there already written over.
+        """
+        url = f"sqlite:///{tmp_path / 'x.sqlite3'}"
+        with launching(tmp_path / "one", None) as launcher:
+            Caller(launcher.start().wait_until_ready().url).register("people", COUNTS)
+        assert curator(tmp_path / "one", None, "backup", str(tmp_path / "backup")).returncode == 0
+        done = curator(tmp_path / "two", url, "restore", "--final", str(tmp_path / "backup"))
+        assert done.returncode == 0, done.stderr
+        with launching(tmp_path / "two", url) as launcher:
+            admin = Caller(launcher.start().wait_until_ready().url)
+            assert [item["name"] for item in admin.get("/v1/datasets")["items"]] == ["people"]
+        assert not (tmp_path / "two" / "curator.sqlite3").exists()
+        said = refused(tmp_path / "three", url, "restore", "--final", str(tmp_path / "backup"))
+        assert "the database is not empty" in said
+
+
+class TestSettings:
+    def test_a_database_of_another_kind(self, tmp_path: Path) -> None:
+        """Catches a stack trace, and a password repeated. What to write is named."""
+        said = refused(tmp_path, "mysql://root:hunter2@x/y")
+        assert "CURATOR_DATABASE_URL: expected postgresql://" in said
+        assert "hunter2" not in said
+
+    def test_folders_that_are_none(self, tmp_path: Path) -> None:
+        """Catches an error number instead of what to change."""
+        (tmp_path / "file").write_text("")
+        said = refused(tmp_path / "file", None)
+        assert "CURATOR_DATA_DIR" in said
+        assert "name a folder" in said
+        assert "Errno" not in said
+        said = refused(tmp_path / "data", f"sqlite:///{tmp_path / 'none' / 'x.sqlite3'}")
+        assert "CURATOR_DATABASE_URL" in said
+
+    def test_a_misspelt_setting(self, tmp_path: Path) -> None:
+        """The nearest name is told; of a word that is near none, nothing is guessed."""
+        said = refused(tmp_path, None, "migrate", queue_limti="hunter2", zzz="1")
+        assert "CURATOR_QUEUE_LIMTI (did you mean CURATOR_QUEUE_LIMIT?)" in said
+        assert "CURATOR_ZZZ" in said
+        assert "CURATOR_ZZZ (" not in said
+        assert "hunter2" not in said
+        assert not (tmp_path / "curator.sqlite3").exists()
+
+
+@pytest.mark.postgres
+def test_a_data_folder_of_its_own(tmp_path: Path, postgres_url: str) -> None:
+    """A second server on one PostgreSQL database, beside an empty data folder. Catches one that says no more than that
+    something is wrong: what is missing, and that the folder must be shared, is in the log at the start and at /readyz.
+    """
+    _, writing = make_engines(postgres_url)
+    migrate(writing)
+    writing.dispose()
+    with launching(tmp_path / "one", postgres_url) as launcher:
+        Caller(launcher.start().wait_until_ready().url).register("people", COUNTS)
+    with launching(tmp_path / "two", postgres_url) as launcher:
+        server = launcher.start()
+        with pytest.raises(AssertionError, match="not ready"):
+            server.wait_until_ready(6)
+        said = Caller(server.url).http.get("/readyz").json()["detail"]
+        for words in (said, launcher.logs()):
+            assert "CURATOR_DATA_DIR" in words
+            assert "share" in words
+        assert "people" not in said
+        assert '"people"' in launcher.logs()
