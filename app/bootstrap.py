@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -24,13 +25,15 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.exc import SQLAlchemyError
 from threadpoolctl import threadpool_limits
+from uvicorn.config import STARTUP_FAILURE
 
 from app.http import problems
 from app.http.app import Delivery, Services, create_app
 from app.http.bodies import Room
 from app.http.door import Door
-from app.http.metrics import Metrics
+from app.http.metrics import Levels, Metrics, forget_others, shared_folder, sharing
 from app.http.protocol import Protocol
+from app.http.workers import Supervisor
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
@@ -43,7 +46,7 @@ from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
 from app.settings import Settings, nearest_variable, unknown_variables
 from app.storage import backup as backups
-from app.storage.database import AlreadyServed, DataDirLock, is_sqlite, make_engines
+from app.storage.database import AlreadyServed, DataDirLock, database_bytes, is_sqlite, make_engines
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
 from app.storage.private_store import VaultResealer, VaultStore
@@ -55,9 +58,9 @@ from app.storage.witness import OldDatabase, Witness
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30
-#: A worker that gives no sign of life for so long is replaced; importing, or an update of a large hypothesis, may
-#: well keep one silent for some seconds.
-WORKER_SECONDS = 120
+#: A worker that lives and gives no sign of it for so long is taken for hung and replaced: an update of a large
+#: hypothesis, or a registration, may well keep one silent for minutes.
+WORKER_SECONDS = 600
 LOST_FILES = (
     "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
     "servers of one database share one data folder (CURATOR_DATA_DIR)"
@@ -172,14 +175,14 @@ def end_with_parent() -> None:
             sys.exit(0)
 
 
-def build(settings: Settings, noise: Any = None) -> Built:
-    """Wire a service. ``noise`` replaces the system's, for tests."""
+def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> Built:
+    """Wire a service. ``noise`` replaces the system's, for tests; ``shared`` is where several workers count."""
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
     private = VaultStore(vault, settings.memory_limit, store.settle)
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
-    source, metrics, delivery = noise or SystemNoise(), Metrics(), Delivery()
+    source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
     answering = Answering(
         store,
         private,
@@ -203,6 +206,7 @@ def build(settings: Settings, noise: Any = None) -> Built:
         datasets.recover()
         sweep_snapshots(store, snapshots)
         witness.start()
+        metrics.watch(levels, lambda: database_bytes(reading, settings.embedded_database))
         missing = [
             name for name, entry in open_files().items() if not (settings.vault_dir / entry["file_name"]).exists()
         ]
@@ -210,9 +214,16 @@ def build(settings: Settings, noise: Any = None) -> Built:
             log.error("private files are missing", datasets=missing, advice=LOST_FILES)
 
     def stop() -> None:
+        metrics.stop()
         answering.stop(DRAIN_SECONDS)
         witness.stop()
         store.close()
+        supervisor = multiprocessing.parent_process()
+        if shared is not None and supervisor is not None and not supervisor.is_alive():
+            shutil.rmtree(shared, ignore_errors=True)  # which it can no longer do
+
+    def levels() -> Levels:
+        return Levels(answering.waiting, *answering.residents, settings.memory_limit)
 
     def open_files() -> dict[str, dict[str, str]]:
         with store.read() as tx:
@@ -296,7 +307,7 @@ def application() -> FastAPI:
     # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
     # each wait for the slowest of them, which on a busy machine costs many times what the product does.
     threadpool_limits(1, "blas")
-    app = build(settings).app
+    app = build(settings, shared=shared_folder() if multiprocessing.parent_process() is not None else None).app
     # What is loaded by now stays: full collections need not look through it while answers wait.
     gc.collect()
     gc.freeze()
@@ -333,7 +344,7 @@ def serve(host: str, port: int, workers: int) -> None:
         prepare(settings)
         allow_open_files(2 * settings.max_connections + SPARE_FILES)
         log.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
-        uvicorn.run(
+        config = uvicorn.Config(
             "app.bootstrap:application",
             factory=True,
             host=host,
@@ -349,6 +360,15 @@ def serve(host: str, port: int, workers: int) -> None:
             http=Protocol,
             ws="none",
         )
+        if workers > 1:
+            with sharing() as folder:
+                Supervisor(config, [config.bind_socket()], partial(forget_others, folder)).run()
+        else:
+            server = uvicorn.Server(config)
+            with suppress(KeyboardInterrupt):  # which it hands on when it has drained
+                server.run()
+            if not server.started:
+                sys.exit(STARTUP_FAILURE)
     finally:
         log.info("stopped")
         lock.release()

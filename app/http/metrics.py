@@ -1,20 +1,106 @@
-"""What is counted: requests, public outcomes, commits. Nothing here depends on a private number but through
-recorded outcomes; durations are wall time and say so in docs/privacy.md.
+"""What is counted: requests, public outcomes, commits; and levels that people watch. Nothing here depends on a private
+number but through recorded outcomes; durations are wall time, memory is that of all that is held, and docs/privacy.md
+says so.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
+
+__all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_folder", "sharing"]
+
+#: How old levels may be that are shown, in seconds, and the size of the database.
+LEVELS_SECONDS, DATABASE_SECONDS = 1.0, 60.0
+#: Where the library keeps the numbers of several processes; it looks there when it is imported.
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+
+
+@contextmanager
+def sharing() -> Iterator[Path]:
+    """The numbers of processes that are started meanwhile are one, in a private folder, which goes at the end.
+
+    It lies in memory where the system has a place for that: what is mapped from a disk that is full ends its process.
+    """
+    memory = Path("/dev/shm")  # noqa: S108 - the folder in it is made under a name that nobody can know, mode 0700
+    with TemporaryDirectory(
+        prefix="curator-metrics-", dir=memory if os.access(memory, os.W_OK | os.X_OK) else None
+    ) as folder:
+        os.environ[_FOLDER] = folder
+        try:
+            yield Path(folder)
+        finally:
+            del os.environ[_FOLDER]
+
+
+def shared_folder() -> Path | None:
+    """Where the numbers of several processes are, this one's among them; None where it is alone."""
+    folder = os.environ.get(_FOLDER)
+    return Path(folder) if folder else None
+
+
+def forget_others(folder: Path, working: set[int]) -> None:
+    """Remove the levels, not the counters, of processes other than those that work."""
+    for path in folder.glob("gauge_live*_*.db"):
+        if int(path.stem.rpartition("_")[2]) not in working:
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What one process has at a moment."""
+
+    waiting_requests: int
+    sessions_in_memory: int
+    session_memory_bytes: int
+    memory_limit_bytes: int
+
+
+_MEANINGS = {
+    "waiting_requests": "Requests that wait for their turn or are being answered",
+    "sessions_in_memory": "Sessions in memory",
+    "session_memory_bytes": "Memory accounted to sessions",
+    "memory_limit_bytes": "Memory that may be accounted to sessions",
+}
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
-    """One process' counters."""
+    """One process' numbers, or its part of those that several processes share.
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    Args:
+        folder: what :func:`shared_folder` gives; then levels are sums over the processes that work.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.registry = self._shown = CollectorRegistry()
+        if folder is not None:
+            self._shown = CollectorRegistry()
+            MultiProcessCollector(self._shown, str(folder))  # type: ignore[no-untyped-call]
+        self._levels = {name: self._gauge(f"curator_{name}", meaning) for name, meaning in _MEANINGS.items()}
+        self._resident = self._gauge("curator_resident_memory_bytes", "Memory of the server's processes in RAM")
+        self._database = Gauge(
+            "curator_database_bytes",
+            "Size of the database",
+            registry=self.registry,
+            multiprocess_mode="livemostrecent",
+        )
+        self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
         self._by_source = {
             source: self._answers.labels(source) for source in ("hypothesis", "measurement", "cached", "unverified")
@@ -79,6 +165,38 @@ class Metrics:
             counter = self._seen[key] = self._requests.labels(route, method, str(status))
         counter.inc()
 
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(name, meaning, registry=self.registry, multiprocess_mode="livesum")
+
+    def watch(self, levels: Callable[[], Levels], database_bytes: Callable[[], int]) -> None:
+        """Keep the levels up to date until :meth:`stop`, the size of the database, which may be slow, apart."""
+
+        def look() -> None:
+            for name, value in asdict(levels()).items():
+                self._levels[name].set(value)
+            self._resident.set(resident_bytes())
+
+        def measure() -> None:
+            self._database.set(database_bytes())
+
+        for work, seconds in ((look, LEVELS_SECONDS), (measure, DATABASE_SECONDS)):
+            threading.Thread(target=self._repeat, args=(work, seconds), name="levels", daemon=True).start()
+
+    def _repeat(self, work: Callable[[], None], seconds: float) -> None:
+        while True:
+            with suppress(Exception):  # such as a database that is away: readiness tells of that
+                work()
+            if self._stopping.wait(seconds):
+                return
+
+    def stop(self) -> None:
+        """Look at the levels no more."""
+        self._stopping.set()
+
     def exposition(self) -> bytes:
         """Prometheus text."""
-        return generate_latest(self.registry)
+        for _ in range(10):
+            with suppress(struct.error, FileNotFoundError):  # the file of a process that starts, or has ended
+                return generate_latest(self._shown)
+            time.sleep(0.01)
+        return generate_latest(self._shown)

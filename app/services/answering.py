@@ -180,6 +180,18 @@ class Answering:
         """Whether some lane waits for a commit that keeps failing."""
         return any(lane.stalled for lane in self._lanes)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn or are being answered."""
+        with self._lock:
+            return sum(self._waiting.values())
+
+    @property
+    def residents(self) -> tuple[int, int]:
+        """Sessions in memory, and the bytes accounted to them."""
+        found = [lane.residents for lane in self._lanes]
+        return sum(map(len, found)), sum(each.held for each in found)
+
     def _refill(self) -> None:
         while (block := self.refills.get()) is not None:
             block.refill()

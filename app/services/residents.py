@@ -101,6 +101,14 @@ class Residents:
     def __contains__(self, id: str) -> bool:
         return id in self._live
 
+    def __len__(self) -> int:
+        return len(self._live)
+
+    @property
+    def held(self) -> int:
+        """Bytes accounted to the sessions in memory."""
+        return self._held
+
     def get(self, id: str) -> Live | None:
         """The session if it is in memory, as it is there."""
         return self._live.get(id)

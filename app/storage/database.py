@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import QueuePool
@@ -134,6 +134,15 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
 
     # A writer must see what was committed while it waited for a row, a reader the same all the way through.
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True), engine
+
+
+def database_bytes(engine: Engine, file: Path | None) -> int:
+    """What a database takes on its disk: an embedded one by its file, with its log."""
+    if file is None:
+        with engine.connect() as connection:
+            return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+    parts = (file, file.with_name(f"{file.name}-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
 
 
 class DataDirLock:
