@@ -8,7 +8,6 @@ import logging
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
 import sys
 import time
@@ -218,9 +217,6 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> 
         answering.stop(DRAIN_SECONDS)
         witness.stop()
         store.close()
-        supervisor = multiprocessing.parent_process()
-        if shared is not None and supervisor is not None and not supervisor.is_alive():
-            shutil.rmtree(shared, ignore_errors=True)  # which it can no longer do
 
     def levels() -> Levels:
         return Levels(answering.waiting, *answering.residents, settings.memory_limit)

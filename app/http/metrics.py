@@ -5,7 +5,9 @@ says so.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import struct
 import threading
 import time
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -25,6 +27,9 @@ __all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_
 LEVELS_SECONDS, DATABASE_SECONDS = 1.0, 60.0
 #: Where the library keeps the numbers of several processes; it looks there when it is imported.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_PREFIX = "curator-metrics-"
+#: A folder so young may be one whose lock is about to be taken.
+_FRESH_SECONDS = 60.0
 
 
 @contextmanager
@@ -32,16 +37,33 @@ def sharing() -> Iterator[Path]:
     """The numbers of processes that are started meanwhile are one, in a private folder, which goes at the end.
 
     It lies in memory where the system has a place for that: what is mapped from a disk that is full ends its process.
+    Folders of those that were killed go as well: nobody holds their locks.
     """
     memory = Path("/dev/shm")  # noqa: S108 - the folder in it is made under a name that nobody can know, mode 0700
-    with TemporaryDirectory(
-        prefix="curator-metrics-", dir=memory if os.access(memory, os.W_OK | os.X_OK) else None
-    ) as folder:
+    place = memory if os.access(memory, os.W_OK | os.X_OK) else Path(gettempdir())
+    _sweep(place)
+    with TemporaryDirectory(prefix=_PREFIX, dir=place) as folder:
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.environ[_FOLDER] = folder
         try:
             yield Path(folder)
         finally:
-            del os.environ[_FOLDER]
+            os.environ.pop(_FOLDER, None)
+            os.close(descriptor)
+
+
+def _sweep(place: Path) -> None:
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # somebody else's, or gone, or its lock is held
+            if time.time() - folder.stat().st_mtime < _FRESH_SECONDS:
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 def shared_folder() -> Path | None:
