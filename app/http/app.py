@@ -251,15 +251,22 @@ async def _asker(request: Request, services: Services, *, heavy: bool = False) -
     return actor
 
 
-async def _json_body(request: Request, services: Services) -> Any:
+async def _json_body(request: Request, services: Services, actor: Principal) -> Any:
     bodies.expect_json(request)
-    limits = services.limits
-    body = await bodies.read(request, limits.max_query_body_bytes, services.room)
-    return bodies.parse_json(body, limits.max_json_depth)
+    return _parsed(request, services, actor, await _read(request, services))
 
 
-async def _object(request: Request, services: Services) -> dict[str, Any]:
-    document = await _json_body(request, services)
+async def _read(request: Request, services: Services) -> bytes:
+    return await bodies.read(request, services.limits.max_query_body_bytes, services.room)
+
+
+def _parsed(request: Request, services: Services, actor: Principal, body: bytes) -> Any:
+    services.door.charge(request, actor, bodies.weigh(body))
+    return bodies.parse_json(body, services.limits.max_json_depth)
+
+
+async def _object(request: Request, services: Services, actor: Principal) -> dict[str, Any]:
+    document = await _json_body(request, services, actor)
     if not isinstance(document, dict):
         raise InvalidRequest("the body must be a JSON object")
     return document
@@ -339,7 +346,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     async def add_principal(request: Request) -> Response:
         actor = await _principal(request, services)
         actor.require("admin")
-        asked = await _object(request, services)
+        asked = await _object(request, services, actor)
         if set(asked) != {"name", "role"}:
             raise InvalidRequest("give name and role, and nothing else")
         return _json(await run_in_threadpool(services.principals.add, actor, asked["name"], asked["role"]), 201)
@@ -360,8 +367,8 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     async def rotate_key(request: Request, name: str) -> Response:
         actor = await _principal(request, services)
         actor.require("admin")
-        body = await bodies.read(request, services.limits.max_query_body_bytes, services.room)
-        if body.strip() and bodies.parse_json(body, services.limits.max_json_depth) != {}:
+        body = await _read(request, services)
+        if body.strip() and _parsed(request, services, actor, body) != {}:
             raise InvalidRequest("a new key takes no body, or {}")
         return _json(await run_in_threadpool(services.principals.rotate, actor, name))
 
@@ -442,7 +449,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     async def grant(request: Request, name: str, principal: str) -> Response:
         actor = await _principal(request, services)
         actor.require("admin")
-        asked = await _object(request, services)
+        asked = await _object(request, services, actor)
         if set(asked) != {"epsilon"}:
             raise InvalidRequest("give epsilon, and nothing else")
         return _json(await run_in_threadpool(services.datasets.grant, actor, name, principal, asked["epsilon"]))
@@ -501,8 +508,10 @@ async def _upload(request: Request, services: Services) -> tuple[Any, UploadFile
         raise InvalidRequest(
             "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
         )
+    declared = spec.encode()
+    bodies.weigh(declared)
     try:
-        return bodies.parse_json(spec.encode(), services.limits.max_json_depth), upload
+        return bodies.parse_json(declared, services.limits.max_json_depth), upload
     except InvalidRequest as error:
         raise InvalidDataset(f"spec: {error.detail}") from None
 
@@ -543,8 +552,8 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         openapi_extra=plan_request,
     )
     async def plan(request: Request) -> Response:
-        await _principal(request, services, heavy=True)
-        asked = await _object(request, services)
+        actor = await _principal(request, services, heavy=True)
+        asked = await _object(request, services, actor)
         if "mechanisms" in asked:
             comparison = await run_in_threadpool(services.sessions.compare, asked)
             return _json(comparison.document(problems.document))
@@ -561,7 +570,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     )
     async def open_session(request: Request) -> Response:
         actor = await _asker(request, services, heavy=True)
-        asked = await _object(request, services)
+        asked = await _object(request, services, actor)
         key = _idempotency(request, actor, asked)
         return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
 
@@ -753,7 +762,7 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
         else:
             if request.scope["query_string"] and "unverified" in request.query_params:
                 raise InvalidRequest("unverified is a field of a JSON query: only an array has it in the address")
-            asked = await _json_body(request, services)
+            asked = await _json_body(request, services, actor)
             key = _idempotency(request, actor, asked)
         check_body(asked)
         return await _take_turn(services, request, deadline, actor, Ticket("ask", id, actor.name, (asked,), key))
@@ -768,13 +777,13 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
     )
     async def batch(request: Request, id: str) -> Response:
         actor = await _asker(request, services)
-        asked = await _object(request, services)
+        asked = await _object(request, services, actor)
         queries = asked.get("queries")
         if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
             raise InvalidRequest("give queries, a list of at least one query, and nothing else")
         if len(queries) > MAX_BATCH:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
-        services.door.charge(actor, len(queries))
+        services.door.charge(request, actor, len(queries))
         key = _idempotency(request, actor, asked)
         return await _take_turn(services, request, deadline, actor, Ticket("batch", id, actor.name, queries, key))
 
@@ -787,8 +796,8 @@ def _answer_routes(app: FastAPI, services: Services) -> None:
     )
     async def close(request: Request, id: str) -> Response:
         actor = await _asker(request, services)
-        body = await bodies.read(request, services.limits.max_query_body_bytes, services.room)
-        document = bodies.parse_json(body, services.limits.max_json_depth) if body.strip() else {}
+        body = await _read(request, services)
+        document = _parsed(request, services, actor, body) if body.strip() else {}
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = _idempotency(request, actor, document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import io
 import math
@@ -27,6 +28,12 @@ ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 #: Record batches of an Arrow body: an empty one takes more memory here than on the wire.
 MAX_BATCHES = 10_000
+#: What a JSON body may hold. Parsing keeps everybody else waiting, and makes up to forty bytes of one.
+MAX_VALUES = 2_000_000
+#: A list, an object or a name takes as long, and as much memory, as so many numbers.
+VALUES_A_NAME = 4
+#: Parsing so much counts as one request.
+VALUES_A_REQUEST, BYTES_A_REQUEST = 2_000, 1 << 16
 #: Declared types that are read as JSON. The second is what curl and urllib call any body unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 
@@ -136,33 +143,57 @@ def too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body may have at most {limit:,} bytes", limit=limit)
 
 
+def weigh(body: bytes) -> int:
+    """As how many requests a JSON body counts, told from its signs before anything is made of it.
+
+    Raises:
+        PayloadTooLarge: when it holds more than is parsed.
+    """
+    values = body.count(b",") + VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
+    if values > MAX_VALUES:
+        raise PayloadTooLarge(
+            f"a JSON body may hold at most {MAX_VALUES:,} values, where a list, an object or a name counts as "
+            f"{VALUES_A_NAME}: send dense weights as .npy or Arrow, or fewer queries in a batch",
+            limit=MAX_VALUES,
+        )
+    return 1 + values // VALUES_A_REQUEST + len(body) // BYTES_A_REQUEST
+
+
 def parse_json(body: bytes, depth: int) -> Any:
-    """JSON no deeper than ``depth``.
+    """JSON no deeper than ``depth``, of a body that was weighed.
 
     Raises:
         InvalidRequest: when it is none, or deeper.
     """
+    # Each list that is made may have the collector look through all of them again. The parser does not let go of the
+    # interpreter, so nobody else goes without it.
+    gc.disable()
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    finally:
+        gc.enable()
     if body.count(b"[") + body.count(b"{") > depth and _deeper(document, depth):
         raise InvalidRequest(f"the body is nested deeper than {depth} levels")
     return document
 
 
+_CONTAINERS = frozenset((dict, list))
+
+
 def _deeper(document: Any, depth: int) -> bool:
-    level = [document]
+    level = [document] if type(document) in _CONTAINERS else []
     for _ in range(depth + 1):
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-            if isinstance(child, dict | list)
-        ]
-        if not level:
+        inner: list[Any] = []
+        for node in level:
+            children = node.values() if type(node) is dict else node
+            # Most lists are of numbers, and are not looked through one by one.
+            if not _CONTAINERS.isdisjoint(map(type, children)):
+                inner += [child for child in children if type(child) in _CONTAINERS]
+        if not inner:
             return False
+        level = inner
     return True
 
 

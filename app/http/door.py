@@ -63,17 +63,21 @@ class Door:
         """
         principal = await self._recognise(request)
         self._take(self._rate, principal)
+        request.scope["counted"] = 1
         if heavy:
             self._take(self._heavy, principal)
         return principal
 
-    def charge(self, principal: Principal, requests: int) -> None:
-        """Count an admitted request as so many.
+    def charge(self, request: Request, principal: Principal, requests: int) -> None:
+        """Count an admitted request as so many in all, if it was not counted as more already.
 
         Raises:
-            TooManyRequests: when they are too many; that the request was admitted has been counted.
+            TooManyRequests: when they are too many; what the request was counted as before stays counted.
         """
-        self._take(self._rate, principal, requests, paid=1)
+        counted = request.scope["counted"]
+        if requests > counted:
+            self._take(self._rate, principal, requests, paid=counted)
+            request.scope["counted"] = requests
 
     def _take(self, rate: Rate, principal: Principal, tokens: int = 1, paid: int = 0) -> None:
         try:

@@ -7,7 +7,8 @@ heavy update keeps nobody else waiting.
 
 What holds (tests name these rules):
 
-1. Public facts, memory and queue are checked before noise is taken. A request refused there leaves no trace.
+1. Public facts, memory and queue are checked before noise is taken, and that the data set's private file is what was
+   registered. A request refused there leaves no trace.
 2. Once noise is taken the round is finished and recorded, whoever has hung up. A failed commit is tried again with
    the same outcome until the database takes it; the lane answers nothing else of these sessions meanwhile.
 3. If another process has moved the session in between, the outcome no longer stands on the recorded state. It is
@@ -103,6 +104,7 @@ class _Work:
     ledger: list[LedgerRow] = field(default_factory=list)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
+    files: dict[str, Unavailable | None] = field(default_factory=dict)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
 
@@ -537,6 +539,7 @@ class _Lane(threading.Thread):
             ticket.reply = self._close(row, work)
         else:
             live = self.residents.load(begin, row, work.base)
+            self._check_file(live, work)
             if ticket.kind == "ask":
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
@@ -547,6 +550,19 @@ class _Lane(threading.Thread):
             work.base.setdefault(row.id, row)
             work.replies[key.name] = key.row(200, ticket.reply, self.service.clock())
         work.done.append(ticket)
+
+    def _check_file(self, live: Live, work: _Work) -> None:
+        """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""
+        name = live.row.dataset
+        if name not in work.files:
+            try:
+                self.service.private.check(live.entry)
+                work.files[name] = None
+            except Unavailable as error:
+                work.files[name] = error
+        wrong = work.files[name]
+        if wrong is not None:
+            raise Unavailable(wrong.detail, wrong.retry_after)
 
     def _try(self, live: Live, asked: Any, work: _Work) -> dict[str, Any]:
         try:

@@ -213,11 +213,22 @@ class Datasets:
         Raises:
             NotFound: when there is none of that name, or it is retired.
         """
+        return public_dataset(self._registered(name))
+
+    def private_file(self, name: str) -> dict[str, str]:
+        """What names a data set's private file.
+
+        Raises:
+            NotFound: when there is none of that name, or it is retired.
+        """
+        return self._registered(name).vault_entry
+
+    def _registered(self, name: str) -> DatasetRow:
         with self._store.read() as tx:
             row = self._row(tx, name)
         if row.retired_at is not None:
             raise NotFound(f"the data set {name!r} is retired")
-        return public_dataset(row)
+        return row
 
     def grant(self, actor: Principal, name: str, principal: str, epsilon: Any) -> dict[str, Any]:
         """Set an analyst's cap: the most epsilon of this data set that his sessions may hold and spend.

@@ -267,6 +267,9 @@ class PrivateStore(Protocol):
     def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
         """The private numbers, verified, ready for exact contraction. Raises Unavailable."""
 
+    def check(self, entry: dict[str, str]) -> None:
+        """Raise Unavailable when a file is missing or is not what was kept, whatever of it is in memory."""
+
     def forget(self, entry: dict[str, str]) -> None:
         """Drop what is held in memory of a file."""
 

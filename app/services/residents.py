@@ -70,6 +70,7 @@ class Live:
     recorded_at: str
     session: TimedSession
     data: Tensor
+    entry: dict[str, str]
     noise: Any
     counts: Any
     reserved: int
@@ -232,6 +233,7 @@ class Residents:
             recorded_at=last_recorded(tx, row),
             session=session,
             data=data,
+            entry=stored.vault_entry,
             noise=self._noise.laplace(plan.noise_scale_units),
             counts=None if plan.race is None else self._noise.poisson(plan.race.mean, plan.race.cut),
             reserved=reserved,

@@ -182,6 +182,7 @@ class Sessions:
 
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when the data set's private file is missing or altered.
         """
         actor.require("analyst", "admin")
         with self._store.read() as tx:
@@ -191,6 +192,8 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         plan = make_plan(dataset, request)
+        # Before anything waits for the data set: a file that has changed is read.
+        self._private.check(self._datasets.private_file(request.dataset))
         exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
         try:
             return self._open(actor, request, dataset, plan, key, exact)

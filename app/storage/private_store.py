@@ -6,8 +6,11 @@ import contextlib
 import errno
 import math
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -21,9 +24,40 @@ from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import Tensor
 from app.storage.private_data import CsrData, DenseData, PrivateData
 from app.storage.readers import has_weights, read_private
-from app.storage.vault import Vault, VaultEntry, VaultError
+from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing
 
 log = structlog.get_logger(__name__)
+
+#: File systems tell times in steps of some milliseconds: a file may be altered twice within one, and look the same.
+STEP_SECONDS = 0.05
+#: How long a file that was refused is not read again while it looks the same: so long, and so many times as long as
+#: reading it took.
+REFUSED_SECONDS, REFUSED_SHARE = 1.0, 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What was found when a file that looked so was read, and until when that is believed."""
+
+    stamp: FileStamp | None
+    error: Exception | None
+    until: float
+
+
+def _believed_until(stamp: FileStamp) -> float:
+    """Until when a file that is read now is believed to be what it is, while it looks so: always, unless it was changed
+    just before.
+    """
+    return math.inf if abs(time.time() - stamp.changed_ns / 1e9) > STEP_SECONDS else 0.0
+
+
+def _unusable(error: Exception) -> Unavailable:
+    what = "missing" if isinstance(error, VaultMissing) else "not what was registered, or cannot be read"
+    return Unavailable(
+        f"the data set's private file is {what} ({type(error).__name__}): nothing is answered from it until an operator "
+        "puts it back from a backup",
+        retry_after=60,
+    )
 
 
 class VaultStore:
@@ -36,8 +70,8 @@ class VaultStore:
         self._vault, self._memory_limit, self._settle = vault, memory_limit, settle
         self._tensors: WeakValueDictionary[str, Tensor] = WeakValueDictionary()
         self._lock = threading.Lock()
-        self._verified: dict[str, tuple[int, ...]] = {}
-        self._verifying = threading.Lock()
+        self._verified: dict[str, _Verdict] = {}
+        self._verifying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
         """Parse an uploaded file; an edge list's layout decides whether the graph is weighted.
@@ -77,45 +111,80 @@ class VaultStore:
         Raises:
             Unavailable: when the file is missing, altered, or sealed with another key.
         """
-        name = entry["file_name"]
+        name, kept = entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])
         with self._lock:
             known = self._tensors.get(name)
-            if known is not None:
+            if known is None:
+                try:
+                    stamp = self._vault.stamp(kept)
+                    until = _believed_until(stamp)
+                    data = self._vault.open(kept)
+                except (VaultError, OSError) as error:
+                    raise _unusable(error) from None
+                self._verified[name] = _Verdict(stamp, None, until)
+                known = self._tensors[name] = _tensor_of(space, data)
                 return known
-            try:
-                stamp = self._vault.stamp(VaultEntry(name, entry["digest"]))
-                data = self._vault.open(VaultEntry(name, entry["digest"]))
-                self._verified[name] = stamp
-            except VaultError as error:
-                raise Unavailable(
-                    f"the data set's private file cannot be used ({type(error).__name__}): an operator must look",
-                    retry_after=60,
-                ) from None
-            tensor = self._tensors[name] = _tensor_of(space, data)
-            return tensor
+        self.check(entry)
+        return known
+
+    def check(self, entry: dict[str, str]) -> None:
+        """Refuse a file that is not there, or is not what was written.
+
+        It is read and verified when first asked for and whenever it has changed, else this is a look at the folder. A
+        file that is refused is looked at again when it changes, and else after a while: what it lacks may be a key
+        that is put back, or a disk that can be read again.
+
+        Raises:
+            Unavailable: saying what an operator must do.
+        """
+        name, kept = entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])
+        error = self._found(name, kept)
+        if error is not None:
+            raise _unusable(error)
 
     def usable(self, entry: dict[str, str]) -> bool:
-        """Whether a file is there and is what was written: read and verified when first asked for and whenever it
-        has changed, else a look at the folder.
-        """
-        name = entry["file_name"]
-        kept = VaultEntry(name, entry["digest"])
-        with self._verifying:
+        """Whether a file is there and is what was written; see :meth:`check`."""
+        return self._found(entry["file_name"], VaultEntry(entry["file_name"], entry["digest"])) is None
+
+    def _found(self, name: str, kept: VaultEntry) -> Exception | None:
+        """What is wrong with a file."""
+        try:
+            stamp = self._vault.stamp(kept)
+        except (VaultError, OSError) as error:
+            self._tell(name, self._verified.get(name), error)
+            self._verified[name] = _Verdict(None, error.with_traceback(None), 0.0)
+            return error
+        known = self._verified.get(name)
+        if known is not None and known.stamp == stamp and time.monotonic() < known.until:
+            return known.error
+        with self._verifying[name]:  # one reads it for all that wait, and nobody waits for another file
+            known = self._verified.get(name)
+            if known is not None and known.stamp == stamp and time.monotonic() < known.until:
+                return known.error
+            started, until, wrong = time.monotonic(), _believed_until(stamp), None
             try:
-                stamp = self._vault.stamp(kept)
-                if self._verified.get(name) != stamp:
-                    self._vault.verify(kept)
-                    self._verified[name] = stamp
-            except (VaultError, OSError):
-                self._verified.pop(name, None)
-                return False
-            return True
+                self._vault.verify(kept)
+            except (VaultError, OSError) as error:
+                wrong, now = error.with_traceback(None), time.monotonic()
+                until = now + REFUSED_SECONDS + REFUSED_SHARE * (now - started)
+            self._tell(name, known, wrong)
+            self._verified[name] = _Verdict(stamp, wrong, until)
+            return wrong
+
+    @staticmethod
+    def _tell(name: str, before: _Verdict | None, error: Exception | None) -> None:
+        """Log what has become of a file, once."""
+        if error is not None and (before is None or before.error is None):
+            log.error("a private file cannot be used", file=name, error=type(error).__name__)
+        elif error is None and before is not None and before.error is not None:
+            log.warning("a private file can be used again", file=name)
 
     def forget(self, entry: dict[str, str]) -> None:
         """Drop what is held in memory of a file."""
         with self._lock:
             self._tensors.pop(entry["file_name"], None)
             self._verified.pop(entry["file_name"], None)
+            self._verifying.pop(entry["file_name"], None)
 
     def destroy(self, entry: dict[str, str]) -> None:
         """Remove the file for good."""

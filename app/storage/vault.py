@@ -35,7 +35,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -85,6 +85,15 @@ class VaultEntry:
 
     file_name: str
     digest: str = field(repr=False)
+
+
+class FileStamp(NamedTuple):
+    """What is another as soon as a file is: its inode, size, and times of modification and change."""
+
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
 
 
 class Vault:
@@ -183,8 +192,8 @@ class Vault:
                 digest.update(chunk)
         _compare(entry, digest)
 
-    def stamp(self, entry: VaultEntry) -> tuple[int, ...]:
-        """What is another as soon as the file is: its inode, size, and times of modification and change.
+    def stamp(self, entry: VaultEntry) -> FileStamp:
+        """How the file looks from outside.
 
         Raises VaultMissing, or VaultError where there is something else in its place.
         """
@@ -196,7 +205,7 @@ class Vault:
             raise VaultError(f"{entry.file_name} cannot be opened: {error.strerror}") from None
         if not stat.S_ISREG(found.st_mode):
             raise VaultError(f"{entry.file_name} is not a file")
-        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return FileStamp(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def destroy(self, entry: VaultEntry) -> None:
         """Removes the file; no matter if it is gone already. Who has it open keeps it until closing.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import resource
 import socket
 import threading
 import time
@@ -151,6 +152,19 @@ class TestTooOften:
         assert limited.stored() == stored
         time.sleep(float(reply.headers["retry-after"]))
         assert analyst.post(path, json=FEMALE, headers=headers).json()["sequence"] == 1
+
+    def test_a_large_body_counts_by_its_size(self, limited: Service) -> None:
+        """Of ten requests a body of 12,000 numbers takes seven, whether or not it can be answered; a batch is counted by
+        its queries or its size, whichever is more. Catches much parsing at the price of little, and a batch that pays
+        for both.
+        """
+        numbers = {"type": "dense", "weights": [0] * 12_000}
+        analyst, other = callers(limited, 2)
+        path = f"/v1/sessions/{'0' * 32}/queries"
+        refused(analyst.post(path, json=numbers), "not-found")
+        assert [analyst.get("/v1/datasets").status_code for _ in range(4)] == [200] * 3 + [429]
+        refused(other.post(f"{path}/batch", json={"queries": [numbers] + [FEMALE] * 6}), "not-found")
+        assert [other.get("/v1/datasets").status_code for _ in range(4)] == [200] * 3 + [429]
 
     def test_by_default_only_heavy_work_is_limited(self, service: Service) -> None:
         """Catches a default that hinders an honest load: 2,500 answers from one key, as fast as they come."""
@@ -624,6 +638,112 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
             time.sleep(0.01)
         assert register(service.admin, spec, b"sex,age\n" + b"female,15\n" * 150_000).status_code == 201
         assert room.free == 4 << 20
+
+
+def crowded(size: int) -> dict[str, bytes]:
+    """Bodies of about so many bytes that hold as much as they can, by what they hold."""
+    return {
+        "lists": b'{"queries":[%b[]]}' % (b"[]," * (size // 3)),
+        "objects": b'{"queries":[%b{}]}' % (b"{}," * (size // 3)),
+        "depth": b'{"queries":[%b[]]}' % (b"[[[[[[[[]]]]]]]]," * (size // 17)),
+        "names": b'{"queries":[{%b"":0}]}' % b"".join(b'"%07x":0,' % number for number in range(size // 12)),
+        "numbers": b'{"queries":[%b0]}' % (b"0," * (size // 2)),
+    }
+
+
+@pytest.mark.parametrize("held", crowded(0))
+def test_what_a_body_holds_is_bounded_before_it_is_parsed(service: Service, held: str) -> None:
+    """Nine megabytes of almost nothing, to each route that takes JSON. Catches a body within its limit of bytes whose
+    parsing keeps everybody waiting for seconds and makes a gigabyte of it.
+    """
+    body = crowded(9 << 20)[held]
+    name = people(service)
+    id = open_session(service.admin, name)["id"]
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    for method, path in [
+        ("POST", f"/v1/sessions/{id}/queries"),
+        ("POST", f"/v1/sessions/{id}/queries/batch"),
+        ("POST", f"/v1/sessions/{id}/close"),
+        ("POST", "/v1/sessions"),
+        ("POST", "/v1/plans"),
+        ("POST", "/v1/principals"),
+        ("POST", "/v1/principals/nobody/key"),
+        ("PUT", f"/v1/datasets/{name}/grants/nobody"),
+    ]:
+        problem = refused(service.admin.request(method, path, content=body), "payload-too-large")
+        assert problem["limit"] == bodies.MAX_VALUES
+        assert all(word in problem["detail"] for word in ("2,000,000", ".npy", "Arrow", "fewer queries"))
+    kind = {"Content-Type": "multipart/form-data; boundary=b0undary"}
+    refused(service.admin.post("/v1/datasets", content=multipart(body, b""), headers=kind), "payload-too-large")
+    assert time.monotonic() - started < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
+
+
+def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
+    """A batch of as many queries as one may have, each with a hundred codes, is answered; dense weights of a million
+    cells, sparse ones of as many cells as there are numbers for, and a hundred thousand cells named by axis are not too
+    much. Catches a bound that hinders honest work.
+    """
+    analyst = service.principal("analyst")
+    name = unique("codes")
+    spec = {
+        "name": name,
+        "kind": "table",
+        "records_public": True,
+        "attributes": [{"name": each, "size": 100} for each in "ab"],
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+    }
+    assert register(service.admin, spec, npy(np.full((100, 100), 50)), "d.npy").status_code == 201
+    id = open_session(analyst, name, max_queries=20_000)["id"]
+    codes = list(range(50))
+    asked = {"type": "predicate", "where": {"a": {"in": codes}, "b": {"in": codes}}}
+    batch = json.dumps({"queries": [asked] * 10_000}).encode()
+    assert bodies.weigh(batch) < 10_000
+    reply = analyst.post(f"/v1/sessions/{id}/queries/batch", content=batch, timeout=60)
+    assert len(reply.json()["answers"]) == 10_000
+    for large in (
+        {"type": "dense", "weights": [[0.123456789] * 1000] * 1000},
+        {"type": "sparse", "indices": [10**6] * 990_000, "weights": [0.5] * 990_000},
+        {"type": "sparse", "indices": [[100, 100, 100]] * 200_000, "weights": [0.5] * 200_000},
+        {"type": "elements", "weights": {f"word{number}": 1 for number in range(390_000)}},
+    ):
+        body = json.dumps(large).encode()
+        assert bodies.weigh(body) > 1
+        started = time.perf_counter()
+        assert bodies.parse_json(body, 32).keys() == large.keys()
+        print(f"{large['type']}: parsed in {1000 * (time.perf_counter() - started):.0f} ms")
+
+
+def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
+    """Bodies that hold as much as is parsed, while others ask whether the server lives. Catches bodies that are let in
+    and keep everybody else out.
+    """
+    longest, done = 0.0, threading.Event()
+    analyst = service.principal("analyst")
+    id = open_session(analyst, people(service))["id"]
+
+    def send() -> None:
+        for body in crowded(8 << 20).values():
+            inner = body[: len(body) * (bodies.MAX_VALUES - 100) // _values(body)]
+            body = inner[: inner.rfind(b",")] + body[body.rfind(b",") :]
+            assert bodies.weigh(body) > 900
+            # A list of too many queries, or of one that is none.
+            assert analyst.post(f"/v1/sessions/{id}/queries/batch", content=body).status_code in (200, 422)
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send)
+        while not done.is_set() and not sent.done():
+            started = time.perf_counter()
+            assert service.admin.get("/healthz").status_code == 200
+            longest = max(longest, time.perf_counter() - started)
+        sent.result()
+    print(f"the longest wait was {1000 * longest:.0f} ms")
+    assert longest < 2
+
+
+def _values(body: bytes) -> int:
+    return body.count(b",") + bodies.VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
 
 
 def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from app.curator.errors import SessionClosed
 from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound, Unavailable
 from app.services.ports import DatasetRow
+from app.storage import private_store
 from app.storage.vault import Vault
 from tests.integration.servers import Caller, launching
-from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served
+from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served, wait
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
@@ -86,9 +87,10 @@ def overwritten(path: Path) -> None:
 
 
 def test_under_a_running_server(tmp_path: Path) -> None:
-    """Files are damaged that a server has opened. Catches answers from numbers that were never verified, a process that
-    ends with its file (a mapping that is cut short raises SIGBUS), a readiness that does not tell, and a start that
-    takes the damaged file.
+    """Files are damaged that a server has opened, and put back. Catches answers from numbers whose file is gone or is
+    not what was registered, with the session in memory or new; noise drawn or a budget touched for them; a process that
+    ends with its file (a mapping that is cut short raises SIGBUS); a readiness that does not tell; a server that must be
+    restarted when the file is back; and a start that takes the damaged file.
     """
     truth = 1_000_000
     with launching(tmp_path / "data", None) as launcher:
@@ -97,36 +99,122 @@ def test_under_a_running_server(tmp_path: Path) -> None:
         counts = np.full((64, 8), truth, np.int64)
         attributes = [{"name": "a", "size": 64}, {"name": "b", "size": 8}]
         budget = {"epsilon": 10.0, "delta": 1e-6}
-        assert admin.register("d", counts, attributes=attributes, budget=budget).status_code == 201
-        opening = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 5.0, "max_queries": 100}
-        path = f"/v1/sessions/{admin.post('/v1/sessions', {**opening, 'max_updates': 10}).json()['id']}/queries"
+        for name in ("d", "other"):
+            assert admin.register(name, counts, attributes=attributes, budget=budget).status_code == 201
+        opening = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 1.0, "max_queries": 100}
+        opening |= {"max_updates": 10}
+        id = admin.post("/v1/sessions", opening).json()["id"]
+        fine = admin.post("/v1/sessions", {**opening, "dataset": "other"}).json()["id"]
+        path = f"/v1/sessions/{id}/queries"
         cells = iter(range(64))
 
-        def near_the_truth() -> bool:
+        def near_the_truth(path: str = path) -> bool:
             where = {"a": {"equals": next(cells)}, "b": {"in": [3, 5]}}
             answer = admin.post(path, {"type": "predicate", "where": where}).json()
             assert answer["error_bound"] < truth
             return bool(abs(answer["value"] - 2 * truth) < truth)
 
+        def is_refused() -> None:
+            known = {"type": "predicate", "where": {"a": {"equals": 0}, "b": {"in": [3, 5]}}}
+            for route, body in (
+                (path, {"type": "predicate", "where": {"a": {"equals": 63}}}),
+                (path, known),
+                (path, {**known, "unverified": True}),
+                (f"{path}/batch", {"queries": [known]}),
+                ("/v1/sessions", opening),
+                ("/v1/sessions", {**opening, "mechanism": {"construction": "fk"}}),
+            ):
+                reply = admin.post(route, body, "k")
+                assert (reply.status_code, reply.json()["type"]) == (503, "/problems/unavailable")
+                assert "operator" in reply.json()["detail"]
+                assert "backup" in reply.json()["detail"]
+                assert str(launcher.folder) not in reply.text
+            assert admin.http.get("/readyz").status_code == 503
+
         assert near_the_truth()
         (file,) = (launcher.folder / "vault").glob("d.*.vault")
         good = file.read_bytes()
         for damage in (overwritten, *DAMAGE.values()):
+            books = [admin.get(f"/v1/sessions/{id}"), admin.get("/v1/datasets/d"), admin.get("/v1/datasets/d/ledger")]
             damage(file)
-            assert near_the_truth()
-            assert admin.http.get("/readyz").status_code == 503
+            is_refused()
+            assert books == [
+                admin.get(f"/v1/sessions/{id}"),
+                admin.get("/v1/datasets/d"),
+                admin.get("/v1/datasets/d/ledger"),
+            ]
+            assert near_the_truth(f"/v1/sessions/{fine}/queries")
             if file.is_dir():
                 file.rmdir()
             file.unlink(missing_ok=True)
             file.write_bytes(good)
+            assert near_the_truth()
             assert admin.http.get("/readyz").status_code == 200
+        overwritten(file)
+        # What needs no private data goes on.
+        assert admin.post(f"/v1/sessions/{id}/close", {}).json()["status"] == "closed"
+        file.write_bytes(good)
+        path = f"/v1/sessions/{admin.post('/v1/sessions', opening).json()['id']}/queries"
         overwritten(file)
         server.kill()
         server = launcher.start(server.port)
         refusal = eventually(lambda: asked(admin, path))
         assert (refusal.status_code, refusal.json()["type"]) == (503, "/problems/unavailable")
         file.write_bytes(good)
-        assert near_the_truth()
+        assert near_the_truth(path)
+        logs = launcher.logs()
+        assert logs.count("a private file cannot be used") <= 2 + 2 * len(DAMAGE)
+        assert "unforeseen" not in logs
+
+
+def test_a_turn_looks_at_the_file_and_reads_it_only_when_it_has_changed(
+    worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a turn that reads the whole file, one that looks at it for each of its queries, and a refused file that is
+    read for every request.
+    """
+    world = worlds(None)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    time.sleep(2 * private_store.STEP_SECONDS)
+    world.ask(ann, id, query(0))
+    read, looked = [], []
+    verify, stamp = Vault.verify, Vault.stamp
+    monkeypatch.setattr(Vault, "verify", lambda *of: (read.append(1), verify(*of)))
+    monkeypatch.setattr(Vault, "stamp", lambda *of: (looked.append(1), stamp(*of))[1])
+    wait(world.submit(ann, id, query(1), query(2), query(3), kind="batch"))
+    assert (len(read), len(looked)) == (0, 1)
+    path = file_of(world, "d")
+    copy = path.read_bytes()
+    path.write_bytes(copy)
+    time.sleep(2 * private_store.STEP_SECONDS)
+    for number in range(4):
+        world.ask(ann, id, query(1, number))
+    assert len(read) == 1
+    flip(path, -70)
+    for _ in range(4):
+        with pytest.raises(Unavailable):
+            world.ask(ann, id, query(2, 3))
+    assert len(read) == 2
+
+
+def test_a_file_that_cannot_be_read_for_a_while(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fails, or a key is away, and comes back while the file looks the same all the time. Catches a refusal that
+    stays.
+    """
+    world = worlds(None)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    monkeypatch.setattr(private_store, "REFUSED_SECONDS", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Vault, "verify", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        patch.setattr(Vault, "open", Vault.verify)
+        with pytest.raises(Unavailable):
+            world.ask(ann, id, query(1))
+    time.sleep(0.2)
+    assert world.ask(ann, id, query(1))["sequence"] == 1
 
 
 def asked(caller: Caller, path: str) -> httpx.Response | None:
@@ -167,6 +255,7 @@ def test_a_file_is_read_once(worlds: Callable[..., World], monkeypatch: pytest.M
         verify(vault, entry)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Vault, "verify", counted)
+    time.sleep(2 * private_store.STEP_SECONDS)  # a file that was changed just now may be changed and look the same
     for _ in range(5):
         assert world.built.services.ready() is None
     assert len(read) == 1
