@@ -14,7 +14,8 @@ What holds (tests name these rules):
 3. If another process has moved the session in between, the outcome no longer stands on the recorded state. It is
    dropped unseen and charged: a forfeit, which counts as a hit.
 4. With several processes the session's row is the lock, held from before the noise to the commit; a lane whose
-   state is behind catches up from the transcript first.
+   state is behind catches up from the transcript first. A row that another process keeps holding is not waited for
+   where others could be answered: its session's requests are put aside and tried again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -56,7 +57,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD, Live, NoRoom, Residents
 from app.services.sessions import SESSION_ID, session_view
-from app.services.turns import Ticket, Turns
+from app.services.turns import Aside, Ticket, Turns
 from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.queries import parse_query
 from app.spaces.query import Query
@@ -74,6 +75,9 @@ NOISE_BLOCK = 1024
 RECORD_BYTES = 500_000_000
 #: How long after a turn a lane waits, at most, for those it has answered to ask again.
 GATHER_SECONDS = 0.001
+#: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
+#: they come.
+PATIENCE_SECONDS = 0.1
 _RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -287,7 +291,7 @@ class _Lane(threading.Thread):
         self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
         self.stalled = False
         self.residents = Residents(service.private, service.noise, service.snapshots, memory_limit)
-        self._turns = Turns()
+        self._turns, self._aside = Turns(), Aside()
         self._stopping = False
         self._expected, self._until = 0, 0.0
 
@@ -300,7 +304,16 @@ class _Lane(threading.Thread):
             # Whoever has just been answered is likely to ask again at once.
             self._expected = len(group) + len(self._turns)
             self._until = time.perf_counter() + GATHER_SECONDS
+        self._refuse_aside()
         self.residents.leave()
+
+    def _refuse_aside(self) -> None:
+        """At the end nothing is waited for any more. Nothing of these was begun."""
+        tickets = self._aside.clear()
+        for ticket in tickets:
+            ticket.error = Unavailable("the session is held by another process: send the request again")
+        self.service.leave(tickets)
+        self.service.deliver(tickets)
 
     def _gather(self) -> list[Ticket]:
         """Wait for requests and take a group of them; empty when told to stop and nothing waits.
@@ -310,20 +323,30 @@ class _Lane(threading.Thread):
         """
         while True:
             waiting = len(self._turns)
-            if not self.inbox.empty() or not (waiting or self._stopping):
+            if not self.inbox.empty():
                 self._arrive(self.inbox.get())
                 continue
-            left = self._until - time.perf_counter()
-            if waiting >= self._expected or left <= 0 or self._stopping:
-                return self._turns.take()
+            again = [] if self._stopping else self._aside.try_again()
+            if again or self._stopping:
+                return again + self._turns.take()
+            seconds = self._aside.seconds
+            if waiting:
+                left = self._until - time.perf_counter()
+                if waiting >= self._expected or left <= 0:
+                    return self._turns.take()
+                seconds = left
             try:
-                self._arrive(self.inbox.get(timeout=left))
+                self._arrive(self.inbox.get(timeout=seconds))
             except queue.Empty:
-                return self._turns.take()
+                if waiting:
+                    return self._turns.take()
 
     def _arrive(self, tickets: list[Ticket] | None) -> None:
         if tickets is None:
             self._stopping = True
+        elif self._aside:
+            self._aside.put([ticket for ticket in tickets if ticket.session in self._aside])
+            self._turns.add([ticket for ticket in tickets if ticket.session not in self._aside])
         else:
             self._turns.add(tickets)
 
@@ -340,6 +363,8 @@ class _Lane(threading.Thread):
             for ticket in group:
                 if ticket.reply is None and ticket.error is None:
                     ticket.error = Unavailable("the answer could not be made: send the request again")
+        if not group:  # all of it was put aside
+            return
         service = self.service
         service.leave(group)
         service.deliver(group)
@@ -489,7 +514,7 @@ class _Lane(threading.Thread):
             missing = [id for id in ids if id not in self.residents]
             rows = begin().lock_sessions(missing) if missing else {}
         else:
-            rows = begin().lock_sessions(ids, self.residents.rows(ids))
+            rows = self._take_rows(begin(), ids, group)
             self.residents.catch_up(begin(), rows)
         # After the lock: who held it may have answered one of these.
         names = [ticket.key.name for ticket in group if ticket.key is not None]
@@ -505,6 +530,33 @@ class _Lane(threading.Thread):
                 # Should the group be dropped, so is the refusal: it may follow from an outcome that nobody is told.
                 ticket.error = error
                 work.done.append(ticket)
+
+    def _take_rows(self, tx: Transaction, ids: list[str], group: list[Ticket]) -> dict[str, SessionRow]:
+        """Hold the rows of these sessions. What asks for those that another process keeps is put aside."""
+        tried = [id for id in ids if id in self._aside]
+        others = [id for id in ids if id not in self._aside]
+        known = self.residents.rows(ids)
+        if tried and (not others or self._aside.patient()):
+            rows = tx.lock_sessions(ids, known, PATIENCE_SECONDS)
+        else:
+            rows = tx.lock_sessions(others, known, PATIENCE_SECONDS)
+            rows |= tx.lock_sessions(tried, known, 0)
+        for id in tried:
+            if id in rows:
+                self._turns.put_back(self._aside.had(id))
+        lacking = [id for id in ids if id not in rows]
+        if lacking:
+            held = tx.existing_sessions(lacking)
+            for ticket in group:
+                if ticket.session in held:
+                    if ticket.session in tried:
+                        self._aside.put_back(ticket)
+                    else:
+                        self._aside.put([ticket])
+            for id in held.difference(tried):
+                self._aside.put(self._turns.withdraw(id))
+            group[:] = [ticket for ticket in group if ticket.session not in held]
+        return rows
 
     def _one(
         self,
@@ -525,7 +577,7 @@ class _Lane(threading.Thread):
                 return
         row = work.rows.get(ticket.session) or rows.get(ticket.session)
         live = self.residents.get(ticket.session)
-        if row is None:
+        if row is None and self.service.store.exclusive:
             # Not in memory any more when others of the group took its room.
             row = live.row if live is not None else begin().lock_sessions([ticket.session]).get(ticket.session)
         if row is None:
@@ -544,12 +596,19 @@ class _Lane(threading.Thread):
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
                 ticket.reply = b'{"answers":[%b]}' % b",".join(
-                    orjson.dumps(self._try(live, asked, work)) for asked in ticket.queries
+                    orjson.dumps(self._try(live, asked, work)) for asked in self._staying(begin, ticket.queries)
                 )
         if key is not None:
             work.base.setdefault(row.id, row)
             work.replies[key.name] = key.row(200, ticket.reply, self.service.clock())
         work.done.append(ticket)
+
+    def _staying(self, begin: Callable[[], Transaction], queries: Sequence[Any]) -> Iterator[Any]:
+        """Queries one by one, the rows held all the while."""
+        for asked in queries:
+            if not self.service.store.exclusive:
+                begin().stay()
+            yield asked
 
     def _check_file(self, live: Live, work: _Work) -> None:
         """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""

@@ -93,6 +93,7 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
     for _ in range(known.forfeits):
         session.forfeit()
     for value, line in known.measurements:
+        tx.stay()
         form = orjson.loads(line)["query"]
         blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
         session.learn(space.from_canonical(form, blobs), value)

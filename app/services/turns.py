@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,10 @@ from app.services.sessions import IdempotencyKey
 GROUP = 64
 #: Queries after which nothing more is put into the same transaction. A batch is never split: a longer one goes alone.
 GROUP_QUERIES = 512
+#: After how long requests that were put aside are tried again: at first, and at last.
+FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
+#: How often at most others wait together with what was put aside.
+PATIENT_EVERY = 3.0
 
 
 @dataclass(slots=True, eq=False)
@@ -77,3 +82,91 @@ class Turns:
                 del self._waiting[actor]
         self._count -= len(group)
         return group
+
+    def withdraw(self, session: str) -> list[Ticket]:
+        """Take out the requests of one session, in their order."""
+        taken: list[Ticket] = []
+        for actor, waiting in list(self._waiting.items()):
+            mine = [ticket for ticket in waiting if ticket.session == session]
+            if mine:
+                taken += mine
+                left = deque(ticket for ticket in waiting if ticket.session != session)
+                if left:
+                    self._waiting[actor] = left
+                else:
+                    del self._waiting[actor]
+        self._count -= len(taken)
+        return taken
+
+
+class Aside:
+    """Requests of sessions whose rows another process holds, and has held for longer than a turn takes.
+
+    They wait where they keep nobody else waiting. Of each session one request is tried again after a while, less and
+    less often while nothing comes of it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: OrderedDict[str, deque[Ticket]] = OrderedDict()
+        self._pause, self._again = FIRST_PAUSE, 0.0
+        self._patient_again = 0.0
+
+    def __contains__(self, session: str) -> bool:
+        return session in self._waiting
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def seconds(self) -> float | None:
+        """How long until something is to be tried again; None where nothing is."""
+        return max(0.0, self._again - self._clock()) if self._waiting else None
+
+    def put(self, tickets: Sequence[Ticket]) -> None:
+        """Put requests aside, behind those of the same sessions."""
+        if not self._waiting:
+            self._pause = FIRST_PAUSE
+            self._again = self._clock() + self._pause
+        for ticket in tickets:
+            self._waiting.setdefault(ticket.session, deque()).append(ticket)
+
+    def try_again(self) -> list[Ticket]:
+        """The first request of each session, of as many as one transaction carries; none while it is not time. What
+        becomes of each is told by :meth:`had` or :meth:`put_back`.
+        """
+        if not self._waiting or self._clock() < self._again:
+            return []
+        # Of one whose only request was tried, and ended with an error, nothing is left.
+        for session in [session for session, waiting in self._waiting.items() if not waiting]:
+            del self._waiting[session]
+        sessions = list(self._waiting)[:GROUP]
+        for session in sessions:
+            self._waiting.move_to_end(session)
+        self._pause = min(2 * self._pause, LAST_PAUSE)
+        self._again = self._clock() + self._pause
+        return [self._waiting[session].popleft() for session in sessions]
+
+    def put_back(self, ticket: Ticket) -> None:
+        """A request that was tried again has to wait on."""
+        self._waiting[ticket.session].appendleft(ticket)
+
+    def had(self, session: str) -> list[Ticket]:
+        """A session can be had: those of its requests that were not tried."""
+        self._pause = FIRST_PAUSE
+        return list(self._waiting.pop(session))
+
+    def patient(self) -> bool:
+        """Whether it is time that others wait together with what was put aside, which then has its place in the row's
+        queue: only so it is never passed over for ever.
+        """
+        if self._clock() < self._patient_again:
+            return False
+        self._patient_again = self._clock() + PATIENT_EVERY
+        return True
+
+    def clear(self) -> list[Ticket]:
+        """Everything that waits, which waits no longer."""
+        tickets = [ticket for waiting in self._waiting.values() for ticket in waiting]
+        self._waiting.clear()
+        return tickets

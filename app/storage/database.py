@@ -17,6 +17,16 @@ from sqlalchemy.pool import QueuePool
 
 #: Longest wait for another connection's lock on an embedded database.
 BUSY_SECONDS = 30.0
+#: After so many seconds without a sign of life PostgreSQL ends a transaction, and with it gives back the rows of a
+#: process that was stopped. One that comes back finds its commit failed. No single step of the work takes so long.
+IDLE_SECONDS = 120
+#: How soon either end notices that the other is gone without a word, in what libpq calls it (milliseconds the last).
+_NOTICE = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
 
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
@@ -119,7 +129,20 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
     parsed = make_url(url)
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
+    for name, value in _NOTICE.items():
+        if name not in parsed.query:
+            parsed = parsed.update_query_dict({name: value})
     engine = create_engine(parsed, pool_size=8, max_overflow=8, pool_timeout=30)
+
+    @event.listens_for(engine, "connect")
+    def _bounded(connection: Any, _record: Any) -> None:
+        # What an operator has set for the role or the database holds.
+        connection.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, false) "
+            "WHERE current_setting('idle_in_transaction_session_timeout') = '0'",
+            (f"{IDLE_SECONDS}s",),
+        )
+        connection.commit()
 
     @event.listens_for(engine, "checkout")
     def _still_there(connection: Any, _record: Any, _proxy: Any) -> None:

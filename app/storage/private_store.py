@@ -54,8 +54,8 @@ def _believed_until(stamp: FileStamp) -> float:
 def _unusable(error: Exception) -> Unavailable:
     what = "missing" if isinstance(error, VaultMissing) else "not what was registered, or cannot be read"
     return Unavailable(
-        f"the data set's private file is {what} ({type(error).__name__}): nothing is answered from it until an operator "
-        "puts it back from a backup",
+        f"the data set's private file is {what} ({type(error).__name__}): nothing is answered from it until an "
+        "operator puts it back from a backup",
         retry_after=60,
     )
 

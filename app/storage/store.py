@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter
@@ -14,7 +15,7 @@ import orjson
 from sqlalchemy import Connection, Engine, Table, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from app.services.ports import (
     NONE_KNOWN,
@@ -42,6 +43,9 @@ _KIND_NUMBER: dict[EntryKind, int] = {
 }
 
 
+#: In long work a transaction gives a sign of life after so many seconds: see IDLE_SECONDS of :mod:`.database`.
+STAY_SECONDS = 10.0
+_LOCK_NOT_AVAILABLE = "55P03"
 #: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
@@ -74,10 +78,10 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 
 
 @lru_cache(maxsize=256)
-def _lock(count: int, mark: str, hold: bool) -> str:
+def _lock(count: int, mark: str, hold: str) -> str:
     return (
         f"SELECT {', '.join(('id', *_MOVED))} FROM {t.sessions.name} WHERE id IN ({', '.join([mark] * count)}) "  # noqa: S608
-        f"ORDER BY id{' FOR UPDATE' if hold else ''}"
+        f"ORDER BY id{hold}"
     )
 
 
@@ -135,10 +139,22 @@ class SqlTransaction:
         self._locks = connection.dialect.name == "postgresql"
         self._mark = "%s" if self._locks else "?"
         self._insert = pg_insert if self._locks else sqlite_insert
+        self._seen = time.monotonic()
+        self._sent: Any = None
 
     def commit(self) -> None:
         """Make everything durable."""
         self._connection.commit()
+
+    def stay(self) -> None:
+        """In the midst of long work keep the database from taking this transaction for that of a process that hangs.
+
+        A connection that is gone is noticed at the next statement.
+        """
+        if self._locks and time.monotonic() - self._seen > STAY_SECONDS:
+            self._seen = time.monotonic()
+            with suppress(SQLAlchemyError):
+                self._connection.execute(text("SELECT 1"))
 
     def together(self) -> AbstractContextManager[Any]:
         """What is done within is sent without waiting for one result after the other. It has happened, or raised, at
@@ -149,13 +165,22 @@ class SqlTransaction:
     @contextmanager
     def _pipeline(self) -> Iterator[None]:
         try:
-            with self._connection.connection.driver_connection.pipeline():  # type: ignore[union-attr]
+            with self._connection.connection.driver_connection.pipeline() as self._sent:  # type: ignore[union-attr]
                 yield
         except BaseException:
             # A commit that was sent may have failed, of which the library knows nothing: it would hand the connection
             # on as it is.
             self._connection.invalidate()
             raise
+        finally:
+            self._sent = None
+
+    def _complete(self) -> None:
+        """A statement that was sent is complete. Else the database waits for its end, and no bound on idle transactions
+        would apply to a process that is stopped before the next one.
+        """
+        if self._sent is not None:
+            self._sent.sync()
 
     def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
         cursor = self._connection.connection.cursor()
@@ -163,6 +188,7 @@ class SqlTransaction:
             for part in _parts(rows):
                 statement = _addition(table.name, names, len(part), self._mark)
                 cursor.execute(statement, [value for row in part for value in row])
+                self._complete()
         except self._connection.dialect.loaded_dbapi.IntegrityError as error:
             raise StoreConflict from error
 
@@ -306,23 +332,52 @@ class SqlTransaction:
         row = self._one(select(t.sessions).where(t.sessions.c.id == id))
         return None if row is None else SessionRow(**row._mapping)
 
-    def lock_sessions(self, ids: Sequence[str], known: Mapping[str, SessionRow] = NONE_KNOWN) -> dict[str, SessionRow]:
+    def lock_sessions(
+        self, ids: Sequence[str], known: Mapping[str, SessionRow] = NONE_KNOWN, seconds: float | None = None
+    ) -> dict[str, SessionRow]:
         """The sessions of these ids, their rows held until the commit; taken in one order, so that no two
         processes can wait for each other.
 
-        Of rows that are ``known`` in an earlier state only what moves is read.
+        Of rows that are ``known`` in an earlier state only what moves is read. ``seconds`` is how long rows that others
+        hold are waited for, where that is not as long as it takes: then those that are free are given alone. Longer
+        than 0 it must be the first thing in its transaction.
         """
         if not ids:
             return {}
-        cursor = self._connection.connection.cursor()
-        cursor.execute(_lock(len(ids), self._mark, self._locks), list(ids))
-        moved = {row[0]: row[1:] for row in cursor.fetchall()}
+        moved = {row[0]: row[1:] for row in self._lock_rows(list(ids), seconds)}
         rows = {id: replace(known[id], **dict(zip(_MOVED, moved[id], strict=True))) for id in moved if id in known}
         unknown = [id for id in moved if id not in rows]
         if unknown:
             found = self._connection.execute(select(t.sessions).where(t.sessions.c.id.in_(unknown)))
             rows |= {row.id: SessionRow(**row._mapping) for row in found}
         return rows
+
+    def _lock_rows(self, ids: list[str], seconds: float | None) -> list[Any]:
+        cursor = self._connection.connection.cursor()
+        if not self._locks or seconds is None:
+            cursor.execute(_lock(len(ids), self._mark, " FOR UPDATE" if self._locks else ""), ids)
+            return list(cursor.fetchall())
+        if seconds:
+            driver: Any = self._connection.connection.driver_connection
+            try:
+                # All of it travels together.
+                with driver.pipeline():
+                    cursor.execute(f"SET LOCAL lock_timeout = {round(1000 * seconds)}")
+                    held = driver.cursor()
+                    held.execute(_lock(len(ids), self._mark, " FOR UPDATE"), ids)
+                    cursor.execute("SET LOCAL lock_timeout TO DEFAULT")
+                return list(held.fetchall())
+            except self._connection.dialect.loaded_dbapi.OperationalError as error:
+                if getattr(error, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                    raise
+                driver.rollback()
+        cursor.execute(_lock(len(ids), self._mark, " FOR UPDATE SKIP LOCKED"), ids)
+        return list(cursor.fetchall())
+
+    def existing_sessions(self, ids: Sequence[str]) -> set[str]:
+        """Those of these sessions that there are, whoever holds them."""
+        c = t.sessions.c
+        return set(self._connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]:
         """Sessions in the order they were opened, of an owner or a data set where named."""
@@ -346,6 +401,7 @@ class SqlTransaction:
         """Write the counters, head and status of sessions."""
         values = attrgetter(*_MOVED, "id")
         self._connection.connection.cursor().executemany(_move(self._mark), [values(row) for row in rows])
+        self._complete()
 
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None:
         """Append transcript entries and the dense weights they name. Raises StoreConflict for a number in use."""

@@ -350,6 +350,11 @@ class TestSessions:
             earlier = replace(asked, status="closed", sequence=-1, queries_asked=-1, updates_used=-1, spent="-1")
             earlier = replace(earlier, reserved="-1", head_hash="", closed_at="never")
             assert tx.lock_sessions([asked.id, "none"], {asked.id: earlier}) == {asked.id: asked}
+            assert tx.existing_sessions([asked.id, "none"]) == {asked.id}
+            tx.stay()
+        for seconds in (0, 0.1):
+            with store.write() as tx:
+                assert tx.lock_sessions([asked.id, "none"], {}, seconds) == {asked.id: asked}
 
     def test_listed_by_owner_and_data_set_in_the_order_opened(
         self, store: SqlStore, data: DatasetRow, who: PrincipalRow
@@ -775,6 +780,34 @@ class TestTransactions:
         assert errors == []
         with store.read() as tx:
             assert [tx.session(id).sequence for id in ids] == [80] * 6  # type: ignore[union-attr]
+
+    @pytest.mark.postgres
+    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("seconds", [0, 0.3])
+    def test_a_row_that_is_held_is_waited_for_so_long(
+        self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow, seconds: float
+    ) -> None:
+        """Catches a bound that is not kept, one that outlives its statement, free rows that are not given or not held
+        when others are not had, and a transaction that is of no use afterwards.
+        """
+        held, free = (session(data.name, who.name) for _ in range(2))
+        put(store, held, free)
+        with store.write() as tx:
+            tx.lock_sessions([held.id])
+            with other.write() as writing:
+                started = time.monotonic()
+                assert writing.lock_sessions([held.id, free.id], {}, seconds) == {free.id: free}
+                assert seconds <= time.monotonic() - started < seconds + 2
+                assert writing.lock_sessions([], {}, 0.1) == {}
+                assert tx.lock_sessions([free.id], {}, 0) == {}
+                timeout = writing._connection.execute(text("SHOW lock_timeout")).scalar_one()
+                assert timeout == "0"
+                assert writing.existing_sessions([held.id, free.id]) == {held.id, free.id}
+                writing.move_sessions([replace(free, sequence=1)])
+                writing.commit()
+            with other.write() as writing:
+                assert writing.lock_sessions([free.id], {}, seconds)[free.id].sequence == 1
+                assert writing._connection.execute(text("SHOW lock_timeout")).scalar_one() == "0"
 
     @pytest.mark.postgres
     @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -60,7 +60,8 @@ class Trap:
     Args:
         step: one of the named steps.
         passage: n, from 1.
-        act: "die" (SIGKILL to oneself), or "cut" (every other connection to this PostgreSQL database is ended).
+        act: "die" (SIGKILL to oneself), "stop" (SIGSTOP to oneself), or "cut" (every other connection to this
+            PostgreSQL database is ended).
         sprung: a file to which the step is added when the trap springs.
     """
 
@@ -79,11 +80,17 @@ class Trap:
                 if self._sprung is not None:
                     with Path(self._sprung).open("a") as file:
                         file.write(f"{step}\n")
-                die() if self._act == "die" else cut()
+                {"die": die, "stop": stop, "cut": cut}[self._act]()
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop() -> None:
+    """Until SIGCONT, as a debugger, a frozen container or a suspended machine has it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(0.2)  # another thread may be the one that takes the signal, and this one go on for a moment
 
 
 def cut() -> None:

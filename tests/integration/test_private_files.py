@@ -88,9 +88,9 @@ def overwritten(path: Path) -> None:
 
 def test_under_a_running_server(tmp_path: Path) -> None:
     """Files are damaged that a server has opened, and put back. Catches answers from numbers whose file is gone or is
-    not what was registered, with the session in memory or new; noise drawn or a budget touched for them; a process that
-    ends with its file (a mapping that is cut short raises SIGBUS); a readiness that does not tell; a server that must be
-    restarted when the file is back; and a start that takes the damaged file.
+    not what was registered, with the session in memory or new; noise drawn or a budget touched for them; a process
+    that ends with its file (a mapping that is cut short raises SIGBUS); a readiness that does not tell; a server that
+    must be restarted when the file is back; and a start that takes the damaged file.
     """
     truth = 1_000_000
     with launching(tmp_path / "data", None) as launcher:
@@ -170,8 +170,8 @@ def test_under_a_running_server(tmp_path: Path) -> None:
 def test_a_turn_looks_at_the_file_and_reads_it_only_when_it_has_changed(
     worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches a turn that reads the whole file, one that looks at it for each of its queries, and a refused file that is
-    read for every request.
+    """Catches a turn that reads the whole file, one that looks at it for each of its queries, and a refused file that
+    is read for every request.
     """
     world = worlds(None)
     world.register("d")
@@ -200,8 +200,8 @@ def test_a_turn_looks_at_the_file_and_reads_it_only_when_it_has_changed(
 
 
 def test_a_file_that_cannot_be_read_for_a_while(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails, or a key is away, and comes back while the file looks the same all the time. Catches a refusal that
-    stays.
+    """The disk fails, or a key is away, and comes back while the file looks the same all the time. Catches a refusal
+    that stays.
     """
     world = worlds(None)
     world.register("d")

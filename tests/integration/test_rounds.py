@@ -763,3 +763,18 @@ class TestTurns:
         eventually(lambda: len(done) == 9)
         assert done.index("ben") <= 1
         world.audit()
+
+
+def test_an_update_with_a_schatten_norm_keeps_nobody_waiting(worlds: Callable[..., World]) -> None:
+    """Few updates over a large matrix. Catches a session counted by less than it holds, whose decompositions of seconds
+    would come in the lane that everybody shares.
+    """
+    world = worlds(None, memory_limit=2 << 30)
+    side = 1500
+    attributes = [{"name": name, "size": side} for name in "ab"]
+    world.register("wide", np.ones((side, side), np.int64), attributes=attributes)
+    world.register("d")
+    ann = world.analyst("ann")
+    mechanism = {"construction": "md", "potential": "schatten", "ball_p": "none"}
+    heavy = world.open(ann, "wide", mechanism=mechanism, max_updates=3, max_queries=100, epsilon=0.5)
+    assert world.answering.place(ann, heavy)[1] != world.answering.place(ann, world.open(ann, "d"))[1] == 0

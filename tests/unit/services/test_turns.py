@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.turns import GROUP, GROUP_QUERIES, Ticket, Turns
+from app.services.turns import FIRST_PAUSE, GROUP, GROUP_QUERIES, LAST_PAUSE, Aside, Ticket, Turns
 
 
 def ticket(actor: str, queries: int = 1, session: str = "s") -> Ticket:
@@ -80,3 +82,74 @@ def test_one_principals_singles_share_a_group() -> None:
     turns = Turns()
     turns.add([ticket("a") for _ in range(GROUP + 1)])
     assert [len(group) for group in all_groups(turns)] == [GROUP, 1]
+
+
+@given(st.lists(st.builds(ticket, st.sampled_from("abc"), st.just(1), st.sampled_from("xyz")), max_size=60))
+def test_a_session_is_withdrawn_whole_and_alone(sent: list[Ticket]) -> None:
+    """Catches a request that is lost, or left behind where it would overtake those put aside."""
+    turns = Turns()
+    turns.add(sent)
+    taken = turns.withdraw("x")
+    assert sorted(map(id, taken)) == sorted(id(t) for t in sent if t.session == "x")
+    for actor in "abc":
+        mine = [t for t in sent if t.actor == actor and t.session == "x"]
+        assert [t for t in taken if t.actor == actor] == mine
+    rest = [t for group in all_groups(turns) for t in group]
+    assert len(rest) == len(sent) - len(taken)
+
+
+class TestAside:
+    def test_one_of_each_session_is_tried_less_and_less_often(self) -> None:
+        """Catches requests tried without a pause, all at once, or never again, and those that come out of order."""
+        now = [0.0]
+        aside = Aside(lambda: now[0])
+        assert (bool(aside), aside.seconds, aside.try_again()) == (False, None, [])
+        first, second, other = ticket("a"), ticket("b"), ticket("a", session="t")
+        aside.put([first, second, other])
+        assert aside.try_again() == []
+        tries = []
+        while now[0] < 10:
+            assert aside.seconds is not None
+            now[0] += aside.seconds + 1e-9
+            again = aside.try_again()
+            assert sorted(map(id, again)) == sorted(map(id, (first, other)))
+            for each in again:
+                aside.put_back(each)
+            tries.append(now[0])
+        pauses = [round(later - sooner, 6) for sooner, later in itertools.pairwise(tries)]
+        assert tries[0] < 2 * FIRST_PAUSE
+        assert pauses == sorted(pauses)
+        assert pauses[-1] == LAST_PAUSE
+        now[0] += LAST_PAUSE
+        aside.try_again()
+        assert aside.had("s") == [second]
+        assert "s" not in aside
+        assert "t" in aside
+
+    def test_what_ended_otherwise_is_not_tried(self) -> None:
+        """A request that was tried and ended with an error. Catches a session that has nothing left and is tried."""
+        now = [0.0]
+        aside = Aside(lambda: now[0])
+        aside.put([ticket("a")])
+        now[0] = 1.0
+        assert len(aside.try_again()) == 1
+        now[0] = 2.0
+        assert aside.try_again() == []
+        assert not aside
+
+    def test_others_wait_seldom(self) -> None:
+        """Catches a lane that makes others wait each time for what was put aside."""
+        now = [0.0]
+        aside = Aside(lambda: now[0])
+        waited = 0
+        for step in range(1000):
+            now[0] = 100 + step / 100
+            waited += aside.patient()
+        assert 2 <= waited <= 5
+
+    def test_at_the_end_everything_is_given_back(self) -> None:
+        aside = Aside()
+        sent = [ticket("a"), ticket("b", session="t")]
+        aside.put(sent)
+        assert aside.clear() == sent
+        assert not aside

@@ -1,0 +1,275 @@
+"""Rows of sessions that another process holds: one that was stopped or cut off, or an operator's client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from app.services.errors import Unavailable
+from app.storage import store
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
+from app.storage.store import SqlTransaction
+from tests.integration.servers import Caller, launching
+from tests.integration.world import SHAPE, World, distinct_queries, eventually, query, wait
+
+pytestmark = pytest.mark.postgres
+
+#: The uniform hypothesis is the truth: updates last.
+COUNTS = np.full(SHAPE, 50_000)
+OPENING = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 30}
+
+
+def plain(url: str) -> str:
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+@contextmanager
+def held(url: str, *ids: str) -> Iterator[None]:
+    """Somebody else holds the rows of these sessions while the context lasts."""
+    with psycopg.connect(plain(url)) as connection:
+        connection.execute("SELECT id FROM sessions WHERE id = ANY(%s) FOR UPDATE", (list(ids),))
+        yield
+        connection.rollback()
+
+
+@pytest.fixture
+def migrated(postgres_url: str) -> str:
+    _, writing = make_engines(postgres_url)
+    migrate(writing)
+    writing.dispose()
+    return postgres_url
+
+
+def test_nobody_else_waits(tmp_path: Path, migrated: str) -> None:
+    """One session's row is held; forty requests for it wait, while its owner and somebody else ask in other sessions of
+    the same lane. Catches a turn that waits for a row which does not come: everybody of the lane would be told 503;
+    and requests that are lost, reordered or answered twice when the row is free again.
+    """
+    with launching(tmp_path / "data", migrated, request_timeout_seconds="3") as launcher:
+        server = launcher.start().wait_until_ready()
+        admin = Caller(server.url)
+        admin.register("d", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6})
+        keys = [admin.add(name) for name in ("ann", "bob")]
+        ann, bob = (Caller(server.url, key) for key in keys)
+        stuck, hers, his = (caller.post("/v1/sessions", OPENING).json()["id"] for caller in (ann, ann, bob))
+        for caller, id in ((ann, stuck), (ann, hers), (bob, his)):
+            assert caller.post(f"/v1/sessions/{id}/queries", query(0)).status_code == 200
+        asked = list(distinct_queries())[10:]
+
+        def wait_for(number: int) -> httpx.Response:
+            return Caller(server.url, keys[0]).post(f"/v1/sessions/{stuck}/queries", asked[number], f"k{number}")
+
+        took = []
+        with ThreadPoolExecutor(40) as pool:
+            with held(migrated, stuck):
+                waiting = [pool.submit(wait_for, number) for number in range(40)]
+                started = time.monotonic()
+                while time.monotonic() - started < 2.5:
+                    for caller, id in ((ann, hers), (bob, his)):
+                        one = time.monotonic()
+                        reply = caller.post(f"/v1/sessions/{id}/queries", asked[len(took)])
+                        assert reply.status_code == 200, reply.text
+                        took.append(time.monotonic() - one)
+                assert admin.http.get("/readyz").status_code == 200
+                replies = [each.result() for each in waiting]
+            refusals = [reply for reply in replies if reply.status_code != 200]
+            assert {reply.status_code for reply in refusals} == {503}
+            assert len(refusals) == 40
+            assert all(int(reply.headers["Retry-After"]) >= 1 for reply in refusals)
+            assert max(took) < 1.5
+            assert sorted(took)[len(took) // 2] < 0.2
+            # What waited is answered when the row is free, and is told to whoever repeats it.
+            replies = [each.result() for each in [pool.submit(wait_for, number) for number in range(40)]]
+        assert {reply.status_code for reply in replies} == {200}
+        auditor = Caller(server.url, admin.add("auditor", "auditor"))
+        assert len(auditor.audit()[stuck]) == 1 + 41 + 1
+        assert sorted(reply.json()["sequence"] for reply in replies) == list(range(2, 42))
+
+
+def test_what_waits_alone_waits_quietly(
+    worlds: Callable[..., World], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is asked for. Catches a lane that spins on the row, one that waits for it where a newcomer finds the
+    lane taken, one that misses the row's being free, and a stop that waits for it.
+    """
+    world = worlds(postgres_url)
+    world.register("d")
+    ann = world.analyst("ann")
+    id, other = world.open(ann, "d"), world.open(ann, "d")
+    tries = []
+    lock = SqlTransaction._lock_rows
+    monkeypatch.setattr(SqlTransaction, "_lock_rows", lambda *of: (tries.append(1), lock(*of))[1])
+    with held(postgres_url, id):
+        tickets = [world.submit(ann, id, query(n), key=f"k{n}") for n in range(3)]
+        time.sleep(1.5)
+        assert len(tries) < 15
+        started = time.monotonic()
+        assert world.ask(ann, other, query(0))["sequence"] == 1
+        assert time.monotonic() - started < 1
+        assert not any(ticket.waiter.is_set() for ticket in tickets)
+    assert [wait(ticket, 2)["sequence"] for ticket in tickets] == [1, 2, 3]
+    assert world.ask(ann, id, query(3))["sequence"] == 4
+    world.audit()
+    with held(postgres_url, id):
+        ticket = world.submit(ann, id, query(2, 1))
+        eventually(lambda: id in world.answering._lanes[0]._aside)
+        started = time.monotonic()
+        world.answering.stop(20)
+        assert time.monotonic() - started < 5
+        with pytest.raises(Unavailable):
+            wait(ticket)
+
+
+def test_the_database_fails_while_something_is_tried_again(worlds: Callable[..., World], postgres_url: str) -> None:
+    """Catches a lane that ends, or forgets what waits, when a request that was put aside ends with an error."""
+    world = worlds(postgres_url)
+    world.register("d")
+    ann = world.analyst("ann")
+    id = world.open(ann, "d")
+    with held(postgres_url, id):
+        tickets = [world.submit(ann, id, query(n)) for n in range(2)]
+        eventually(lambda: id in world.answering._lanes[0]._aside)
+        world.store.refuse = 1
+        with pytest.raises(Unavailable):
+            wait(tickets[0])
+    assert wait(tickets[1])["sequence"] == 1
+    world.audit()
+
+
+def test_nobody_is_passed_over(tmp_path: Path, migrated: str) -> None:
+    """One server is asked by twelve clients in one session, another by one client in that session and by others in its
+    own ones. Catches a process that takes a row only when it happens to be free, while it has other things to do: its
+    clients would wait for ever.
+    """
+    with launching(tmp_path / "data", migrated) as launcher:
+        servers = [launcher.start(), launcher.start()]
+        busy, calm = (server.wait_until_ready().url for server in servers)
+        admin = Caller(busy)
+        admin.register("d", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6})
+        key = admin.add("ann")
+        shared, own = (Caller(busy, key).post("/v1/sessions", OPENING).json()["id"] for _ in range(2))
+        until, heard = time.monotonic() + 4, {"busy": 0, "calm": 0, "own": 0}
+
+        def client(url: str, id: str, name: str) -> None:
+            caller, path = Caller(url, key), f"/v1/sessions/{id}/queries"
+            while time.monotonic() < until:
+                assert caller.post(path, {**query(1), "unverified": True}).status_code == 200
+                heard[name] += 1
+
+        who = [(busy, shared, "busy")] * 12 + [(calm, shared, "calm")] + [(calm, own, "own")] * 4
+        with ThreadPoolExecutor(len(who)) as pool:
+            for done in [pool.submit(client, *each) for each in who]:
+                done.result()
+        assert min(heard.values()) >= 10, heard
+
+
+@pytest.mark.parametrize("step", ["answering: after the noise", "answering: before the commit"])
+def test_a_server_is_stopped_within_a_transaction(tmp_path: Path, migrated: str, step: str) -> None:
+    """SIGSTOP in the midst of a round, then SIGCONT. Catches rows that a stopped process holds for ever, everybody's
+    answers waiting for it meanwhile, and a process that comes back and records, or forgets, the round it had begun on a
+    session that has moved: it has to be charged once.
+    """
+    sprung = tmp_path / "sprung"
+    sprung.touch()
+    with psycopg.connect(plain(migrated), autocommit=True) as connection:
+        name = connection.execute("SELECT current_database()").fetchone()[0]  # type: ignore[index]
+        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 6000')  # type: ignore[arg-type]
+    with launching(tmp_path / "data", migrated) as launcher:
+        stopped = launcher.start(traps=[[step, 2, "stop", str(sprung)]])
+        server = launcher.start().wait_until_ready()
+        stopped.wait_until_ready()
+        admin = Caller(server.url)
+        admin.register("d", COUNTS, budget={"epsilon": 4.0, "delta": 1e-6})
+        key = admin.add("ann")
+        here, there = Caller(server.url, key), Caller(stopped.url, key)
+        shared, other = (here.post("/v1/sessions", OPENING).json()["id"] for _ in range(2))
+        path = f"/v1/sessions/{shared}/queries"
+        assert there.post(path, query(0)).status_code == 200
+        with ThreadPoolExecutor(2) as pool:
+            begun = pool.submit(there.post, path, query(1), "k")
+            eventually(sprung.read_text)
+            started = time.monotonic()
+            moving = pool.submit(here.post, path, query(2), "m")
+            for number in range(3):
+                assert here.post(f"/v1/sessions/{other}/queries", query(3, number)).status_code == 200
+            assert not moving.done(), moving.result().text
+            moved = moving.result()
+            assert time.monotonic() - started < 20
+            assert (moved.status_code, moved.json()["sequence"]) == (200, 2)
+            os.kill(stopped.pid, signal.SIGCONT)
+            refusal = begun.result()
+        assert (refusal.status_code, refusal.json()["type"]) == (503, "/problems/unavailable")
+        again = there.post(path, query(1), "k")
+        assert (again.status_code, again.json()["sequence"]) == (200, 4)
+        assert here.post(path, query(1), "k").content == again.content
+        lines = Caller(server.url, admin.add("auditor", "auditor")).audit()[shared]
+        assert [b'"forfeit"' in line for line in lines[1:-1]] == [False, False, True, False]
+        assert '"Traceback' not in launcher.logs()
+
+
+def test_long_work_is_not_taken_for_a_process_that_hangs(
+    worlds: Callable[..., World], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch takes longer than an idle transaction may, while another process asks in the same session. Catches rows
+    given back in the midst of a batch, whose every round would then be forfeited.
+    """
+    with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
+        name = connection.execute("SELECT current_database()").fetchone()[0]  # type: ignore[index]
+        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 600')  # type: ignore[arg-type]
+    monkeypatch.setattr(store, "STAY_SECONDS", 0.1)
+    first, second = worlds(postgres_url), worlds(postgres_url)
+    first.register("d")
+    ann = first.analyst("ann")
+    id = first.open(ann, "d")
+    begun = threading.Event()
+
+    def slowly() -> None:
+        begun.set()
+        time.sleep(0.25)
+
+    first.noise.before = slowly
+    batch = first.submit(ann, id, *(query(n % 4, n // 4) for n in range(6)), kind="batch")
+    begun.wait(10)
+    late = second.submit(ann, id, query(3))
+    assert [answer["sequence"] for answer in wait(batch)["answers"]] == [1, 2, 3, 4, 5, 6]
+    assert wait(late)["sequence"] == 7
+    first.audit()
+
+
+def test_connections_notice_who_is_gone(postgres_url: str) -> None:
+    """Catches connections that wait for a dead peer as long as the system's defaults are, and an operator's own choice
+    that is overridden.
+    """
+
+    def found(url: str) -> tuple[dict[str, str], str]:
+        reading, _ = make_engines(url)
+        try:
+            with reading.connect() as connection:
+                driver: Any = connection.connection.driver_connection
+                idle = driver.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0]
+                return driver.info.get_parameters(), idle
+        finally:
+            reading.dispose()
+
+    parameters, idle = found(postgres_url)
+    assert idle == "2min"
+    assert {"keepalives_idle": "30", "tcp_user_timeout": "60000"}.items() <= parameters.items()
+    joined = "&" if "?" in postgres_url else "?"
+    parameters, idle = found(
+        f"{postgres_url}{joined}keepalives_idle=7&options=-c%20idle_in_transaction_session_timeout%3D9000"
+    )
+    assert (idle, parameters["keepalives_idle"]) == ("9s", "7")
