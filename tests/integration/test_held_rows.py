@@ -232,7 +232,7 @@ def test_long_work_is_not_taken_for_a_process_that_hangs(
     """
     with psycopg.connect(plain(postgres_url), autocommit=True) as connection:
         name = connection.execute("SELECT current_database()").fetchone()[0]  # type: ignore[index]
-        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 600')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" SET idle_in_transaction_session_timeout = 2000')  # type: ignore[arg-type]
     monkeypatch.setattr(store, "STAY_SECONDS", 0.1)
     first, second = worlds(postgres_url), worlds(postgres_url)
     first.register("d")
@@ -242,7 +242,7 @@ def test_long_work_is_not_taken_for_a_process_that_hangs(
 
     def slowly() -> None:
         begun.set()
-        time.sleep(0.25)
+        time.sleep(0.5)
 
     first.noise.before = slowly
     batch = first.submit(ann, id, *(query(n % 4, n // 4) for n in range(6)), kind="batch")
