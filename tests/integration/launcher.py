@@ -2,8 +2,8 @@
 
 A line of JSON on standard input names port, workers and settings beside those of the environment; the server's process
 id comes back on standard output. What runs in the child is what the command runs; only the import, three seconds of it,
-is not repeated. ``"migrate": true`` runs `curator migrate` instead. ``traps``, ``bug`` and ``clock`` are what
-:mod:`tests.integration.steps` puts into the child.
+is not repeated. ``"migrate": true`` runs `curator migrate` instead. ``traps``, ``bug``, ``clock`` and ``resumed`` are
+what :mod:`tests.integration.steps` puts into the child.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
         os.dup2(log, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(order.get("settings", {}))
-        if order.keys() & {"traps", "bug", "clock"}:
+        if order.keys() & {"traps", "bug", "clock", "resumed"}:
             steps.install(order)
         try:
             if order.get("migrate"):

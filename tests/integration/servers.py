@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
-from tests.integration.world import ADMIN_KEY, SPEC, audit_books
+from tests.integration.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -204,11 +204,17 @@ class Caller:
         assert reply.status_code == 200, reply.text
         return reply.content.splitlines()
 
-    def audit(self) -> dict[str, list[bytes]]:
-        """Hold the books of the whole service against its transcripts; an auditor's view."""
-        names = [item["name"] for item in self.get("/v1/datasets")["items"]]
+    def audit(self, audited: Audited | None = None) -> dict[str, list[bytes]]:
+        """Hold the books of the whole service against its transcripts; an auditor's view. See :func:`audit_books`. Where
+        ``audited`` knows sessions, ledgers that none has moved are left out.
+        """
+        sessions = self.get("/v1/sessions")["items"]
+        names = {item["name"] for item in self.get("/v1/datasets")["items"]}
+        if audited is not None and audited.sessions:
+            names &= {session["dataset"] for session in sessions}
         return audit_books(
-            {name: self.get(f"/v1/datasets/{name}/ledger") for name in names},
-            self.get("/v1/sessions")["items"],
+            {name: self.get(f"/v1/datasets/{name}/ledger") for name in sorted(names)},
+            sessions,
             self.transcript,
+            audited,
         )

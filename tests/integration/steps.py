@@ -22,7 +22,8 @@ from sqlalchemy.engine import make_url
 
 from app import bootstrap
 from app.privacy.noise import NoiseBlock
-from app.storage import vault
+from app.services import residents
+from app.storage import snapshots, vault
 from app.storage.store import SqlStore, SqlTransaction
 from app.storage.vault import Vault, VaultEntry
 
@@ -43,6 +44,8 @@ WORKING = (
     "registering: after the commit, before the reply",
     "retiring: after the commit, before the file goes",
 )
+#: Of a server that writes down sessions in use, as one with ``resumed`` in its order does all the time.
+KEEPING = ("keeping: within a snapshot", "keeping: before it is in place")
 #: Of a start (embedded) or of `curator migrate` on an empty database.
 MIGRATING = (
     "migrating: at the beginning",
@@ -66,7 +69,7 @@ class Trap:
     """
 
     def __init__(self, step: str, passage: int, act: str, sprung: str | None = None) -> None:
-        assert step in WORKING + MIGRATING
+        assert step in WORKING + KEEPING + MIGRATING
         self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
         self._sprung = sprung
 
@@ -214,7 +217,9 @@ class ReplyFirst(SqlStore):
 
 def install(order: dict[str, Any]) -> None:
     """Put the telling parts in place, as an order says: ``traps`` (each the arguments of a :class:`Trap`), ``bug`` (one
-    of :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off).
+    of :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off), ``armed`` (a file: before it
+    is there, no trap counts), ``resumed`` (a file: every session with anything new is written down at once, however
+    small, and the file gets a line for each that comes back from what was written down).
     """
     bug = order.get("bug")
     assert bug is None or bug in BUGS
@@ -222,7 +227,13 @@ def install(order: dict[str, Any]) -> None:
     if "clock" in order:
         _shift_clock(Path(order["clock"]))
 
+    armed = Path(order["armed"]) if "armed" in order else None
+    if "resumed" in order:
+        _write_down_everything(Path(order["resumed"]))
+
     def passed(step: str) -> None:
+        if armed is not None and not armed.exists():
+            return
         for trap in traps:
             trap.passed(step)
 
@@ -253,11 +264,24 @@ def install(order: dict[str, Any]) -> None:
         def sweep(self, *arguments: Any, **named: Any) -> int | None:
             return 0 if bug == "no sweep" else super().sweep(*arguments, **named)
 
-    write, migrate = vault._write, bootstrap.apply_migrations
+    write, migrate, snapshot = vault._write, bootstrap.apply_migrations, snapshots._write
 
     def telling_write(file: Any, pieces: Any) -> None:
         write(file, pieces)
         passed("registering: within the file")
+
+    class TellingFile:
+        def __init__(self, file: Any) -> None:
+            self.seek, self._write = file.seek, file.write
+
+        def write(self, piece: Any) -> int:
+            written: int = self._write(piece)
+            passed("keeping: within a snapshot")
+            return written
+
+    def telling_snapshot(file: Any, facts: Any, arrays: Any) -> None:
+        snapshot(TellingFile(file), facts, arrays)
+        passed("keeping: before it is in place")
 
     def telling_migrate(engine: Engine) -> None:
         passed("migrating: at the beginning")
@@ -274,7 +298,22 @@ def install(order: dict[str, Any]) -> None:
     }
     for name, part in parts.items():
         setattr(bootstrap, name, part)
-    vault._write = telling_write
+    vault._write, snapshots._write = telling_write, telling_snapshot
+
+
+def _write_down_everything(resumed: Path) -> None:
+    """Have sessions written down as if it cost nothing, and told of when they are used."""
+    resume = residents.resume_session
+
+    def telling_resume(*arguments: Any) -> Any:
+        session, kept = resume(*arguments)
+        if kept:
+            with resumed.open("a") as file:
+                file.write(f"{kept}\n")
+        return session, kept
+
+    residents.SNAPSHOT_SHARE = 0
+    residents.resume_session = telling_resume
 
 
 def _shift_clock(file: Path) -> None:

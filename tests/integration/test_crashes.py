@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration.crashes import RANDOM, Findings, check, prepare, torture
+from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
 from tests.integration.servers import free_port, launching
-from tests.integration.steps import MIGRATING, WORKING
+from tests.integration.steps import KEEPING, MIGRATING, WORKING
 
 #: Kills at random moments, beside one at each named step.
-RANDOM_KILLS = 8
+RANDOM_KILLS = 6
 
 
 def run(folder: Path, database: str | None, moments: list[str], migrating: Any = (), **order: Any) -> Findings:
@@ -23,7 +23,8 @@ def run(folder: Path, database: str | None, moments: list[str], migrating: Any =
     findings, port = Findings(), free_port()
     with launching(folder / "data", database) as launcher:
         clients = prepare(launcher, database, port, findings, migrating=migrating)
-        torture(launcher, clients, port, moments, findings, **order)
+        second = None if database is None else free_port()
+        torture(launcher, clients, port, moments, findings, second=second, **order)
         server = (launcher.start if order else launcher.command)(port, **order).wait_until_ready()
         check(launcher, clients, server, findings)
         findings.hold("Traceback" not in launcher.logs(), "a stack trace in the log")
@@ -32,15 +33,21 @@ def run(folder: Path, database: str | None, moments: list[str], migrating: Any =
 
 def test_what_was_answered_stands(tmp_path: Path, database: str | None) -> None:
     """Catches an answer that left before it was durable, a charge without its entry or the other way round, a round
-    played twice for one key, a chain that a crash forks, a data set half registered, a migration half applied.
+    played twice for one key, a chain that a crash forks, a data set half registered, a migration half applied, a
+    snapshot that says something else than its transcript; and on PostgreSQL what only shows when another server, or
+    another worker, goes on while one dies.
     """
-    moments = [*WORKING, *[RANDOM] * RANDOM_KILLS]
+    moments = [*WORKING, *KEEPING, *[RANDOM] * RANDOM_KILLS, *[WORKER] * (database is not None)]
     random.Random(3).shuffle(moments)
     migrating = [(step, 5 if "between" in step else 1) for step in MIGRATING]
     found = run(tmp_path, database, moments, migrating)
     assert found.violations == []
     # The harness has worked: every step was killed at, and there was something to lose.
-    assert found.kills == {**dict.fromkeys((*WORKING, *MIGRATING), 1), RANDOM: RANDOM_KILLS}
+    once = {WORKER: 1} if database else {}
+    assert found.kills == {**dict.fromkeys((*WORKING, *KEEPING, *MIGRATING), 1), RANDOM: RANDOM_KILLS, **once}
+    assert found.totals["checks of what is new"] >= len(moments) - 3
+    assert found.totals["sessions resumed from a snapshot"] > 3
+    assert database is None or found.totals["killed beside a second server"] > 5
     assert found.totals["replies"] > 100
     assert found.totals["hits"] > 10
     assert found.totals["data sets"] > 3

@@ -259,60 +259,48 @@ class World:
         self.built.services.stop()
 
 
+@dataclass
+class Audited:
+    """Sessions as they were when their transcripts were last replayed: what has not changed since need not be again."""
+
+    #: State, movements of the ledger, and what the session holds of its data set's budget.
+    sessions: dict[str, tuple[Any, Any, Decimal]] = field(default_factory=dict)
+
+
 def audit_books(
     ledgers: dict[str, dict[str, Any]],
     sessions: Sequence[dict[str, Any]],
     transcript: Callable[[str], list[bytes]],
+    audited: Audited | None = None,
 ) -> dict[str, list[bytes]]:
     """Hold ledger, session states and transcripts against each other, exactly; the transcripts are the truth.
 
-    What a session spent is recomputed from its own transcript: the plan's cost for each hit and forfeit that the
-    replay counted, and the price of what it bought at opening. An open session holds all of its share, a closed one
-    what it spent; with exact calibration, which has no refunds, all of it, as where what came of it is not known: a
-    forfeit. So has what is left of a data set, once for all.
+    An open session holds all of its share, a closed one what it spent; with exact calibration, which has no refunds,
+    all of it, as where what came of it is not known: a forfeit. So has what is left of a data set, once for all.
+
+    Args:
+        ledgers: of every data set.
+        sessions: all states.
+        transcript: gives a session's lines.
+        audited: what an earlier audit saw, brought up to date here.
+
+    Returns:
+        The transcripts that were replayed: all, or those of sessions that ``audited`` does not know as they are.
     """
+    known = Audited() if audited is None else audited
     sums = dict.fromkeys(ledgers, Decimal(0))
     transcripts = {}
+    movements: dict[str, list[dict[str, Any]]] = {state["id"]: [] for state in sessions}
+    for name, ledger in ledgers.items():
+        for movement in ledger["entries"]:
+            if movement["session"] is not None:
+                movements[movement["session"]].append({**movement, "dataset": name})
     for state in sessions:
-        lines = transcripts[state["id"]] = transcript(state["id"])
-        verdict = replay(lines)
-        assert verdict.ok, (verdict.problem, verdict.sequence)
-        header, trailer = json.loads(lines[0]), json.loads(lines[-1])
-        bought = [Decimal(p["cost"]) for p in (header["plan"]["purchase"] or {}).values()]
-        cost = Decimal(header["plan"]["cost_per_update"])
-        numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
-        assert numbers == list(range(1, len(numbers) + 1))
-        spent = cost * verdict.summary["updates"] + sum(bought)
-        assert Decimal(verdict.summary["spent"]) == spent
-        closed = state["status"] == "closed"
-        share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
-        rest = share - spent
-        moved = [m for m in ledgers[state["dataset"]]["entries"] if m["session"] == state["id"]]
-        forfeited = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "forfeit"]
-        if forfeited:
-            assert (closed, forfeited) == (True, [(len(numbers), rest)])
-            spent, kept = share, False
-        elif kept:
-            spent = share
-        assert state["sequence"] == trailer["entries"] == len(numbers)
-        assert state["head_hash"] == trailer["head_hash"]
-        assert state["updates_used"] == verdict.summary["updates"]
-        assert state["queries_asked"] == verdict.summary["queries"]
-        assert Decimal(state["spent"]) == spent
-        held = spent if closed else share
-        assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
-        charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
-        if kept:
-            assert charges.pop() == (len(numbers), rest)
-        entries = [json.loads(line) for line in lines[1:-1]]
-        assert charges == [
-            (e["sequence"], cost) for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
-        ]
-        assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
-        assert len([m for m in moved if m["kind"] == "reserve"]) == 1
-        returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
-        assert returned == ([rest] if closed and not kept and not forfeited else [])
-        sums[state["dataset"]] += held
+        id, moved = state["id"], movements[state["id"]]
+        if known.sessions.get(id, (None, None))[:2] != (state, moved):
+            lines = transcripts[id] = transcript(id)
+            known.sessions[id] = state, moved, audit_session(state, lines, moved)
+        sums[state["dataset"]] += known.sessions[id][2]
     for name, ledger in ledgers.items():
         reserved = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "reserve")
         lost = [m for m in ledger["entries"] if m["kind"] == "forfeit" and m["session"] is None]
@@ -324,6 +312,52 @@ def audit_books(
         assert reserved - returned_all == sums[name]
         assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
     return transcripts
+
+
+def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[str, Any]]) -> Decimal:
+    """Hold a session's state and its movements of the ledger against its transcript; gives what it holds.
+
+    What it spent is recomputed from the transcript: the plan's cost for each hit and forfeit that the replay counted,
+    and the price of what it bought at opening.
+    """
+    verdict = replay(lines)
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    header, trailer = json.loads(lines[0]), json.loads(lines[-1])
+    assert {m["dataset"] for m in moved} <= {state["dataset"]}
+    bought = [Decimal(p["cost"]) for p in (header["plan"]["purchase"] or {}).values()]
+    cost = Decimal(header["plan"]["cost_per_update"])
+    numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
+    assert numbers == list(range(1, len(numbers) + 1))
+    spent = cost * verdict.summary["updates"] + sum(bought)
+    assert Decimal(verdict.summary["spent"]) == spent
+    closed = state["status"] == "closed"
+    share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
+    rest = share - spent
+    forfeited = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "forfeit"]
+    if forfeited:
+        assert (closed, forfeited) == (True, [(len(numbers), rest)])
+        spent, kept = share, False
+    elif kept:
+        spent = share
+    assert state["sequence"] == trailer["entries"] == len(numbers)
+    assert state["head_hash"] == trailer["head_hash"]
+    assert state["updates_used"] == verdict.summary["updates"]
+    assert state["queries_asked"] == verdict.summary["queries"]
+    assert Decimal(state["spent"]) == spent
+    held = spent if closed else share
+    assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
+    charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
+    if kept:
+        assert charges.pop() == (len(numbers), rest)
+    entries = [json.loads(line) for line in lines[1:-1]]
+    assert charges == [
+        (e["sequence"], cost) for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
+    ]
+    assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
+    assert len([m for m in moved if m["kind"] == "reserve"]) == 1
+    returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
+    assert returned == ([rest] if closed and not kept and not forfeited else [])
+    return held
 
 
 def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
