@@ -21,7 +21,18 @@ import numpy as np
 
 from app.spaces.factory import space_of
 from app.spaces.spec import parse_spec
-from benchmarks.harness import ADMIN_KEY, Server, curator, load, postgres, report, request_bytes, server
+from benchmarks.harness import (
+    ADMIN_KEY,
+    Script,
+    Server,
+    curator,
+    load,
+    postgres,
+    report,
+    request_bytes,
+    sending,
+    server,
+)
 
 SECONDS = 5.0
 SESSIONS = 8
@@ -81,8 +92,10 @@ def predicates(axes: int, length: int = 10) -> Callable[[int], dict[str, Any]]:
     return query
 
 
-def single(running: Server, sessions: int, clients: int, seconds: float) -> Any:
-    """Durable single answers: ``clients`` clients over ``sessions`` sessions."""
+def singles(running: Server, sessions: int) -> Callable[[int], list[Script]]:
+    """Sets a server up for durable single answers, none asked twice; gives what so many clients over ``sessions``
+    sessions do.
+    """
     query = predicates(5)
     with httpx.Client(base_url=running.url, headers={"authorization": f"Bearer {ADMIN_KEY}"}) as client:
         rng = np.random.default_rng(0)
@@ -93,7 +106,7 @@ def single(running: Server, sessions: int, clients: int, seconds: float) -> Any:
     def maker(id: str) -> Callable[[int], bytes]:
         return lambda _: request_bytes(f"/v1/sessions/{id}/queries", json.dumps(query(next(count))).encode(), ADMIN_KEY)
 
-    return load(running.port, [maker(ids[i % sessions]) for i in range(clients)], seconds)
+    return lambda clients: [sending(maker(ids[i % sessions])) for i in range(clients)]
 
 
 def throughput(rows: list[list[Any]]) -> None:
@@ -101,15 +114,15 @@ def throughput(rows: list[list[Any]]) -> None:
     with server([sys.executable, "-m", "benchmarks.noop", "{port}"]) as running:
         body = json.dumps(predicates(5)(77)).encode()
         request = request_bytes("/v1/sessions/x/queries", body, ADMIN_KEY)
-        noop = load(running.port, [lambda _: request] * SESSIONS, SECONDS)
+        noop = load(running.port, [sending(lambda _: request) for _ in range(SESSIONS)], SECONDS)
     rows.append(["(a) no-op POST, 8 clients", noop.rate, 1.0, noop.median_ms, noop.p99_ms, noop.errors])
     with curator() as running:
-        found = single(running, SESSIONS, SESSIONS, SECONDS)
+        found = load(running.port, singles(running, SESSIONS)(SESSIONS), SECONDS)
     rows.append(
         ["(b) single answers, SQLite", found.rate, found.rate / noop.rate, found.median_ms, found.p99_ms, found.errors]
     )
     with postgres() as url, curator(url) as running:
-        found = single(running, SESSIONS, SESSIONS, SECONDS)
+        found = load(running.port, singles(running, SESSIONS)(SESSIONS), SECONDS)
     rows.append(
         [
             "(b) single answers, PostgreSQL",
@@ -157,8 +170,10 @@ def latency(rows: list[list[Any]]) -> None:
             found = load(
                 running.port,
                 [
-                    lambda n, id=id, query=query: request_bytes(
-                        f"/v1/sessions/{id}/queries", json.dumps(query(FRESH + n)).encode(), ADMIN_KEY
+                    sending(
+                        lambda n, id=id, query=query: request_bytes(
+                            f"/v1/sessions/{id}/queries", json.dumps(query(FRESH + n)).encode(), ADMIN_KEY
+                        )
                     )
                 ],
                 SECONDS / 2,
@@ -198,7 +213,7 @@ def latency(rows: list[list[Any]]) -> None:
                 }
                 return request_bytes(f"/v1/sessions/{id}/queries", json.dumps(body).encode(), ADMIN_KEY)
 
-            found = load(running.port, [cut], SECONDS / 2)
+            found = load(running.port, [sending(cut)], SECONDS / 2)
             rows.append([f"cut of half the nodes, {nodes:,}^2 cells", found.median_ms, found.p99_ms])
 
 

@@ -3,11 +3,12 @@
 Run `python -m benchmarks.crashes [--kills N]` (N kills on each database, default 120; some ten minutes in all). The
 harness is that of the tests (`tests/integration/crashes.py`): clients ask, open, close, register and retire, and repeat
 under its key whatever got no reply. After each restart every reply that anybody received since the last check is held
-against the transcripts, the ledger against what the transcripts say was spent, each session that has moved is replayed,
-and the vault is held against the records; every 20 rounds, and at the end, all of it is done for everything. In half of
-the rounds sessions are written down whenever they have learnt anything, and come back from there. On PostgreSQL a second
-server is at work in half of the rounds, and some kills are of one of two workers. A violation is anything that was lost,
-forked, half done or charged twice; there must be none, and the run fails if there is one, or if a step was missed.
+against the transcripts, the ledger against what the transcripts say was spent, each session that has moved is
+replayed, and the vault is held against the records; every 20 rounds, and at the end, all of it is done for everything.
+In half of the rounds sessions are written down whenever they have learnt anything, and come back from there. On
+PostgreSQL a second server is at work in half of the rounds, and some kills are of one of two workers. A violation is
+anything that was lost, forked, half done or charged twice; there must be none, and the run fails if there is one, or if
+a step was missed.
 """
 
 from __future__ import annotations

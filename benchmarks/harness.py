@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -14,10 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -102,59 +103,106 @@ def postgres() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Load:
-    """What a load run measured."""
+    """What a load run measured: requests a second, times of requests, and how many were not answered with 2xx."""
 
     rate: float
     median_ms: float
+    p95_ms: float
     p99_ms: float
+    max_ms: float
     errors: int
     requests: int
+    seconds: float
 
 
-def request_bytes(path: str, body: bytes, key: str, content_type: str = "application/json") -> bytes:
+class Reply(NamedTuple):
+    """What came back for a request."""
+
+    status: int
+    body: bytes
+
+
+#: What a client does: gives requests, each when the one before it is answered, and takes the replies.
+Script = Generator[bytes, Reply, None]
+
+
+def sending(make: Callable[[int], bytes]) -> Script:
+    """The requests that ``make`` gives for 0, 1, ..., whatever the replies are."""
+    for number in itertools.count():
+        yield make(number)
+
+
+def request_bytes(
+    path: str,
+    body: bytes,
+    key: str,
+    content_type: str = "application/json",
+    *,
+    method: str = "POST",
+    idempotency: str | None = None,
+) -> bytes:
     """One HTTP/1.1 request on a kept connection."""
+    extra = "" if idempotency is None else f"idempotency-key: {idempotency}\r\n"
     return (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\n"
+        f"{method} {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {key}\r\n{extra}"
         f"content-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
     ).encode() + body
 
 
-async def _client(port: int, make: Callable[[int], bytes], stop: float, times: list[float]) -> int:
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    length = _LENGTH.search(head)
+    if length:
+        return await reader.readexactly(int(length[1]))
+    pieces = []
+    while size := int(await reader.readline(), 16):  # a stream: pieces behind their lengths, up to an empty one
+        pieces.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return b"".join(pieces)
+
+
+async def _client(port: int, script: Script, stop: float, times: list[float]) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
-    errors, number = 0, 0
+    errors, request = 0, next(script)
     while time.perf_counter() < stop:
-        request = make(number)
-        number += 1
         started = time.perf_counter()
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
-        length = _LENGTH.search(head)
-        await reader.readexactly(int(length[1]) if length else 0)
+        body = await _body(reader, head)
         times.append(time.perf_counter() - started)
         errors += not head.startswith(b"HTTP/1.1 2")
+        request = script.send(Reply(int(head[9:12]), body))
+    script.close()
     writer.close()
     return errors
 
 
-def load(port: int, makers: Sequence[Callable[[int], bytes]], seconds: float) -> Load:
-    """One client a maker, each sending the next request when the last is answered."""
+def load(port: int, scripts: Sequence[Script], seconds: float) -> Load:
+    """One client a script, each sending the next request when the last is answered."""
     import uvloop
 
     times: list[float] = []
 
     async def run() -> tuple[int, float]:
         started = time.perf_counter()
-        found = await asyncio.gather(*(_client(port, make, started + seconds, times) for make in makers))
+        found = await asyncio.gather(*(_client(port, script, started + seconds, times) for script in scripts))
         return sum(found), time.perf_counter() - started
 
     errors, took = uvloop.run(run())
     ordered = np.sort(np.array(times)) * 1000
+
+    def below(share: float) -> float:
+        return float(ordered[min(len(ordered) - 1, int(share * len(ordered)))])
+
     return Load(
-        len(times) / took,
-        float(np.median(ordered)),
-        float(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]),
-        errors,
-        len(times),
+        rate=len(times) / took,
+        median_ms=below(0.5),
+        p95_ms=below(0.95),
+        p99_ms=below(0.99),
+        max_ms=float(ordered[-1]),
+        errors=errors,
+        requests=len(times),
+        seconds=took,
     )
 
 
@@ -167,12 +215,15 @@ def report(
     folder: Path | None = RESULTS,
     **facts: Any,
 ) -> None:
-    """Print a table and write it, with the machine and the facts, to NAME.json in a folder (None: only print)."""
+    """Print a table and write it, with the machine and the facts, to NAME.json in a folder (None: only print).
+
+    A value that was not measured is None.
+    """
     table = Table(title=title)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*(f"{v:,.3g}" if isinstance(v, float) else str(v) for v in row))
+        table.add_row(*(f"{v:,.3g}" if isinstance(v, float) else "" if v is None else str(v) for v in row))
     Console(width=160).print(table)
     if folder is None:
         return

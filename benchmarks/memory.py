@@ -2,9 +2,10 @@
 
 Run `python -m benchmarks.memory [sessions|universe|restart ...]` (all three by default; about five minutes).
 
-- sessions: 1,000 open sessions over a universe of 10^5 cells, asked in turn under a memory limit; the server's resident
-  memory as they are.
-- universe: one session over 10^8 cells: seconds and peak memory of each step, a restart among them.
+- sessions: 1,000 open sessions over a universe of 10^5 cells, which learn something and are asked in turn under a
+  memory limit that most of them do not fit into; resident memory as they are, and how they come back.
+- universe: one session over 10^8 cells for each of three constructions: seconds and peak memory of each step, a restart
+  among them.
 - restart: 100 sessions of 10^4 answers each; seconds after a kill until the server is ready and until each session
   has answered, with snapshots and without. And what a lane waits for a snapshot to be written.
 """
@@ -90,6 +91,11 @@ class Server:
         assert self._process is not None
         Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")
 
+    def bytes_read(self) -> int:
+        """What the process has read so far, from files or anywhere else."""
+        assert self._process is not None
+        return int(Path(f"/proc/{self._process.pid}/io").read_text().split("rchar:")[1].split()[0])
+
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The reply's JSON."""
         reply = self.client.post(path, json=body)
@@ -138,34 +144,57 @@ def between(axis: int, low: int, high: int) -> dict[str, Any]:
 def sessions() -> None:
     """Resident memory while many sessions are asked in turn."""
     counts = np.random.default_rng(1).poisson(np.linspace(0, 8, 100)[:, None], (100, 1000)).astype(np.int64)
-    limit = 512
-    rows = []
+    limit, turns = 512, 3
+    rows: list[list[Any]] = []
     with serving(CURATOR_MEMORY_LIMIT=f"{limit}MiB") as (server, folder):
         server.register("t", (100, 1000), counts)
-        rows.append(["start", 0.0, server.memory()])
-        started = time.perf_counter()
+        started, read = time.perf_counter(), server.bytes_read()
+
+        def row(name: str, back: int | None = None, mib: float | None = None) -> None:
+            kept = len(list(folder.glob("snapshots/*")))
+            rows.append([name, time.perf_counter() - started, server.memory(), kept, back, mib])
+
+        row("start")
         ids = [server.open("t", epsilon=0.05, max_queries=1000, max_updates=20) for _ in range(MANY)]
-        rows.append([f"{MANY} opened", time.perf_counter() - started, server.memory()])
-        updates = 0
-        for turn in range(2):
+        row(f"{MANY} opened")
+        updates, used = 0, 0
+        for turn in range(turns):
+            back = 0
             for number, id in enumerate(ids):
-                updates += server.ask(id, between(0, 0, 30 + 20 * turn))["source"] == "measurement"
+                # It left memory since it was asked last: the others take its room. What is here is what it comes back
+                # from, if it fits; else the transcript is.
+                back += turn > 0 and (folder / "snapshots" / id).exists()
+                queries = [between(0, low, low + 10 + 10 * turn) for low in range(0, 60, 5)]
+                given = server.post(f"/v1/sessions/{id}/queries/batch", {"queries": queries})["answers"]
+                updates += sum(answer.get("source") == "measurement" for answer in given)
                 if (number + 1) % 250 == 0:
-                    rows.append(
-                        [f"turn {turn + 1}: {number + 1} asked", time.perf_counter() - started, server.memory()]
-                    )
+                    mib = (server.bytes_read() - read) / 2**20
+                    row(f"turn {turn + 1}: {number + 1} asked", back if turn else None, mib)
+                    read = server.bytes_read()
+            used += back
         peak = server.memory("VmHWM")
         size = sum(path.stat().st_size for path in folder.glob("snapshots/*")) / 2**20
     report(
         "memory_sessions",
         f"{MANY} open sessions over 10^5 cells, asked in turn, CURATOR_MEMORY_LIMIT={limit}MiB",
-        ["when", "seconds", "resident MiB"],
+        ["when", "seconds", "resident MiB", "snapshots", "back from them", "MiB read"],
         rows,
         peak_mib=peak,
         hypotheses_mib=MANY * counts.size * 8 / 2**20,
         updates=updates,
         snapshots_mib=size,
+        back_from_snapshots=used,
+        back_in_all=(turns - 1) * MANY,
     )
+
+
+#: What is opened over the large universe, and whether all queries are asked or only some that show its updates.
+CONSTRUCTIONS: dict[str, tuple[dict[str, Any], bool]] = {
+    "mw": ({"construction": "mw"}, True),
+    "fk": ({"construction": "fk"}, False),
+    "md lp": ({"construction": "md", "potential": "lp"}, False),
+}
+_FEW = ("predicate, first", "predicate, two attributes", "product, weights on every cell", "product, another")
 
 
 def universe() -> None:
@@ -175,53 +204,87 @@ def universe() -> None:
     counts[:1000, :3000] = 3
     counts[200:400, 5000:9000] = 7
     rows: list[list[Any]] = []
-    with serving() as (server, folder):
-
-        def step(name: str, work: Callable[[], Any]) -> Any:
-            server.forget()
-            started = time.perf_counter()
-            found = work()
-            source = found.get("source", "") if isinstance(found, dict) else ""
-            rows.append([name, time.perf_counter() - started, server.memory("VmHWM"), source])
-            return found
-
-        step("register 10^8 counts", lambda: server.register("u", shape, counts))
-        id = step("open mw", lambda: server.open("u", epsilon=1.0, max_queries=100, max_updates=20))
-        halves = np.linspace(0, 1, shape[1]).tolist()
-        steps = [1.0] * 300 + [-0.5] * 400 + [0.25] * 9300
-        queries = {
-            "predicate, first": between(0, 0, 999),
-            "predicate, on what was learnt": between(0, 0, 499),
-            "predicate, two attributes": {
-                "type": "predicate",
-                "where": {"a0": {"between": [0, 99]}, "a1": {"in": list(range(0, 10_000, 7))}},
-            },
-            "product, weights on an axis": {"type": "product", "weights": {"a1": halves}},
-            "product, weights on every cell": {"type": "product", "weights": {"a0": halves[::-1], "a1": halves}},
-            "product, another": {"type": "product", "weights": {"a0": steps, "a1": halves}},
-            "product, a third": {"type": "product", "weights": {"a0": steps[::-1], "a1": halves[::-1]}},
-            "sparse": {"type": "sparse", "indices": [[i, i] for i in range(1000)], "weights": [1.0] * 1000},
-        }
-        given = {name: step(name, lambda query=query: server.ask(id, query)) for name, query in queries.items()}
-        seconds = server.end()
-        written = bool(list(folder.glob("snapshots/*")))
-        rows.append(["SIGTERM, a snapshot written" if written else "SIGTERM, no snapshot worth it", seconds, 0.0, ""])
-        size = sum(path.stat().st_size for path in folder.glob("snapshots/*")) / 2**20
-        rows.append(["start until /readyz", server.start(), server.memory("VmHWM"), ""])
-        again = step("asked again", lambda: server.ask(id, queries["predicate, first"]))
-        assert again["value"] == given["predicate, first"]["value"]
-        step("a new predicate", lambda: server.ask(id, between(0, 500, 1999)))
-        server.end(signal.SIGKILL)
-        shutil.rmtree(folder / "snapshots", ignore_errors=True)
-        rows.append(["start without snapshots", server.start(), server.memory("VmHWM"), ""])
-        step("asked again, by the transcript", lambda: server.ask(id, queries["predicate, first"]))
+    sizes = {}
+    for name, (mechanism, everything) in CONSTRUCTIONS.items():
+        with serving() as (server, folder):
+            sizes[name] = _large(server, folder, name, mechanism, counts, everything, rows)
     report(
         "memory_universe",
-        "mw over 10^8 cells (a hypothesis takes 763 MiB, the data 95 MiB)",
-        ["step", "seconds", "peak MiB", "source"],
+        "10^8 cells: an array of numbers takes 763 MiB, the data 95 MiB",
+        ["construction", "step", "seconds", "peak MiB", "arrays beside data and process", "source"],
         rows,
-        snapshots_mib=size,
+        snapshots_mib=sizes,
     )
+
+
+def _large(
+    server: Server,
+    folder: Path,
+    name: str,
+    mechanism: dict[str, Any],
+    counts: Any,
+    everything: bool,
+    rows: list[list[Any]],
+) -> float:
+    """Register the data, ask a session, restart, ask again; gives the MiB of its snapshot."""
+    process, array, own = server.memory(), counts.size * 8 / 2**20, counts.nbytes / 2**20
+    length = counts.shape[1]
+
+    def arrays(peak: float) -> float:
+        return max(0.0, peak - process - own) / array
+
+    def step(what: str, work: Callable[[], Any]) -> Any:
+        server.forget()
+        started = time.perf_counter()
+        found = work()
+        source = found.get("source") if isinstance(found, dict) else None
+        peak = server.memory("VmHWM")
+        rows.append([name, what, time.perf_counter() - started, peak, arrays(peak), source])
+        return found
+
+    def start(what: str) -> None:
+        seconds, peak = server.start(), server.memory("VmHWM")
+        rows.append([name, what, seconds, peak, None, None])
+
+    if everything:
+        step("register 10^8 counts", lambda: server.register("u", counts.shape, counts))
+        rows[-1][4] = None  # the upload
+    else:
+        server.register("u", counts.shape, counts)
+    opened = {"epsilon": 1.0, "max_queries": 100, "max_updates": 20}
+    id = step("open", lambda: server.post("/v1/sessions", {"dataset": "u", "mechanism": mechanism, **opened}))["id"]
+    halves = np.linspace(0, 1, length).tolist()
+    steps = [1.0] * 300 + [-0.5] * 400 + [0.25] * 9300
+    queries = {
+        "predicate, first": between(0, 0, 999),
+        "predicate, on what was learnt": between(0, 0, 499),
+        "predicate, two attributes": {
+            "type": "predicate",
+            "where": {"a0": {"between": [0, 99]}, "a1": {"in": list(range(0, 10_000, 7))}},
+        },
+        "product, weights on an axis": {"type": "product", "weights": {"a1": halves}},
+        "product, weights on every cell": {"type": "product", "weights": {"a0": halves[::-1], "a1": halves}},
+        "product, another": {"type": "product", "weights": {"a0": steps, "a1": halves}},
+        "product, a third": {"type": "product", "weights": {"a0": steps[::-1], "a1": halves[::-1]}},
+        "sparse": {"type": "sparse", "indices": [[i, i] for i in range(1000)], "weights": [1.0] * 1000},
+    }
+    if not everything:
+        queries = {what: queries[what] for what in _FEW}
+    given = {what: step(what, lambda query=query: server.ask(id, query)) for what, query in queries.items()}
+    seconds = server.end()
+    files = [path.stat().st_size for path in folder.glob("snapshots/*")]
+    ended = "SIGTERM, a snapshot written" if files else "SIGTERM, no snapshot worth it"
+    rows.append([name, ended, seconds, None, None, None])
+    start("start until /readyz")
+    again = step("asked again", lambda: server.ask(id, queries["predicate, first"]))
+    assert again["value"] == given["predicate, first"]["value"]
+    step("a new predicate", lambda: server.ask(id, between(0, 500, 1999)))
+    if everything:
+        server.end(signal.SIGKILL)
+        shutil.rmtree(folder / "snapshots", ignore_errors=True)
+        start("start without snapshots")
+        step("asked again, by the transcript", lambda: server.ask(id, queries["predicate, first"]))
+    return sum(files) / 2**20
 
 
 def restart() -> None:

@@ -205,8 +205,9 @@ class Caller:
         return reply.content.splitlines()
 
     def audit(self, audited: Audited | None = None) -> dict[str, list[bytes]]:
-        """Hold the books of the whole service against its transcripts; an auditor's view. See :func:`audit_books`. Where
-        ``audited`` knows sessions, ledgers that none has moved are left out.
+        """Hold the books of the whole service against its transcripts; an auditor's view, see :func:`audit_books`.
+
+        Where ``audited`` knows sessions, ledgers that none has moved are left out.
         """
         sessions = self.get("/v1/sessions")["items"]
         names = {item["name"] for item in self.get("/v1/datasets")["items"]}
