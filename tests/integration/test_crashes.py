@@ -63,9 +63,11 @@ def test_what_was_answered_stands(tmp_path: Path, database: str | None) -> None:
     ],
 )
 def test_the_checker_sees(tmp_path: Path, bug: str, moments: list[str], complaint: str) -> None:
-    """Servers with a planted bug each. Catches a checker that is blind."""
+    """Servers with a planted bug each. Catches a checker that is blind: after the restart, to what is new, or at the
+    end, to everything.
+    """
     found = run(tmp_path, None, moments, bug=bug)
-    assert any(complaint in violation for violation in found.violations), found.violations
+    assert sum(complaint in violation for violation in found.violations) >= 2, found.violations
 
 
 def test_a_reply_before_its_commit_is_caught(tmp_path: Path) -> None:
