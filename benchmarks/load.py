@@ -417,7 +417,7 @@ class Run:
             found = self._step(f"{name}, mixed, for {seconds:.0f} s", running, traffic, CONSTANT, seconds)
         self._remember(f"{name}, mixed", CONSTANT, found, watched, traffic.fresh() - fresh)
         with watching(running) as watched:
-            found = load(running.port, traffic.repeating(CONSTANT), self.constant_seconds / 4)
+            found = load(running.port, traffic.repeating(CONSTANT), self.constant_seconds / 6)
         self.errors += found.errors
         self._remember(f"{name}, repeated questions alone", CONSTANT, found, watched, 0)
 

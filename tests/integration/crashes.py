@@ -510,7 +510,7 @@ class Checker:
         clients, hold = self._clients, self._findings.hold
         status = {item["name"]: item["status"] for item in auditor.get("/v1/datasets")["items"]}
         hold(clients.registered <= set(status), "a registration was lost")
-        hold(all(status[name] == "retired" for name in clients.retired), "a retirement was lost")
+        hold(all(status.get(name) == "retired" for name in clients.retired), "a retirement was lost")
         self._datasets = len(status)
         vault = self._launcher.folder / "vault"
         files = Counter(path.name.rsplit(".", 2)[0] for path in vault.iterdir() if not path.name.endswith(".lock"))

@@ -294,6 +294,7 @@ def audit_books(
     for name, ledger in ledgers.items():
         for movement in ledger["entries"]:
             if movement["session"] is not None:
+                assert movement["session"] in movements, "a movement of no session"
                 movements[movement["session"]].append({**movement, "dataset": name})
     for state in sessions:
         id, moved = state["id"], movements[state["id"]]
