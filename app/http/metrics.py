@@ -97,11 +97,6 @@ _MEANINGS = {
 }
 
 
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 class Metrics:
     """One process' numbers, or its part of those that several processes share.
 
@@ -115,7 +110,6 @@ class Metrics:
             self._shown = CollectorRegistry()
             MultiProcessCollector(self._shown, str(folder))  # type: ignore[no-untyped-call]
         self._levels = {name: self._gauge(f"curator_{name}", meaning) for name, meaning in _MEANINGS.items()}
-        self._resident = self._gauge("curator_resident_memory_bytes", "Memory of the server's processes in RAM")
         self._database = Gauge(
             "curator_database_bytes",
             "Size of the database",
@@ -196,7 +190,6 @@ class Metrics:
         def look() -> None:
             for name, value in asdict(levels()).items():
                 self._levels[name].set(value)
-            self._resident.set(resident_bytes())
 
         def measure() -> None:
             self._database.set(database_bytes())
