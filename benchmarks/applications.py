@@ -1,8 +1,8 @@
 """The papers' applications, measured: do the errors grow as JT12 and GRU11 say, and is a session better than noise?
 
-`python -m benchmarks.applications` runs everything (about ten minutes on two cores), `--quick` the same in small and
-writes nothing. Real data is taken from `--data DIR` where it is there. Tables go to benchmarks/results, plots to
-docs/img; docs/applications.md explains them.
+`python -m benchmarks.applications` runs everything (three quarters of an hour of one core), `--quick` the same in small
+and writes nothing; nor does a section that the time does not suffice for. Real data is taken from `--data DIR` where it
+is there. Tables go to benchmarks/results, plots to docs/img; docs/applications.md explains them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ from benchmarks.applications_data import DELTA
 from benchmarks.applications_measure import (
     FAMILIES,
     Row,
-    duel,
+    cuts,
     gaussian_queries,
-    growth,
     linear_queries,
+    matrices,
     plain,
+    plain_matrices,
 )
 from benchmarks.applications_play import Terms
 from benchmarks.applications_theory import (
@@ -43,7 +44,9 @@ from benchmarks.applications_theory import (
     Degrees,
     Exponent,
     exponents,
+    gaussian,
     group_overtakes,
+    laplace,
     least_epsilon,
     power_law,
     root_law,
@@ -52,8 +55,14 @@ from benchmarks.harness import RESULTS, report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "img"
 DATA = Path(__file__).parents[2] / "shared" / "data"
-CONSTRUCTIONS = ("mw", "fk", "group")
+CONSTRUCTIONS = ("mw", "fk", "group", "schatten")
+#: Those of which JT12 says how their errors grow on graphs.
+PREDICTED = ("mw", "fk", "group")
+CALIBRATIONS = ("rdp", "jt2012", "gru2011")
+#: Graphs that are also played with other S, with cuts of any sides, and at the papers' calibrations.
+DUELLISTS = ("imbalanced", "power law 1.2")
 BETA = 0.05
+QUERIES = 10**6
 
 
 @dataclass(frozen=True)
@@ -62,61 +71,75 @@ class Size:
 
     nodes: tuple[int, ...]
     seeds: int
+    #: Seeds at the most nodes, where a game takes long; the second for Schatten.
+    last_seeds: tuple[int, int]
     sizes: tuple[int, ...]
     size: int
     epsilon: float
     power_epsilon: float
+    matrix_epsilon: float
     betas: tuple[float, ...]
     columns: tuple[int, ...]
+    rank_columns: tuple[int, ...]
     ranks: tuple[int, ...]
     records: tuple[int, ...]
     cells: tuple[int, ...]
     support: int
     queries: tuple[int, ...]
     median_records: tuple[int, ...]
-    duel_nodes: int
-    duel_seeds: int
     real: tuple[str, ...]
     real_asks: int
+
+    def seeds_of(self, construction: str, nodes: int, right: int | None = None) -> int:
+        """Seeds at so many nodes, of cuts with so many right ones; cuts of any sides (None) take little time."""
+        if nodes < self.nodes[-1] or right is None:
+            return self.seeds
+        return self.last_seeds[construction == "schatten"]
+
+    def terms(self, family: str) -> Terms:
+        """What sessions on graphs have whose growth is looked at: enough epsilon for hypotheses to move."""
+        return Terms(self.power_epsilon if family.startswith("power") else self.epsilon, QUERIES)
 
 
 FULL = Size(
     nodes=(64, 128, 256, 512),
     seeds=5,
+    last_seeds=(3, 1),
     sizes=(8, 32),
     size=16,
     epsilon=10.0,
     power_epsilon=30.0,
+    matrix_epsilon=30.0,
     betas=(1.1, 1.2, 1.3, 1.4),
-    columns=(16, 24, 32, 48),
+    columns=(16, 32, 64, 128),
+    rank_columns=(16, 32, 64, 128),
     ranks=(1, 2, 4),
     records=(8_192, 32_768, 131_072, 524_288),
     cells=(2_048, 8_192, 32_768),
     support=1_024,
     queries=(10**3, 10**6, 10**9),
     median_records=(8_192, 32_768, 131_072),
-    duel_nodes=512,
-    duel_seeds=2,
     real=tuple(real.SOURCES),
     real_asks=real.RANDOM,
 )
 QUICK = Size(
     nodes=(16, 32),
     seeds=1,
+    last_seeds=(1, 1),
     sizes=(2,),
     size=4,
     epsilon=100.0,
     power_epsilon=300.0,
+    matrix_epsilon=300.0,
     betas=(1.2,),
     columns=(6, 8),
+    rank_columns=(6, 8),
     ranks=(1, 2),
     records=(8_192, 32_768),
     cells=(512, 1_024),
     support=256,
     queries=(10**3, 10**6),
     median_records=(8_192,),
-    duel_nodes=48,
-    duel_seeds=1,
     real=("dpbench HEPTH",),
     real_asks=10,
 )
@@ -124,97 +147,110 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Task:
-    """Measurements that a process makes on its own, and about how many seconds they take."""
+    """Measurements that a process makes on its own."""
 
     section: str
     work: Callable[..., Iterator[Row]]
     arguments: tuple[Any, ...]
-    cost: float = 1.0
 
 
-def run(task: Task, until: float) -> tuple[list[Row], float]:
-    """The rows of a task that are begun before the clock says ``until``, and the seconds of a core that they took."""
+def run(task: Task, until: float) -> tuple[list[Row], bool]:
+    """The rows of a task that are begun before the clock says ``until``, and whether those are all."""
     rows: list[Row] = []
-    started = time.process_time()
-    if time.time() < until:
-        for row in task.work(*task.arguments):
-            rows.append(row)
-            if time.time() > until:
-                break
-    return rows, time.process_time() - started
+    if time.time() > until:
+        return rows, False
+    for row in task.work(*task.arguments):
+        if time.time() > until:
+            return rows, False
+        rows.append(row)
+    return rows, True
+
+
+#: Sections of the benchmark, in the order in which they are measured, with the tables that each writes.
+SECTIONS = ("cuts", "rank", "linear", "real")
 
 
 def tasks(size: Size, data: Path) -> list[Task]:
     """All that is to be measured."""
-    terms, power_terms = Terms(size.epsilon, 10**6), Terms(size.power_epsilon, 10**6)
-    found: list[Task] = []
+    return [*_cut_tasks(size), *_matrix_tasks(size), *_linear_tasks(size), *_real_tasks(size, data)]
 
-    def add(section: str, cost: float, work: Callable[..., Iterator[Row]], *arguments: Any) -> None:
-        found.append(Task(section, work, arguments, cost))
 
-    for name in CONSTRUCTIONS:
-        add("growth", 60, growth, "imbalanced", size.size, name, size.nodes, size.seeds, terms)
-        for other in size.sizes:
-            add("growth", 8, growth, "imbalanced", other, name, size.nodes[:-1], size.seeds, terms)
-        for family in ("imbalanced, S alone", "imbalanced, S alone, nested"):
-            add("growth", 15, growth, family, size.size, name, size.nodes, min(2, size.seeds), terms)
-        for beta in size.betas:
-            arguments = (f"power law {beta}", size.size, name, size.nodes, size.seeds, power_terms)
-            add("growth", 40, growth, *arguments, "projection", min(2, size.seeds))
-        for step in ("paper", "full", "refit"):
-            add("steps", 5, growth, "imbalanced", size.size, name, size.nodes[1:2], min(3, size.seeds), terms, step)
-    for name, columns, rank in itertools.product(("fk", "schatten"), size.columns, size.ranks):
-        seeds = size.seeds if columns <= 32 else min(2, size.seeds)
-        add("rank", columns**2 / 100, gaussian_queries, name, columns, rank, seeds, 0.5)
+def _cut_tasks(size: Size) -> Iterator[Task]:
+    def task(
+        family: str, right: int | None, name: str, calibration: str, terms: Terms, nodes: Sequence[int], step: str
+    ) -> Iterator[Task]:
+        for count in nodes:
+            asked = (family, right, name, calibration, (count,), size.seeds_of(name, count, right), terms, step)
+            yield Task("cuts", cuts, asked)
+
+    families = [name for name, kind in FAMILIES.items() if kind.beta is None or kind.beta in size.betas]
+    for family, name in itertools.product(families, CONSTRUCTIONS):
+        yield from task(family, size.size, name, "rdp", size.terms(family), size.nodes, "projection")
+    for family in families:
+        yield Task("cuts", plain, (family, size.nodes, size.size, size.seeds, size.terms(family)))
+    for family, name in itertools.product(DUELLISTS, CONSTRUCTIONS):
+        for right in size.sizes:
+            yield from task(family, right, name, "rdp", size.terms(family), size.nodes[:-1], "projection")
+        for calibration in CALIBRATIONS[1:]:
+            yield from task(family, size.size, name, calibration, size.terms(family), size.nodes, "projection")
+        # Cuts of any sides hold so many edges that epsilon = 1 moves hypotheses; the papers' calibrations need more.
+        for calibration, epsilon in (*((c, 1.0) for c in CALIBRATIONS), ("jt2012", 10.0), ("gru2011", 100.0)):
+            yield from task(family, None, name, calibration, Terms(epsilon, QUERIES), size.nodes, "projection")
+    for family in DUELLISTS:
+        yield Task("cuts", plain, (family, size.nodes, None, size.seeds, Terms(1.0, QUERIES)))
+    for name, step in itertools.product(CONSTRUCTIONS, ("paper", "full", "refit")):
+        yield from task("imbalanced", size.size, name, "rdp", size.terms("imbalanced"), size.nodes[1:2], step)
+
+
+def _matrix_tasks(size: Size) -> Iterator[Task]:
+    terms = Terms(size.matrix_epsilon, QUERIES)
+    fitting = CONSTRUCTIONS[1:]  # MW keeps no negative entries
+    for name, columns, rank in itertools.product(fitting, size.rank_columns, size.ranks):
+        seeds = size.seeds if columns <= 32 else 1
+        if columns > 64 and rank > 1:
+            continue  # minutes each
+        yield Task("rank", gaussian_queries, (name, columns, rank, seeds, 0.5))
+    for name, calibration, columns in itertools.product(fitting, CALIBRATIONS, size.columns):
+        yield Task("rank", matrices, (name, calibration, (columns,), 1, size.seeds_of(name, 4 * columns, 1), terms))
+    yield Task("rank", plain_matrices, (size.columns, 1, size.seeds, terms))
+
+
+def _linear_tasks(size: Size) -> Iterator[Task]:
     middle, base = size.records[1], size.cells[0]
-    varied = {(records, base, 10**6) for records in size.records}
-    varied |= {(middle, cells, 10**6) for cells in size.cells} | {(middle, base, k) for k in size.queries}
+    varied = {(records, base, QUERIES) for records in size.records}
+    varied |= {(middle, cells, QUERIES) for cells in size.cells} | {(middle, base, k) for k in size.queries}
     for name, (records, cells, queries) in itertools.product(("mw", "fk"), sorted(varied)):
-        add("linear", cells / 2000, linear_queries, name, records, cells, size.support, queries, size.seeds, 1.0)
-    for name in ("mw", "fk", "median, sampled"):
-        for records in size.median_records:
-            add("median", 20, linear_queries, name, records, 32, 16, 10**6, min(3, size.seeds), 1.0)
+        yield Task("linear", linear_queries, (name, records, cells, size.support, queries, size.seeds, 1.0))
+    tiny = {(records, MEDIAN_CELLS[0], QUERIES) for records in size.median_records}
+    tiny |= {(size.median_records[0], cells, QUERIES) for cells in MEDIAN_CELLS}
+    tiny |= {(size.median_records[0], MEDIAN_CELLS[0], k) for k in size.queries}
+    for name, (records, cells, queries) in itertools.product(("mw", "fk", "median, sampled"), sorted(tiny)):
+        seeds = size.seeds if name != "median, sampled" else min(3, size.seeds)
+        yield Task("linear", linear_queries, (name, records, cells, MEDIAN_SUPPORT, queries, seeds, 1.0))
     for name in ("mw", "fk", "median, sampled", "median"):
-        add("median", 2, linear_queries, name, 1_000, 4, 2, 16, size.seeds, 1.0)
-    for right in (None, size.size):
-        for name, calibration in itertools.product(("mw", "fk", "group", "schatten"), ("rdp", "jt2012", "gru2011")):
-            seeds = size.duel_seeds if calibration == "rdp" else 1
-            cost = 50 if right is None and calibration == "rdp" else 3
-            add("duel", cost, duel, "imbalanced", size.duel_nodes, right, name, calibration, seeds, 1.0, 10**6)
-        add("duel", 3, plain, "imbalanced", size.duel_nodes, right, size.duel_seeds, 1.0, 10**6)
+        yield Task("linear", linear_queries, (name, 1_000, 4, 2, 16, size.seeds, 1.0))
+
+
+#: Universes of the sampled median mechanism, and the cells that hold the records there.
+MEDIAN_CELLS = (32, 64, 128)
+MEDIAN_SUPPORT = 16
+
+
+def _real_tasks(size: Size, data: Path) -> Iterator[Task]:
     for source in size.real:
         for mechanism in real.SOURCES[source].mechanisms:
-            add("real", 30, real.trial, source, mechanism, str(data), 1.0, 10**6, real.MOST, size.real_asks)
-    add("real", 5, real.words, str(data), 1.0, 10**6, real.MOST, size.real_asks)
-    return found
+            yield Task("real", real.trial, (source, mechanism, str(data), 1.0, QUERIES, size.real_asks))
+    yield Task("real", real.words, (str(data), 1.0, QUERIES, size.real_asks))
 
 
-@dataclass
-class Measured:
-    """Rows by section, tasks that the time did not suffice for, and seconds of a core by section."""
-
-    rows: dict[str, list[Row]]
-    left_out: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-
-def measure(todo: Sequence[Task], minutes: float, workers: int) -> Measured:
-    """Run the tasks, long ones first."""
-    until = time.time() + 60 * minutes
+def measure(todo: Sequence[Task], until: float, workers: int) -> list[Row] | None:
+    """The rows of all tasks; None where the time did not suffice for all."""
     # One thread each: as many processes as cores do the work. Set before the workers import NumPy.
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
-    found = Measured({})
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run, task, until): task for task in sorted(todo, key=lambda task: -task.cost)}
-        for done in as_completed(futures):
-            task, (rows, seconds) = futures[done], done.result()
-            # Real data that is not there is left out in no time, and in good time.
-            found.left_out += not rows and time.time() > until
-            if rows:
-                found.rows.setdefault(task.section, []).extend(rows)
-            found.seconds[task.section] = found.seconds.get(task.section, 0.0) + seconds
-    return found
+        done = [future.result() for future in [pool.submit(run, task, until) for task in todo]]
+    return [row for rows, _ in done for row in rows] if all(whole for _, whole in done) else None
 
 
 def _clean(value: Any) -> Any:
@@ -248,7 +284,7 @@ def predictions(size: Size, output: Output) -> None:
     table = []
     families = {"imbalanced": IMBALANCED, **{f"power law {beta}": power_law(beta) for beta in size.betas}}
     for family, paper in families.items():
-        for construction in CONSTRUCTIONS:
+        for construction in PREDICTED:
             fits: dict[str, list[Exponent]] = {}
             for span, nodes in spans.items():
                 factors, errors = [], []
@@ -305,28 +341,52 @@ def _mean(rows: Sequence[Row], key: str) -> float:
     return float(np.mean(values)) if values else math.nan
 
 
+def _where(rows: Sequence[Row], **asked: Any) -> list[Row]:
+    return [row for row in rows if all(row.get(key) == value for key, value in asked.items())]
+
+
+def _seeds(rows: Sequence[Row]) -> str:
+    """How many seeds a point has, by the number of nodes where they differ."""
+    by: dict[int, set[int]] = {}
+    for row in rows:
+        by.setdefault(row["nodes"], set()).add(row["seed"])
+    most = max(len(found) for found in by.values())
+    return ", ".join([str(most), *(f"{len(s)} at V = {n}" for n, s in sorted(by.items()) if len(s) < most)])
+
+
+def _power(rows: Sequence[Row], key: str) -> Exponent | None:
+    """The power of V in a figure; None where fewer than three V are there to tell it."""
+    there = [row for row in rows if row.get(key)]
+    if len({row["nodes"] for row in there}) < 3:
+        return None
+    return exponents([(row["nodes"],) for row in there], [row[key] for row in there])[0]
+
+
+def _moved(rows: Sequence[Row]) -> list[Row]:
+    """Games with more than one update: where no query passes the threshold nothing was needed that could grow."""
+    return [row for row in rows if row.get("updates", 0) > 1]
+
+
 def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
     """How measured errors grow, beside the papers' powers at a fixed number of queries."""
     table, levels, fits = [], [], []
     papers = {"imbalanced": IMBALANCED, **{f"power law {beta}": power_law(beta) for beta in size.betas}}
+    rows = [row for row in rows if row["size"] is not None and row.get("step", "projection") == "projection"]
     for family, construction in itertools.product(FAMILIES, CONSTRUCTIONS):
-        mine = [row for row in rows if row["family"] == family and row["construction"] == construction]
+        mine = _where(rows, family=family, construction=construction, calibration="rdp")
         if not mine:
             continue
-        # Where no query ever passes the threshold, nothing was needed that could grow.
-        moved = [row for row in mine if row.get("updates", 0) > 1]
-        paper = papers.get(family, IMBALANCED)[construction]
+        moved = _moved(mine)
+        paper = papers.get(family, IMBALANCED).get(construction, (math.nan, math.nan))
         several = len({row["size"] for row in moved}) > 1
         factors = [(row["nodes"], row["size"]) if several else (row["nodes"],) for row in moved]
         found = {
-            key: exponents(factors, [row[key] for row in moved]) if len(moved) > 3 else []
+            key: exponents(factors, [row[key] for row in moved])
+            if len(moved) > 3 and len({row["nodes"] for row in moved}) > 1
+            else []
             for key in ("error_bound", "intrinsic")
         }
-        doubled = [
-            _mean([row for row in moved if (row["nodes"], row["size"]) == (nodes, size.size)], "intrinsic")
-            for nodes in size.nodes[-2:]
-        ]
-        last = math.log2(doubled[1] / doubled[0])
+        doubled = [_mean(_where(moved, nodes=nodes, size=size.size), "intrinsic") for nodes in size.nodes[-2:]]
         fits.append(
             {
                 "family": family,
@@ -334,7 +394,6 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
                 "paper": paper[0],
                 "paper_size": paper[1] - 0.5,
                 "fits": {k: [[e.power, e.low, e.high] for e in v] for k, v in found.items()},
-                "last_doubling": last,
                 "points": len(moved),
                 "still": len(mine) - len(moved),
             }
@@ -343,31 +402,43 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
             [
                 family,
                 construction,
-                f"{paper[0]:.3f}",
+                _seeds(mine),
+                _figure(paper[0], 3),
                 *(str(found[key][0]) if found[key] else "" for key in ("error_bound", "intrinsic")),
-                last,
-                f"{paper[1] - 0.5:.2f}",
+                math.log2(doubled[1] / doubled[0]),
+                _figure(paper[1] - 0.5, 2),
                 str(found["intrinsic"][1]) if len(found["intrinsic"]) > 1 else "",
                 f"{len(moved)} of {len(mine)}",
             ]
         )
-        top = [row for row in mine if row["nodes"] == size.nodes[-1] and row["size"] == size.size]
-        shown = ("updates", "error_bound", "largest_error", "zero_error", "sums_error")
-        proven = 100 * _mean(top, "updates") / _mean(top, "promised_updates")
-        levels.append([family, construction, *(_mean(top, key) for key in shown), proven])
-    epsilons = f"epsilon {size.epsilon:g}, power law {size.power_epsilon:g}"
+        top = _where(mine, nodes=size.nodes[-1], size=size.size)
+        others = _where(rows, family=family, nodes=size.nodes[-1], size=size.size)
+        shown = ("updates", "error_bound", "largest_error", "random_error")
+        levels.append(
+            [
+                family,
+                construction,
+                f"{top[0]['epsilon']:g}",
+                *(_mean(top, key) for key in shown),
+                *(_mean(_where(others, construction=name), "largest_error") for name in ALTERNATIVES),
+                _mean(top, "sums_error"),
+                100 * _mean(top, "updates") / _mean(top, "promised_updates"),
+            ]
+        )
+    epsilons = f"epsilon {size.epsilon:g}, power laws {size.power_epsilon:g}"
     output.table(
         "growth",
         f"Cuts, k = 10^6, {epsilons}: powers of V and S in the error at the updates needed",
         [
             "graphs",
             "construction",
+            "seeds",
             "V: paper",
             "error bound",
             "noise law out",
             f"{size.nodes[-2]} to {size.nodes[-1]}",
             "S: paper",
-            "noise law out",
+            "S: noise law out",
             "points that move",
         ],
         table,
@@ -381,10 +452,12 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
         [
             "graphs",
             "construction",
+            "epsilon",
             "updates",
             "error bound",
             "worst error",
-            "zero answer",
+            "random cuts",
+            *ALTERNATIVES,
             "noisy sums",
             "% of the proven updates",
         ],
@@ -393,97 +466,95 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
     return fits
 
 
-def steps(rows: list[Row], grown: list[Row], size: Size, output: Output) -> None:
+#: Alternatives that are measured, not a formula.
+ALTERNATIVES = ("zero answer", "noise on each cell", "randomised response")
+
+
+def _figure(value: float, digits: int) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def steps(rows: list[Row], size: Size, output: Output) -> None:
     """What the choice of the step changes."""
     nodes = size.nodes[1]
-    same = [
-        row
-        for row in grown
-        if (row["family"], row["nodes"], row["size"]) == ("imbalanced", nodes, size.size) and row["seed"] < 3
-    ]
+    here = _where(rows, family="imbalanced", nodes=nodes, size=size.size, calibration="rdp")
     table = []
-    for construction in CONSTRUCTIONS:
-        for step in ("projection", "paper", "full", "refit"):
-            mine = [row for row in same + rows if (row["construction"], row["step"]) == (construction, step)]
-            if mine:
-                table.append(
-                    [construction, step, *(_mean(mine, k) for k in ("updates", "error_bound", "largest_error"))]
-                )
+    for construction, step in itertools.product(CONSTRUCTIONS, ("projection", "paper", "full", "refit")):
+        mine = _where(here, construction=construction, step=step)
+        if mine:
+            figures = [_mean(mine, k) for k in ("updates", "error_bound", "largest_error")]
+            table.append([construction, step, len(mine), *figures])
     output.table(
         "steps",
         f"Steps: updates needed and errors, imbalanced, V = {nodes}, S = {size.size}, epsilon = {size.epsilon:g}",
-        ["construction", "step", "updates", "bound", "error"],
+        ["construction", "step", "seeds", "updates", "bound", "error"],
         table,
-        points=rows,
+        points=here,
     )
 
 
-def ranks(rows: list[Row], output: Output) -> None:
-    """Schatten against FK on low-rank matrices and Gaussian queries."""
-    by: dict[tuple[int, int], dict[str, list[Row]]] = {}
-    for row in rows:
-        by.setdefault((row["columns"], row["rank"]), {}).setdefault(row["construction"], []).append(row)
-    table, factors, ratios = [], [], []
-    for (columns, rank), mine in sorted(by.items()):
-        if len(mine) < 2:
+def ranks(rows: list[Row], size: Size, output: Output) -> None:
+    """Schatten and the group norm against FK on low-rank matrices and Gaussian queries, without noise."""
+    table = []
+    points: dict[str, list[tuple[tuple[int, int], float]]] = {"group": [], "schatten": []}
+    for columns, rank in sorted({(row["columns"], row["rank"]) for row in rows}):
+        mine = {name: _where(rows, construction=name, columns=columns, rank=rank) for name in CONSTRUCTIONS[1:]}
+        if not all(mine.values()):
             continue
-        fk, schatten = (_mean(mine[name], "updates") for name in ("fk", "schatten"))
-        seeds = zip(mine["fk"], mine["schatten"], strict=False)
-        pairs = [first["updates"] / second["updates"] for first, second in seeds]
-        factors += [(columns, rank)] * len(pairs)
-        ratios += pairs
-        table.append(
-            [
-                f"{4 * columns} x {columns}",
-                rank,
-                fk,
-                schatten,
-                fk / schatten,
-                (fk / schatten) ** 0.25,
-                (columns / rank) ** 0.25,
-                _mean(mine["fk"], "zero_error"),
-                _mean(mine["fk"], "threshold_at_1"),
-            ]
-        )
-    power = exponents(factors, ratios) if len(ratios) > 3 else []
+        for name, found in points.items():
+            pairs = zip(mine["fk"], mine[name], strict=False)
+            found += [((columns, rank), first["updates"] / second["updates"]) for first, second in pairs]
+        fk, group, schatten = (_mean(mine[name], "updates") for name in CONSTRUCTIONS[1:])
+        ratios = [fk / schatten, (fk / schatten) ** 0.25, (columns / rank) ** 0.25]
+        seeds = min(len(found) for found in mine.values())
+        zero = _mean(mine["fk"], "zero_error")
+        table.append([f"{4 * columns} x {columns}", rank, seeds, fk, group, schatten, *ratios, zero])
+    powers = {
+        name: exponents([factors for factors, _ in found], [ratio for _, ratio in found]) if len(found) > 3 else []
+        for name, found in points.items()
+    }
+    told = powers["schatten"]
     output.table(
         "rank",
-        "Low rank, Gaussian queries, no noise: updates until errors are half the zero answer's; their ratio grows as "
-        + (f"n^{power[0]} r^{power[1]} (JT12: n^1 r^-1)" if power else ""),
+        "Low rank, Gaussian queries, no noise: updates until errors are half the zero answer's; FK's over Schatten's "
+        + (f"grow as n^{told[0]} r^{told[1]} (JT12: n^1 r^-1)" if told else ""),
         [
             "matrix",
             "rank",
+            "seeds",
             "FK updates",
+            "group updates",
             "Schatten updates",
-            "ratio",
+            "FK / Schatten",
             "ratio^(1/4)",
             "(n/r)^(1/4)",
             "an answer's size",
-            "T at epsilon 1",
         ],
         table,
-        fits=[[e.power, e.low, e.high] for e in power],
+        fits={name: [[e.power, e.low, e.high] for e in found] for name, found in powers.items()},
         points=rows,
     )
 
 
-def linears(rows: list[Row], median: list[Row], size: Size, output: Output) -> None:
+def linears(rows: list[Row], size: Size, output: Output) -> None:
     """GRU11's table 1."""
     table, fits = [], []
-    middle, base = size.records[1], size.cells[0]
-    for construction in ("mw", "fk"):
-        mine = [row for row in rows if row["construction"] == construction and row.get("updates", 0) > 1]
-        cuts = {
-            "n": [(row["records"], row) for row in mine if (row["cells"], row["queries"]) == (base, 10**6)],
-            "|X|": [(row["cells"], row) for row in mine if (row["records"], row["queries"]) == (middle, 10**6)],
-            "ln(k/beta)": [
-                (math.log(row["queries"] / BETA), row)
-                for row in mine
-                if (row["records"], row["cells"]) == (middle, base)
-            ],
+    large = [row for row in rows if row["support"] == size.support]
+    tiny = [row for row in rows if row["support"] == MEDIAN_SUPPORT]
+    views = [
+        *((name, large, size.records[1], size.cells[0]) for name in ("mw", "fk")),
+        *((name, tiny, size.median_records[0], MEDIAN_CELLS[0]) for name in ("mw", "fk", "median, sampled")),
+    ]
+    for construction, all_rows, middle, base in views:
+        mine = _moved(_where(all_rows, construction=construction))
+        along = {
+            "n": [(row["records"], row) for row in _where(mine, cells=base, queries=QUERIES)],
+            "|X|": [(row["cells"], row) for row in _where(mine, records=middle, queries=QUERIES)],
+            "ln(k/beta)": [(math.log(row["queries"] / BETA), row) for row in _where(mine, records=middle, cells=base)],
         }
-        for (factor, points), paper in zip(cuts.items(), TABLE_1[construction], strict=True):
-            if len(points) < 3:
+        papers = TABLE_1[construction.split(",")[0]]
+        for (factor, points), paper in zip(along.items(), papers, strict=True):
+            if len({level for level, _ in points}) < 3:
                 continue
             levels = [[level] for level, _ in points]
             error = exponents(levels, [row["error_bound"] for _, row in points])[0]
@@ -491,6 +562,7 @@ def linears(rows: list[Row], median: list[Row], size: Size, output: Output) -> N
             fits.append(
                 {
                     "construction": construction,
+                    "cells": base,
                     "factor": factor,
                     "paper": paper,
                     "error_bound": [error.power, error.low, error.high],
@@ -499,77 +571,133 @@ def linears(rows: list[Row], median: list[Row], size: Size, output: Output) -> N
             )
             last = [row for level, row in points if level == max(level for level, _ in points)]
             means = [_mean(last, k) for k in ("updates", "error_bound", "largest_error")]
-            table.append([construction, factor, paper, str(error), str(own) if own else "", *means])
+            seeds = min(sum(other == level for other, _ in points) for level, _ in points)
+            table.append([construction, base, factor, seeds, paper, str(error), str(own) if own else "", *means])
     output.table(
         "linear",
-        f"GRU11 table 1, any 0/1 linear queries, records on {size.support} cells, epsilon = 1: powers",
-        ["construction", "of", "paper", "error", "noise law out", "updates at the last", "bound", "error found"],
+        f"GRU11 table 1, any 0/1 linear queries, records on {size.support} cells ({MEDIAN_SUPPORT} of 32), epsilon = 1",
+        [
+            "construction",
+            "cells",
+            "of",
+            "seeds",
+            "paper",
+            "error",
+            "noise law out",
+            "updates at the last",
+            "bound",
+            "error found",
+        ],
         table,
         fits=fits,
-        points=rows,
+        points=large,
     )
+    small = [row for row in rows if row["support"] != size.support]
+    keys = {(row["cells"], row["records"], row["queries"], row["construction"]) for row in small}
     table = []
-    for row in sorted(
-        {(row["records"], row["cells"], row["queries"], row["construction"]) for row in median},
-        key=lambda key: (key[1], key[0], key[3]),
-    ):
-        same = [r for r in median if (r["records"], r["cells"], r["queries"], r["construction"]) == row]
+    for cells, records, queries, name in sorted(keys):
+        same = _where(small, cells=cells, records=records, queries=queries, construction=name)
         means = [_mean(same, k) for k in ("updates", "error_bound", "largest_error", "seconds")]
-        table.append([f"{row[0]:,}", row[1], f"{row[2]:,}", row[3], *means])
+        table.append([f"{records:,}", cells, f"{queries:,}", name, len(same), *means])
     output.table(
         "median",
         "The median mechanism beside MW and FK on tiny universes, epsilon = 1",
-        ["records", "cells", "queries", "construction", "updates", "bound", "error found", "seconds"],
+        ["records", "cells", "queries", "construction", "seeds", "updates", "bound", "error found", "seconds"],
         table,
-        points=median,
+        points=small,
     )
 
 
+def _contest(rows: list[Row], label: Sequence[str], nodes: Sequence[int]) -> list[list[Any]]:
+    """Rows of a table of mechanisms: worst errors by V, their growth and that of the bound.
+
+    Mechanisms that did the same (without an update all of one starting hypothesis do) share a row.
+    """
+    table: dict[tuple[Any, ...], list[str]] = {}
+    zero = _where(rows, construction="zero answer")
+    epsilons = sorted({row["epsilon"] for row in rows})
+    seen = {(CALIBRATIONS.index(row["calibration"]), row["epsilon"], row["construction"]) for row in rows
+            if "calibration" in row}  # fmt: skip
+    for number, epsilon, construction in sorted(seen):
+        calibration = CALIBRATIONS[number]
+        mine = _where(rows, construction=construction, calibration=calibration, epsilon=epsilon)
+        last = _where(mine, nodes=nodes[-1])
+        bound = _mean(last, "error_bound")
+        # The papers' bounds grow with k in another way.
+        overtakes = queries_to_overtake(bound, QUERIES, BETA, epsilon, DELTA) if calibration == "rdp" else None
+        used, planned = _mean(last, "used"), _mean(last, "updates")
+        key = (
+            *_errors(mine, zero, nodes),
+            str(_power(_moved(mine), "error_bound") or ""),
+            *(planned, used, bound),
+            "" if overtakes is None else f"{overtakes:,}",
+            *(calibration, f"{epsilon:g}", _seeds(mine)),
+        )
+        table.setdefault(key, []).append(construction)
+    for name in ALTERNATIVES:
+        mine = _where(rows, construction=name)
+        if mine:
+            key = (*_errors(mine, zero, nodes), "", None, None, None, "", "", f"{epsilons[0]:g}", _seeds(mine))
+            table.setdefault(key, []).append(name)
+    for name, line in (("independent Gaussian", gaussian), ("independent Laplace", laplace)):
+        found = line(epsilons[0], DELTA, QUERIES, BETA)
+        part = found.largest / _mean(_where(zero, nodes=nodes[-1]), "largest_error")
+        key = (*[found.largest] * len(nodes), None, part, "0", "0", None, None, found.bound)
+        table.setdefault((*key, "", "", f"{epsilons[0]:g}", "formula"), []).append(name)
+    return [[*label, ", ".join(names), *key[-3:], *key[:-3]] for key, names in table.items()]
+
+
+def _errors(mine: list[Row], zero: list[Row], nodes: Sequence[int]) -> list[Any]:
+    last = _where(mine, nodes=nodes[-1])
+    largest = [_mean(_where(mine, nodes=count), "largest_error") for count in nodes]
+    part = largest[-1] / _mean(_where(zero, nodes=nodes[-1]), "largest_error")
+    return [*largest, _mean(last, "random_error"), part, str(_power(mine, "largest_error") or "")]
+
+
+def _contest_columns(nodes: Sequence[int]) -> list[str]:
+    return [
+        "mechanism",
+        "calibration",
+        "epsilon",
+        "seeds",
+        *(f"V = {count}" for count in nodes),
+        "random",
+        "of zero answer",
+        "V: error",
+        "V: bound",
+        "updates planned",
+        "used",
+        "error bound",
+        "beats Gaussian from k",
+    ]
+
+
 def duels(rows: list[Row], size: Size, output: Output) -> None:
-    """Sessions against the plain alternatives."""
+    """Sessions against the plain alternatives, on graphs."""
     table = []
-    for right in (None, size.size):
-        here = [row for row in rows if row["size"] == right]
-        zero = _mean([row for row in here if row["construction"] == "zero answer"], "largest_error")
-        seen: list[tuple[str, str]] = []
-        for row in here:
-            key = (row["construction"], row.get("calibration", ""))
-            if key not in seen:
-                seen.append(key)
-        for construction, calibration in sorted(seen, key=lambda key: (key[1] != "rdp", key[1], key[0])):
-            mine = [r for r in here if (r["construction"], r.get("calibration", "")) == (construction, calibration)]
-            bound, queries = _mean(mine, "error_bound"), mine[0].get("queries", 0)
-            overtake = None
-            if calibration and not math.isnan(bound):
-                overtake = queries_to_overtake(bound, queries, BETA, 1.0, DELTA)
-            table.append(
-                [
-                    "any" if right is None else f"S = {right}",
-                    construction,
-                    calibration,
-                    *(_mean(mine, k) for k in ("updates", "used", "error_bound", "largest_error", "random_error")),
-                    _mean(mine, "largest_error") / zero,
-                    "" if overtake is None else f"{overtake:,}",
-                ]
-            )
+    for family, right in itertools.product(DUELLISTS, (None, size.size)):
+        here = [row for row in _where(rows, family=family, size=right) if row.get("step") in (None, "projection")]
+        if here:
+            table += _contest(here, (family, "any" if right is None else f"S = {right}"), size.nodes)
     output.table(
         "duel",
-        f"Imbalanced graph, V = {size.duel_nodes}, epsilon = 1, k = 10^6 cuts: sessions against the alternatives",
-        [
-            "cuts",
-            "mechanism",
-            "calibration",
-            "updates planned",
-            "used",
-            "error bound",
-            "worst error",
-            "random cuts",
-            "of zero answer",
-            "beats Gaussian from k",
-        ],
+        f"Sessions against the alternatives, k = 10^6 cuts: worst error by V; the rest at V = {size.nodes[-1]}",
+        ["graphs", "cuts", *_contest_columns(size.nodes)],
         table,
+        points=[row for row in rows if row["size"] is None or row.get("calibration") != "rdp"],
+        delta=DELTA,
+    )
+
+
+def contests(rows: list[Row], size: Size, output: Output) -> None:
+    """The same for low-rank matrices."""
+    nodes = [4 * columns for columns in size.columns]
+    output.table(
+        "matrices",
+        f"Rank one, V x V/4, under noise, the worst dense query: error by V; the rest at V = {nodes[-1]}",
+        _contest_columns(nodes),
+        _contest(rows, (), nodes),
         points=rows,
-        epsilon=1.0,
         delta=DELTA,
     )
 
@@ -584,8 +712,11 @@ def reals(rows: list[Row], output: Output) -> None:
             "" if row["cells"] is None else f"{row['cells']:,}",
             f"{row['mass']:,.0f}",
             row["updates"],
-            row["used"],
-            row["asked"],
+            row["random_asked"],
+            row["random_used"],
+            row["asked"] - row["random_asked"],
+            row["used"] - row["random_used"],
+            row["ended"],
             row["error_bound"],
             row["random_median"],
             row["random_error"],
@@ -593,80 +724,98 @@ def reals(rows: list[Row], output: Output) -> None:
             row["left"],
             row["zero_error"],
             row["start_error"],
+            row["gaussian_asked"],
             row["gaussian_bound"],
+            "" if row["overtakes"] is None else f"{row['overtakes']:,}",
         ]
         for row in sorted(rows, key=lambda row: names.index(row["data"]))
     ]
     output.table(
         "real",
-        "Real data, epsilon = 1, delta = 1e-6, k = 10^6 planned: random queries, then the worst that are found",
+        "Real data, epsilon = 1, delta = 1e-6, k = 10^6 planned: random questions, then the worst that are found",
         [
             "data",
             "mechanism",
             "cells",
             "mass",
             "updates",
-            "used",
-            "asked",
+            "random asked",
+            "hits",
+            "chosen asked",
+            "hits of these",
+            "ended by",
             "bound",
             "random: median",
-            "largest",
+            "random: largest",
             "chosen: largest",
             "gap left",
             "zero answer",
             "untaught",
-            "Gaussian bound",
+            "Gaussian for those asked",
+            "Gaussian for 10^6",
+            "beats Gaussian from k",
         ],
         table,
         points=rows,
     )
 
 
+Draw = Callable[[Path], None]
+
+
+def tables(section: str, rows: list[Row], size: Size, output: Output) -> dict[str, Draw]:
+    """Print and write a section's tables; its plots."""
+    if section == "cuts":
+        predictions(size, output)
+        fits = growths(rows, size, output)
+        steps(rows, size, output)
+        duels(rows, size, output)
+        return {
+            "growth": lambda path: plot.growth(rows, fits, size.size, path),
+            "exponents": lambda path: plot.powers(fits, path),
+            "duel": lambda path: plot.duel([row for row in rows if row["family"] in DUELLISTS], size.size, path),
+        }
+    if section == "rank":
+        silent, noisy = ([row for row in rows if ("nodes" in row) is told] for told in (False, True))
+        ranks(silent, size, output)
+        contests(noisy, size, output)
+        return {"rank": lambda path: plot.ranks(silent, path)}
+    if section == "linear":
+        linears(rows, size, output)
+        large = [row for row in rows if row["support"] == size.support]
+        return {"linear": lambda path: plot.linear(large, size.records[1], size.cells[0], BETA, path)}
+    reals(rows, output)
+    return {"real": lambda path: plot.real(rows, path)}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.applications", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="everything in small, in half a minute; writes nothing")
+    parser.add_argument("--quick", action="store_true", help="everything in small, in a minute; writes nothing")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of real data (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=12.0, help="begin nothing after so long")
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--sections", help="comma-separated: growth, steps, rank, linear, median, duel, real")
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="go no further after so long (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--sections", default=",".join(SECTIONS), help="default: %(default)s")
     asked = parser.parse_args(arguments)
     size = QUICK if asked.quick else FULL
     output = Output(None, None) if asked.quick else Output(RESULTS, IMAGES)
-    wanted = asked.sections.split(",") if asked.sections else None
-    started = time.time()
-    if wanted is None or "growth" in wanted:
-        predictions(size, output)
-    todo = [task for task in tasks(size, asked.data) if wanted is None or task.section in wanted]
-    measured = measure(todo, asked.minutes, asked.workers)
-    rows = measured.rows
-    plots: list[tuple[str, Callable[[Path], None]]] = []
-    if "growth" in rows:
-        fits = growths(rows["growth"], size, output)
-        plots.append(("growth", lambda path: plot.growth(rows["growth"], fits, size.size, path)))
-        plots.append(("exponents", lambda path: plot.powers(fits, path)))
-    if "steps" in rows:
-        steps(rows["steps"], rows.get("growth", []), size, output)
-    if "rank" in rows:
-        ranks(rows["rank"], output)
-        plots.append(("rank", lambda path: plot.ranks(rows["rank"], path)))
-    if "linear" in rows:
-        linears(rows["linear"], rows.get("median", []), size, output)
-        plots.append(("linear", lambda path: plot.linear(rows["linear"], size.records[1], size.cells[0], BETA, path)))
-    if "duel" in rows:
-        duels(rows["duel"], size, output)
-        plots.append(("duel", lambda path: plot.duel(rows["duel"], path)))
-    if rows.get("real"):
-        reals(rows["real"], output)
-        plots.append(("real", lambda path: plot.real(rows["real"], path)))
-    if output.images is not None:
-        output.images.mkdir(parents=True, exist_ok=True)
-        for name, draw in plots:
-            draw(output.images / f"applications_{name}")
-    broken = [row for part in rows.values() for row in part if _broken(row)]
-    spent = ", ".join(f"{section} {seconds:.0f}" for section, seconds in measured.seconds.items())
-    print(f"{(time.time() - started) / 60:.1f} minutes; seconds of a core: {spent}")
-    print(f"{measured.left_out} of {len(todo)} tasks left out; {len(broken)} bounds broken")
+    until = time.time() + 60 * asked.minutes
+    todo = tasks(size, asked.data)
+    for section in asked.sections.split(","):
+        started = time.time()
+        rows = measure([task for task in todo if task.section == section], until, asked.workers)
+        if rows is None:
+            raise SystemExit(f"{section}: not done within {asked.minutes:g} minutes; its tables are as they were")
+        if not rows:
+            continue
+        for name, draw in tables(section, rows, size, output).items():
+            if output.images is not None:
+                output.images.mkdir(parents=True, exist_ok=True)
+                draw(output.images / f"applications_{name}")
+        broken = sum(map(_broken, rows))
+        print(f"{section}: {(time.time() - started) / 60:.1f} minutes; {broken} bounds broken", flush=True)
 
 
 def _broken(row: Row) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,8 +17,8 @@ from app.constructions.mechanism import Mechanism
 from app.curator.dataset import Bought
 from app.curator.errors import PlanInfeasible
 from app.privacy.noise import DiscreteLaplace
+from app.spaces.tensor import DenseTensor
 from benchmarks.applications_data import (
-    DELTA,
     bipartite,
     graph_data,
     imbalanced_degrees,
@@ -30,6 +30,7 @@ from benchmarks.applications_data import (
 from benchmarks.applications_play import (
     Analyst,
     CutAnalyst,
+    DenseAnalyst,
     FloatArray,
     FreeCutAnalyst,
     Game,
@@ -41,7 +42,7 @@ from benchmarks.applications_play import (
     attack,
     needed,
 )
-from benchmarks.applications_theory import PROMISES, Degrees, gaussian, laplace, noise_scale
+from benchmarks.applications_theory import PROMISES, Degrees, schatten_promise
 
 Row = dict[str, Any]
 
@@ -105,74 +106,98 @@ def worst(
 
 
 def search(
-    data: Private,
-    mechanism: dict[str, Any],
-    terms: Terms,
-    analyst: Analyst,
-    rng: np.random.Generator,
-    guess: int,
-    sure: bool,
+    data: Private, mechanism: dict[str, Any], terms: Terms, analyst: Analyst, rng: np.random.Generator, guess: float
 ) -> Played | None:
-    """The game with the least number of updates that neither analyst uses up."""
-    return needed(lambda updates: worst(data, mechanism, terms, analyst, rng, updates), MOST_UPDATES, guess, sure)
+    """The game with about the least number of updates that neither analyst uses up.
+
+    The search begins near ``guess``, by chance: what one seed found is not known to the next, and no two try the same
+    numbers.
+    """
+    first = round(guess * math.exp(rng.uniform(-0.3, 0.3)))
+    return needed(lambda updates: worst(data, mechanism, terms, analyst, rng, updates), MOST_UPDATES, first)
 
 
-def growth(
+def found_row(found: Played) -> Row:
+    """What a search found."""
+    return {
+        "updates": found.updates,
+        "used": found.used,
+        "asked": found.asked,
+        "error_bound": found.error_bound,
+        "largest_error": found.largest_error,
+        # What the noise's dependence on B does not enter: B alpha^2, to the power at which errors grow.
+        "intrinsic": (found.updates * (found.error_bound / 3) ** 2) ** 0.25,
+    }
+
+
+def on_random(
+    data: Private, mechanism: dict[str, Any], terms: Terms, analyst: Analyst, rng: np.random.Generator, updates: int
+) -> Row:
+    """The largest error on random queries, of a session of its own that is asked no others."""
+    game = Game(data, mechanism, terms, updates)
+    for _ in range(RANDOM_QUERIES):
+        if game.exhausted:
+            break
+        game.ask(analyst.random(rng))
+    return {
+        "random_error": game.largest_error,
+        "random_asked": game.asked,
+        "random_used": game.session.updates_used,
+    }
+
+
+def cuts(
     family: str,
-    size: int,
+    size: int | None,
     construction: str,
+    calibration: str,
     nodes: Sequence[int],
     seeds: int,
     terms: Terms,
     step: str = "projection",
-    last_seeds: int | None = None,
 ) -> Iterator[Row]:
-    """Updates needed, and the error at these, by the number of nodes; the most nodes may have fewer seeds."""
+    """Updates needed, and the errors at these, by the number of nodes. ``size`` None: cuts of any sides."""
     kind, mechanism = FAMILIES[family], {**MECHANISMS[construction], "step": step}
-    guess, sure = 16, False
+    asked = replace(terms, calibration=calibration)
     for count, seed in itertools.product(nodes, range(seeds)):
-        if count == nodes[-1] and last_seeds is not None and seed >= last_seeds:
-            continue
         started = time.perf_counter()
-        rng = _random(count, size, seed)
+        rng = _random(count, size or 0, seed)
         degrees = kind.degrees(count)
-        data = with_norm(graph_data(bipartite(degrees, rng, kind.nested), terms.epsilon), mechanism)
-        analyst = CutAnalyst(data, size, kind.one_sided)
+        plain = graph_data(bipartite(degrees, rng, kind.nested), terms.epsilon)
+        data, analyst = with_norm(plain, mechanism), analyst_of(plain, size, kind.one_sided)
         assert data.counts is not None
-        # The first guess for more nodes is from fewer, and rough.
-        sure = sure and seed > 0
-        first = guess if sure or count == nodes[0] else 2 * guess
-        found = search(data, mechanism, terms, analyst, rng, first, sure)
         row: Row = {
             "family": family,
             "construction": construction,
+            "calibration": calibration,
+            "epsilon": terms.epsilon,
+            "queries": terms.max_queries,
             "step": step,
             "nodes": count,
             "size": size,
             "seed": seed,
-            "zero_error": analyst.choose(data.counts, None, rng).gap,
         }
         if kind.one_sided:
             row["sums_error"] = noisy_sums(analyst, data, terms.epsilon, rng)
+        found = search(data, mechanism, asked, analyst, rng, count)
         if found is not None:
-            guess, sure = found.updates, True
-            alpha = found.error_bound / 3
-            row |= {
-                "updates": found.updates,
-                "error_bound": found.error_bound,
-                "largest_error": found.largest_error,
-                "used": found.used,
-                "asked": found.asked,
-                # What the noise's dependence on B does not enter: B alpha^2, to the power at which errors grow.
-                "intrinsic": (found.updates * alpha**2) ** 0.25,
-                "promised_updates": PROMISES[construction](Degrees.of(degrees), size)(alpha)
-                if construction in PROMISES
-                else None,
-            }
+            row |= found_row(found) | on_random(data, mechanism, asked, analyst, rng, found.updates)
+            if size is not None:
+                row["promised_updates"] = promised(construction, data, degrees, size, found.error_bound / 3)
         yield row | {"seconds": time.perf_counter() - started}
 
 
-def noisy_sums(analyst: CutAnalyst, data: Private, epsilon: float, rng: np.random.Generator) -> float:
+def promised(construction: str, data: Private, degrees: IntArray, size: int, alpha: float) -> float:
+    """The number of updates that the construction's theorem promises for cuts of ``size`` columns."""
+    if construction == "schatten":
+        assert data.counts is not None
+        return schatten_promise(np.linalg.svd(data.counts, compute_uv=False).astype(np.float64), len(degrees) * size)(
+            alpha
+        )
+    return PROMISES[construction](Degrees.of(degrees), size)(alpha)
+
+
+def noisy_sums(analyst: Analyst, data: Private, epsilon: float, rng: np.random.Generator) -> float:
     """The worst error of a cut whose left side is all, if each right node's degree is released once with Laplace noise.
 
     An edge counts in one degree, so noise of scale 1/epsilon on each is epsilon-DP, and a cut is a sum of degrees.
@@ -204,14 +229,14 @@ def gaussian_queries(construction: str, columns: int, rank: int, seeds: int, par
         started = time.perf_counter()
         rng = _random(columns, rank, seed)
         matrix = low_rank(rows, columns, rank, rng)
-        data = matrix_data(matrix, 1.0)
+        data = with_norm(matrix_data(matrix, 1.0), MECHANISMS[construction])
+        analyst = DenseAnalyst(data)
         start = float(np.linalg.norm(matrix))
-        spread = start / GAUSSIAN_CUT  # standard deviation of a query's answer
-        terms = Terms(1.0, 10**6)
-        game = Game(data, MECHANISMS[construction], terms, 10**6, threshold=part * spread / 2)
+        spread = start / analyst.CUT  # standard deviation of a query's answer
+        game = Game(data, MECHANISMS[construction], Terms(1.0, 10**6), 10**6, threshold=part * spread / 2)
         every = max(1, columns // 4)
         while game.asked < 100 * rows * columns:
-            hit, _ = game.ask(data.public.space.compile_dense(gaussian_weights((rows, columns), rng)))
+            hit, _ = game.ask(analyst.random(rng))
             used = game.session.updates_used
             if hit and used % every == 0 and np.linalg.norm(matrix - game.hypothesis()) <= part * start:
                 break
@@ -223,26 +248,54 @@ def gaussian_queries(construction: str, columns: int, rank: int, seeds: int, par
             "updates": game.session.updates_used,
             "asked": game.asked,
             "zero_error": spread,
-            "threshold_at_1": 2 * noise_scale(1.0, DELTA, 1) * math.log(terms.max_queries / terms.beta),
             "seconds": time.perf_counter() - started,
         }
 
 
-#: Standard deviations that a Gaussian weight of 1 stands for.
-GAUSSIAN_CUT = 4.5
+def matrices(
+    construction: str, calibration: str, columns: Sequence[int], rank: int, seeds: int, terms: Terms
+) -> Iterator[Row]:
+    """A low-rank matrix of 4n rows and n columns under noise, its whole contract: the worst dense queries there are.
+
+    Random queries are Gaussian ones.
+    """
+    mechanism, asked = MECHANISMS[construction], replace(terms, calibration=calibration)
+    for count, seed in itertools.product(columns, range(seeds)):
+        started = time.perf_counter()
+        rng = _random(count, rank, seed)
+        data = with_norm(matrix_data(low_rank(4 * count, count, rank, rng), terms.epsilon), mechanism)
+        analyst = DenseAnalyst(data)
+        row: Row = {
+            "construction": construction,
+            "calibration": calibration,
+            "epsilon": terms.epsilon,
+            "queries": terms.max_queries,
+            "nodes": 4 * count,
+            "rank": rank,
+            "seed": seed,
+        }
+        found = search(data, mechanism, asked, analyst, rng, count)
+        if found is not None:
+            row |= found_row(found) | on_random(data, mechanism, asked, analyst, rng, found.updates)
+        yield row | {"seconds": time.perf_counter() - started}
 
 
-def gaussian_weights(shape: tuple[int, int], rng: np.random.Generator) -> FloatArray:
-    """A query of JT12 section 4.2, within [-1, 1]."""
-    weights: FloatArray = np.clip(rng.standard_normal(shape) / GAUSSIAN_CUT, -1.0, 1.0)
-    return weights
+def plain_matrices(columns: Sequence[int], rank: int, seeds: int, terms: Terms) -> Iterator[Row]:
+    """The alternatives for a low-rank matrix: zero, and noise on every entry."""
+    for count, seed in itertools.product(columns, range(seeds)):
+        rng = _random(count, rank, seed)
+        data = matrix_data(low_rank(4 * count, count, rank, rng), terms.epsilon)
+        assert data.counts is not None
+        analyst = DenseAnalyst(data)
+        common = {"nodes": 4 * count, "rank": rank, "seed": seed, "epsilon": terms.epsilon}
+        for name, residual in (("zero answer", data.counts), ("noise on each cell", cell_noise(data, terms.epsilon))):
+            yield common | {"construction": name, **plain_errors(analyst, residual, rng)}
 
 
 def linear_queries(
     construction: str, records: int, cells: int, support: int, queries: int, seeds: int, epsilon: float
 ) -> Iterator[Row]:
     """GRU11 table 1: any 0/1 linear queries on ``records`` spread evenly over ``support`` of the ``cells``."""
-    guess, sure = 16, False
     for seed in range(seeds):
         started = time.perf_counter()
         rng = _random(records, cells, queries, seed)
@@ -259,73 +312,18 @@ def linear_queries(
             "seed": seed,
         }
         try:
-            found = search(data, mechanism, terms, analyst, rng, guess, sure)
+            found = search(data, mechanism, terms, analyst, rng, records**0.5 / 4)
         except PlanInfeasible as error:
             yield row | {"refused": error.detail, "seconds": time.perf_counter() - started}
             continue
         if found is not None:
-            guess, sure = found.updates, True
-            row |= {
-                "updates": found.updates,
-                "error_bound": found.error_bound,
-                "largest_error": found.largest_error,
-                "asked": found.asked,
-                "intrinsic": (found.updates * (found.error_bound / 3) ** 2) ** 0.25,
-            }
+            row |= found_row(found)
         yield row | {"seconds": time.perf_counter() - started}
 
 
-def analyst_of(data: Private, size: int | None) -> CutAnalyst:
+def analyst_of(data: Private, size: int | None, one_sided: bool = False) -> CutAnalyst:
     """Cuts with so many right nodes, or of any sides."""
-    return FreeCutAnalyst(data) if size is None else CutAnalyst(data, size, one_sided=False)
-
-
-def duel(
-    family: str,
-    nodes: int,
-    size: int | None,
-    construction: str,
-    calibration: str,
-    seeds: int,
-    epsilon: float,
-    queries: int,
-) -> Iterator[Row]:
-    """One mechanism at the number of updates it needs: its bound, and its errors on random and on adaptive queries."""
-    guess, sure = 16, False
-    for seed in range(seeds):
-        started = time.perf_counter()
-        rng = _random(nodes, seed)
-        data = graph_data(bipartite(FAMILIES[family].degrees(nodes), rng), epsilon)
-        analyst, terms = analyst_of(data, size), Terms(epsilon, queries, calibration=calibration)
-        found = search(data, MECHANISMS[construction], terms, analyst, rng, guess, sure)
-        row: Row = {
-            "family": family,
-            "nodes": nodes,
-            "size": size,
-            "construction": construction,
-            "calibration": calibration,
-            "seed": seed,
-            "queries": queries,
-        }
-        if found is not None:
-            guess, sure = found.updates, True
-            game = Game(data, MECHANISMS[construction], terms, found.updates)
-            asked = RANDOM_QUERIES
-            for number in range(RANDOM_QUERIES):
-                if game.exhausted:
-                    asked = number
-                    break
-                game.ask(analyst.random(rng))
-            row |= {
-                "updates": found.updates,
-                "used": found.used,
-                "error_bound": found.error_bound,
-                "largest_error": found.largest_error,
-                "random_error": game.largest_error,
-                "random_asked": asked,
-                "random_used": game.session.updates_used,
-            }
-        yield row | {"seconds": time.perf_counter() - started}
+    return FreeCutAnalyst(data) if size is None else CutAnalyst(data, size, one_sided)
 
 
 #: Random queries that a comparison asks.
@@ -336,43 +334,47 @@ def randomised(bits: FloatArray, epsilon: float) -> FloatArray:
     """Randomised response on 0/1 cells, made unbiased: each is told the truth with probability e^eps/(1 + e^eps)."""
     truth = math.exp(epsilon) / (1 + math.exp(epsilon))
     drawn = np.frombuffer(os.urandom(8 * bits.size), dtype=np.uint64).reshape(bits.shape)
-    told = np.where(drawn < np.uint64(truth * 2**64), bits, 1 - bits)
+    told = np.where(np.ldexp((drawn >> 11).astype(np.float64), -53) < truth, bits, 1 - bits)
     unbiased: FloatArray = (told - (1 - truth)) / (2 * truth - 1)
     return unbiased
 
 
-def plain(family: str, nodes: int, size: int | None, seeds: int, epsilon: float, queries: int) -> Iterator[Row]:
-    """The alternatives: zero, independent noise on every answer, noise or randomised response on every cell."""
-    for seed in range(seeds):
-        rng = _random(nodes, seed)
-        data = graph_data(bipartite(FAMILIES[family].degrees(nodes), rng), epsilon)
-        analyst = analyst_of(data, size)
+def cell_noise(data: Private, epsilon: float) -> FloatArray:
+    """Laplace noise on every cell of a data set with gamma = 1, to the grid of 2^-20."""
+    assert data.counts is not None
+    drawn = DiscreteLaplace(Fraction(2**20) / Fraction(epsilon)).take(data.counts.size)
+    noise: FloatArray = np.ldexp(drawn.astype(np.float64), -20).reshape(data.counts.shape)
+    return noise
+
+
+def plain_errors(analyst: Analyst, residual: FloatArray, rng: np.random.Generator) -> Row:
+    """The largest error found, and the largest of random queries, where answers are off by ``residual``."""
+    drawn = (analyst.random(rng).inner(DenseTensor(residual)) for _ in range(RANDOM_QUERIES))
+    return {
+        "largest_error": analyst.choose(residual, None, rng).gap,
+        "random_error": max(abs(float(error)) for error in drawn),
+    }
+
+
+def plain(family: str, nodes: Sequence[int], size: int | None, seeds: int, terms: Terms) -> Iterator[Row]:
+    """The alternatives that are no formula: the zero answer, noise or randomised response on every cell."""
+    for count, seed in itertools.product(nodes, range(seeds)):
+        rng = _random(count, size or 0, seed)
+        kind = FAMILIES[family]
+        data = graph_data(bipartite(kind.degrees(count), rng, kind.nested), terms.epsilon)
+        analyst = analyst_of(data, size, kind.one_sided)
         assert data.counts is not None
-        source = DiscreteLaplace(1 / Fraction(epsilon))
-        noise = source.take(nodes * nodes).astype(np.float64).reshape(nodes, nodes)
-        for name, error in (
-            ("zero answer", analyst.choose(data.counts, None, rng).gap),
-            ("noisy histogram", analyst.choose(noise, None, rng).gap),
-            ("randomised response", analyst.choose(randomised(data.counts, epsilon) - data.counts, None, rng).gap),
+        for name, residual in (
+            ("zero answer", data.counts),
+            ("noise on each cell", cell_noise(data, terms.epsilon)),
+            ("randomised response", randomised(data.counts, terms.epsilon) - data.counts),
         ):
             yield {
                 "family": family,
-                "nodes": nodes,
+                "nodes": count,
                 "size": size,
                 "construction": name,
+                "epsilon": terms.epsilon,
                 "seed": seed,
-                "largest_error": error,
+                **plain_errors(analyst, residual, rng),
             }
-    for name, line in (
-        ("independent Gaussian", gaussian(epsilon, DELTA, queries, 0.05)),
-        ("independent Laplace", laplace(epsilon, DELTA, queries, 0.05)),
-    ):
-        yield {
-            "family": family,
-            "nodes": nodes,
-            "size": size,
-            "construction": name,
-            "queries": queries,
-            "error_bound": line.bound,
-            "largest_error": line.largest,
-        }

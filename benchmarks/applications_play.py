@@ -33,6 +33,8 @@ BLOCK = 256
 PATIENCE = 12
 #: A session is too small when the analyst uses it up; the least that is not is found to within this factor.
 RESOLUTION = 1.1
+#: Where nothing is known yet, a search goes up by so much.
+_STEP = 2.0
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,17 @@ class Game:
         self.session = Session(data.public, request, plan)
         self._source = None if threshold is not None else DiscreteLaplace(plan.noise_scale_units)
         self._noise: Iterator[int] = iter(())
-        self.asked = 0
+        self._known: set[bytes] = set()
         self.largest_error = 0.0
+
+    @property
+    def asked(self) -> int:
+        """Different questions so far."""
+        return len(self._known)
+
+    def knows(self, query: Query) -> bool:
+        """Whether the question was asked before: it is answered from the cache, whatever the hypothesis says by now."""
+        return query.digest in self._known
 
     @property
     def threshold(self) -> float:
@@ -129,7 +140,7 @@ class Game:
         else:
             answer = due
         self.session.record(query, answer)
-        self.asked += 1
+        self._known.add(query.digest)
         error = abs(answer.value - self.session.real(private))
         self.largest_error = max(self.largest_error, error)
         return hit, error
@@ -183,7 +194,9 @@ class CutAnalyst(Analyst):
             if self.one_sided or gap <= best * (1 + 1e-12):
                 return max(gap, best), left, found if gap > best else columns
             best, columns = gap, found
-            left = (sign * residual[:, columns].sum(axis=1) > 0).astype(np.float64)
+            right = np.zeros(residual.shape[1])
+            right[columns] = 1.0
+            left = (sign * (residual @ right) > 0).astype(np.float64)
 
     def _largest(self, residual: FloatArray, rng: np.random.Generator) -> tuple[float, float, FloatArray, IntArray]:
         starts = [np.ones(len(residual))]
@@ -259,6 +272,37 @@ class SubsetAnalyst(Analyst):
 
     def random(self, rng: np.random.Generator) -> Query:
         return self.space.product({0: np.flatnonzero(rng.random(self.space.size) < 0.5)})
+
+
+class DenseAnalyst(Analyst):
+    """Any weights in [-1, 1] on the cells of a matrix; the largest gap is exact, the sum of absolute residuals.
+
+    Random queries are those of JT12 section 4.2: Gaussian weights.
+    """
+
+    #: Standard deviations that a Gaussian weight of 1 stands for; beyond it weights are cut off.
+    CUT = 4.5
+
+    def __init__(self, data: Private) -> None:
+        self.space = data.public.space
+
+    def choose(self, residual: FloatArray, target: float | None, rng: np.random.Generator) -> Chosen:
+        signs = np.where(residual > 0, 1.0, -1.0)
+        gains = np.abs(residual)
+        gap = float(gains.sum())
+        if target is not None and gap > target:
+            # The cells that gain most count against it until only the target is left: weights as large as can be.
+            excess = gap - target
+            order = np.argsort(-gains, axis=None)
+            lost = 2 * np.cumsum(gains.ravel()[order])
+            flipped = order[: int(np.searchsorted(lost, excess, side="right"))]
+            signs.ravel()[flipped] *= -1.0
+            gap = float((signs * residual).sum())
+        return Chosen(self.space.compile_dense(signs), gap)
+
+    def random(self, rng: np.random.Generator) -> Query:
+        weights = np.clip(rng.standard_normal(self.space.shape) / self.CUT, -1.0, 1.0)
+        return self.space.compile_dense(weights)
 
 
 class RangeAnalyst(Analyst):
@@ -341,28 +385,31 @@ def attack(
 
     The slow analyst keeps to queries whose gap is one noise scale above the threshold, to force as many updates as
     can be; the other always asks the query with the largest gap. With more ``starts`` an analyst who looks at a
-    random part of the class each time looks again before giving up.
+    random part of the class each time looks again before giving up. ``most`` bounds the questions of the whole game.
     """
     counts = game.data.counts
     assert counts is not None
     residual = counts - game.hypothesis()
-    misses, gap, touched = 0, 0.0, 1.0
+    misses, gap, height = 0, 0.0, 1.0
     most = min(most, game.plan.max_queries)
     while not game.exhausted and game.asked < most and misses < PATIENCE * starts:
         # Slow while that succeeds.
         target = game.threshold + float(game.plan.scale) if slow and misses < PATIENCE // 2 else None
         if misses >= starts:
             # Another query almost as good: a repeated one is answered from the cache, whatever it would gain by now.
-            blur = 2.0 ** (misses / starts - 6) * gap / touched
+            blur = 2.0 ** (misses / starts - 6) * height
             blurred = residual + blur * rng.standard_normal(residual.shape)
             query = analyst.choose(blurred, target and target * (1 + 0.03 * misses), rng).query
             chosen = Chosen(query, abs(query.inner(DenseTensor(residual))))
         else:
             chosen = analyst.choose(residual, target, rng)
-            gap = chosen.gap if starts == 1 else max(gap if misses else 0.0, chosen.gap)
-            touched = chosen.query.norm2sq or 1.0
-        if chosen.gap <= game.threshold:
-            if starts == 1 and not misses:
+            height = chosen.gap / (chosen.query.norm2sq or 1.0)
+        gap = gap if misses else 0.0
+        known = game.knows(chosen.query)
+        if not known or chosen.gap <= game.threshold:
+            gap = max(gap, chosen.gap)
+        if known or chosen.gap <= game.threshold:
+            if starts == 1 and not misses and not known:
                 break
             misses += 1
             continue
@@ -383,14 +430,14 @@ def attack(
     )
 
 
-def needed(run: Callable[[int], Played], most: int, guess: int, sure: bool = False) -> Played | None:
+def needed(run: Callable[[int], Played], most: int, guess: int) -> Played | None:
     """The least number of updates that the analyst does not use up, about, and how that game went; None above ``most``.
 
-    ``sure`` tells that the guess is good, so that the search begins with small steps. Noise differs from run to run, so
-    this is the least that was found.
+    A game that leaves updates over says more than that: with fewer the noise is less, so that no fewer are needed than
+    it used. Where B alpha^2 is what the data asks for, the least lies near the geometric mean of the two. Noise
+    differs from game to game, so this is the least that was found, to within ``RESOLUTION``.
     """
     low, high, best = 0, most + 1, None
-    step = RESOLUTION if sure else 1.6
     updates = max(1, min(guess, most))
     while True:
         played = run(updates)
@@ -398,14 +445,12 @@ def needed(run: Callable[[int], Played], most: int, guess: int, sure: bool = Fal
             low = updates
         else:
             high, best = updates, played
-        if high <= max(low + 1, RESOLUTION * low):
-            return best
         if best is None:
             if low >= most:
                 return None
-            updates = min(most, math.ceil(step * low))
-        elif low == 0:
-            updates = max(1, math.floor(high / step))
-        else:
-            updates = min(high - 1, max(low + 1, round(math.sqrt(low * high))))
-        step = step * step if low == 0 or best is None else step
+            updates = min(most, math.ceil(_STEP * low))
+            continue
+        floor = max(low, min(best.used, high - 1))
+        if high <= max(floor + 1, RESOLUTION * floor):
+            return best
+        updates = min(high - 1, max(floor + 1, round(math.sqrt(high * max(floor, 1)))))

@@ -13,6 +13,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.applications_data import DELTA
+from benchmarks.applications_theory import gaussian
+
 Row = dict[str, Any]
 
 #: Okabe and Ito's colours, which most eyes tell apart.
@@ -85,11 +88,12 @@ def growth(rows: list[Row], fits: list[Row], size: int, path: Path) -> None:
     figure, axes = _figure(len(families), 4.1 * len(families), 4.0)
     papers = {(fit["family"], fit["construction"]): fit["paper"] for fit in fits}
     for ax, family in zip(axes, families, strict=True):
-        here = [row for row in rows if row["family"] == family and row["size"] == size]
+        here = [row for row in rows if row["family"] == family and row["size"] == size and _own(row)]
         nodes = sorted({row["nodes"] for row in here})
-        zero = [(n, float(np.mean([row["zero_error"] for row in here if row["nodes"] == n]))) for n in nodes]
-        ax.plot(*zip(*zero, strict=True), color=GREY, linewidth=1, linestyle=":", label="zero answer")
-        for construction in ("mw", "fk", "group"):
+        for name, line in PLAIN.items():
+            plain = [row for row in here if row["construction"] == name]
+            _points(ax, plain, lambda row: row["nodes"], "largest_error", label=name, color=GREY, linestyle=line)
+        for construction in ("mw", "fk", "group", "schatten"):
             mine = [row for row in here if row["construction"] == construction and row.get("updates", 0) > 1]
             if not mine:
                 continue
@@ -98,6 +102,8 @@ def growth(rows: list[Row], fits: list[Row], size: int, path: Path) -> None:
             means = _points(ax, mine, lambda row: row["nodes"], "error_bound", label=NAMES[construction], **style)
             last, error = means[-1]
             paper = papers[family, construction]
+            if math.isnan(paper):
+                continue
             slope = [error * (n / last) ** paper for n in nodes]
             ax.plot(nodes, slope, color=colour, linewidth=0.9, linestyle="--", alpha=0.8)
         ax.set_xscale("log")
@@ -109,6 +115,11 @@ def growth(rows: list[Row], fits: list[Row], size: int, path: Path) -> None:
     axes[0].plot([], [], color="black", linewidth=0.9, linestyle="--", label="the paper's slope")
     axes[0].legend(frameon=False, fontsize=8.5)
     _save(figure, path)
+
+
+def _own(row: Row) -> bool:
+    """Whether a row is of this project's accounting and default step, or of an alternative."""
+    return (row.get("calibration", "rdp"), row.get("step", "projection")) == ("rdp", "projection")
 
 
 def powers(fits: list[Row], path: Path) -> None:
@@ -150,7 +161,7 @@ def ranks(rows: list[Row], path: Path) -> None:
     columns = sorted({row["columns"] for row in rows})
     ranks = sorted({row["rank"] for row in rows})
     lines = ["-", "--", ":"]
-    for construction in ("fk", "schatten"):
+    for construction in ("fk", "group", "schatten"):
         for rank, line in zip(ranks, lines, strict=False):
             mine = [row for row in rows if (row["construction"], row["rank"]) == (construction, rank)]
             if mine:
@@ -224,40 +235,55 @@ def linear(rows: list[Row], records: int, cells: int, beta: float, path: Path) -
     _save(figure, path)
 
 
-def duel(rows: list[Row], path: Path) -> None:
-    """Error bounds and worst errors of sessions and of the alternatives."""
-    here = [row for row in rows if row["size"] is None]
-    keys: list[tuple[str, str]] = []
-    for row in here:
-        key = (row["construction"], row.get("calibration", ""))
-        if key not in keys:
-            keys.append(key)
-    order = {"rdp": 0, "": 1, "jt2012": 2, "gru2011": 3}
-    keys.sort(key=lambda key: (order[key[1]], key[0]))
-    figure, (ax,) = _figure(1, 8.2, 0.29 * len(keys) + 1.5)
-    for place, (construction, calibration) in enumerate(reversed(keys)):
-        mine = [row for row in here if (row["construction"], row.get("calibration", "")) == (construction, calibration)]
-        colour = COLOURS.get(construction, GREY)
-        bounds = [row["error_bound"] for row in mine if "error_bound" in row]
-        worst = [row["largest_error"] for row in mine if "largest_error" in row]
-        if bounds and worst:
-            ax.plot([np.mean(bounds), np.mean(worst)], [place, place], color=colour, linewidth=1, alpha=0.6)
-        if bounds:
-            ax.plot(np.mean(bounds), place, "o", color=colour, markerfacecolor="white", markersize=6)
-        if worst:
-            ax.plot(np.mean(worst), place, "o", color=colour, markersize=6)
-    labels = [
-        f"{NAMES.get(name, name)}{', ' + calibration if calibration else ''}" for name, calibration in reversed(keys)
-    ]
-    ax.set_yticks(range(len(keys)), labels, fontsize=8.5)
-    ax.set_xscale("log")
-    ax.set_xlabel("error (edges)")
-    zero = [row["largest_error"] for row in here if row["construction"] == "zero answer"]
-    ax.axvline(float(np.mean(zero)), color=GREY, linewidth=1, linestyle=":")
-    ax.plot([], [], "o", color=GREY, markerfacecolor="white", label="error bound")
-    ax.plot([], [], "o", color=GREY, label="worst error found")
-    figure.legend(frameon=False, fontsize=8.5, ncols=2, loc="outside upper center")
+def duel(rows: list[Row], size: int, path: Path) -> None:
+    """Worst errors by V, of sessions, of the papers' calibrations and of the alternatives; Gaussian's as a line."""
+    families = list(dict.fromkeys(row["family"] for row in rows))
+    views = [(family, right) for right in (None, size) for family in families]
+    figure, axes = _figure(len(families), 4.6 * len(families), 7.6, rows=2)
+    for ax, (family, right) in zip(axes, views, strict=True):
+        here = [row for row in rows if (row["family"], row["size"]) == (family, right) and _shown(row)]
+        nodes = sorted({row["nodes"] for row in here})
+        epsilon = min(row["epsilon"] for row in here)
+        here = [row for row in here if row["epsilon"] == epsilon]
+        keys = dict.fromkeys((row["construction"], row.get("calibration", "")) for row in here)
+        for construction, calibration in keys:
+            mine = [r for r in here if (r["construction"], r.get("calibration", "")) == (construction, calibration)]
+            if construction in PLAIN:
+                style: dict[str, Any] = {"color": GREY, "linestyle": PLAIN[construction], "marker": "."}
+            else:
+                solid = calibration == "rdp"
+                style = {
+                    "color": COLOURS[construction],
+                    "linestyle": "-" if solid else "-.",
+                    "marker": "o" if solid else "x",
+                }
+            label = f"{NAMES.get(construction, construction)}{', papers' if calibration not in ('', 'rdp') else ''}"
+            _points(
+                ax, mine, lambda row: row["nodes"], "largest_error", label=label, markersize=4, linewidth=1.3, **style
+            )
+        ax.axhline(gaussian(epsilon, DELTA, 10**6, 0.05).largest, color="black", linewidth=0.9, label="Gaussian")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        _plain_ticks(ax, nodes)
+        cuts = "any cuts" if right is None else f"S = {right}"
+        ax.set_title(f"{family}, {cuts}, epsilon = {epsilon:g}", fontsize=10)
+        ax.set_xlabel("V")
+        ax.set_ylabel("worst error (edges)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, fontsize=8.5, ncols=5, loc="outside upper center")
     _save(figure, path)
+
+
+#: Lines of the alternatives.
+PLAIN = {"zero answer": ":", "noise on each cell": (0, (5, 1)), "randomised response": (0, (3, 1, 1, 1))}
+
+
+def _shown(row: Row) -> bool:
+    """Of the papers' calibrations two stand for all: where nothing moves there is no other difference."""
+    calibration = row.get("calibration", "rdp")
+    return row.get("step", "projection") == "projection" and (
+        calibration == "rdp" or (calibration == "jt2012" and row["construction"] in ("mw", "fk"))
+    )
 
 
 def real(rows: list[Row], path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from app.curator.dataset import PublicDataset
+from app.demo.baseline import queries_to_overtake
 from app.spaces.multiset import ElementsQuery, ElementsTensor
 from app.spaces.queries import ElementsQuery as ElementsWords
+from app.spaces.query import Query
 from app.storage.private_data import ElementsData
 from benchmarks.applications_data import DELTA, declared, directed_data, graph_data, table_data
 from benchmarks.applications_measure import MECHANISMS, Row
@@ -37,11 +39,11 @@ from benchmarks.applications_theory import gaussian
 ADULT = ("workclass", "education-num", "marital-status", "relationship", "race", "sex", "income>50K")
 #: Elements that a query of the multiset weighs.
 WORDS = 8
-#: Random queries of a trial, and how many times as many are chosen, at most, with the truth in view.
-RANDOM = 100
-ADAPTIVE = 4
+#: Random questions of a trial where a question takes no time, and how many are chosen with the truth in view, at most.
+RANDOM = 20_000
+CHOSEN = 5_000
 #: Sessions are tried with more and more updates, each time twice as many, up to so many.
-MOST = 512
+MOST = 2_048
 
 
 def email(folder: Path, epsilon: float) -> tuple[Private, Analyst]:
@@ -102,13 +104,15 @@ def ranges(name: str) -> Callable[[Path, float], tuple[Private, Analyst]]:
 @dataclass(frozen=True)
 class Source:
     """A data set and the mechanisms that fit it; how often its analyst looks before giving up; where the search for
-    updates begins, how many random queries there are."""
+    updates begins and ends; how many random questions there are, and how many chosen ones at most."""
 
     load: Callable[[Path, float], tuple[Private, Analyst]]
     mechanisms: dict[str, dict[str, Any]]
     starts: int = 1
     first: int = 16
+    most: int = MOST
     asks: int = RANDOM
+    chosen: int = CHOSEN
 
 
 def _some(*names: str) -> dict[str, dict[str, Any]]:
@@ -127,10 +131,8 @@ SOURCES: dict[str, Source] = {
 }
 
 
-def trial(
-    name: str, mechanism: str, folder: str, epsilon: float, queries: int, most: int = MOST, asks: int = RANDOM
-) -> Iterator[Row]:
-    """Random queries, then the worst that can be found; the least power of two of updates that lasts for both."""
+def trial(name: str, mechanism: str, folder: str, epsilon: float, queries: int, asks: int = RANDOM) -> Iterator[Row]:
+    """Random questions, then the worst that can be found; the least power of two of updates that lasts for both."""
     started = time.perf_counter()
     source = SOURCES[name]
     try:
@@ -140,33 +142,58 @@ def trial(
     assert data.counts is not None
     rng, asks = np.random.default_rng(0), min(asks, source.asks)
     zero = analyst.choose(data.counts, None, rng).gap
-    updates = min(source.first, most)
+    updates = source.first
     while True:
         game = Game(data, source.mechanisms[mechanism], Terms(epsilon, queries), updates)
         before = analyst.choose(data.counts - game.hypothesis(), None, rng).gap
-        errors: list[float] = []
-        for _ in range(asks):
-            if game.exhausted:
-                break
-            errors.append(game.ask(analyst.random(rng))[1])
-        on_random, game.largest_error = game.largest_error, 0.0
-        played = attack(game, analyst, rng, slow=False, most=(1 + ADAPTIVE) * asks, starts=source.starts)
-        if not game.exhausted or updates >= most:
+        at_random = _random_questions(game, lambda: analyst.random(rng), asks)
+        cap = game.asked + source.chosen
+        played = attack(game, analyst, rng, slow=False, most=cap, starts=source.starts)
+        if not game.exhausted or updates >= source.most:
             break
         updates *= 2
-    yield _result(name, mechanism, data.public, game, queries, epsilon) | {
-        "zero_error": zero,
-        "start_error": before,
+    yield (
+        _result(name, mechanism, data.public, game, queries, epsilon)
+        | at_random
+        | {
+            "zero_error": zero,
+            "start_error": before,
+            "adaptive_error": played.largest_error,
+            "left": played.gap,
+            "ended": _ended(game, played.gap, cap),
+            "seconds": time.perf_counter() - started,
+        }
+    )
+
+
+def _random_questions(game: Game, draw: Callable[[], Query], asks: int) -> Row:
+    """Ask random questions; what they found, apart from what comes after them."""
+    errors: list[float] = []
+    for _ in range(asks):
+        if game.exhausted:
+            break
+        errors.append(game.ask(draw())[1])
+    on_random, game.largest_error = game.largest_error, 0.0
+    return {
+        "random_asked": game.asked,
+        "random_used": game.session.updates_used,
         "random_error": on_random,
         "random_median": float(np.median(errors)),
-        "adaptive_error": played.largest_error,
-        "left": played.gap,
-        "seconds": time.perf_counter() - started,
     }
+
+
+def _ended(game: Game, gap: float, cap: int) -> str:
+    """Why no more was asked."""
+    if game.exhausted:
+        return "updates used up"
+    if game.asked >= cap:
+        return "questions"
+    return "no gap" if gap <= game.threshold else "patience"
 
 
 def _result(name: str, mechanism: str, public: PublicDataset, game: Game, queries: int, epsilon: float) -> Row:
     line = gaussian(epsilon, DELTA, queries, 0.05)
+    bound = game.plan.error_bound
     return {
         "data": name,
         "mechanism": mechanism,
@@ -176,9 +203,11 @@ def _result(name: str, mechanism: str, public: PublicDataset, game: Game, querie
         "used": game.session.updates_used,
         "asked": game.asked,
         "exhausted": game.exhausted,
-        "error_bound": game.plan.error_bound,
+        "error_bound": bound,
         "gaussian_bound": line.bound,
-        "gaussian_largest": line.largest,
+        # What Gaussian noise would promise for the questions that were asked, had their number been known.
+        "gaussian_asked": gaussian(epsilon, DELTA, game.asked, 0.05).bound,
+        "overtakes": queries_to_overtake(bound, queries, 0.05, epsilon, DELTA),
         "queries": queries,
     }
 
@@ -226,7 +255,7 @@ class Words:
         return gaps[best], self.query(np.sort(ends[best]))
 
 
-def words(folder: str, epsilon: float, queries: int, most: int = MOST, asks: int = RANDOM) -> Iterator[Row]:
+def words(folder: str, epsilon: float, queries: int, asks: int = RANDOM) -> Iterator[Row]:
     """Words of a corpus: sparse multiplicative weights over all strings."""
     started = time.perf_counter()
     file = Path(folder) / "afwiki-words" / "afwiki-2024-02-20.txt"
@@ -235,41 +264,42 @@ def words(folder: str, epsilon: float, queries: int, most: int = MOST, asks: int
     lines = [line.split(" ") for line in file.read_text().splitlines()]
     counts = np.array([int(count) for _, count in lines])
     order = np.argsort(-counts, kind="stable")
-    yield from words_trial(
-        Words([lines[i][0] for i in order], counts[order], epsilon), epsilon, queries, most, asks, started
-    )
+    corpus = Words([lines[i][0] for i in order], counts[order], epsilon)
+    yield from words_trial(corpus, epsilon, queries, asks, CHOSEN, MOST, started)
 
 
-def words_trial(corpus: Words, epsilon: float, queries: int, most: int, asks: int, started: float) -> Iterator[Row]:
+def words_trial(
+    corpus: Words, epsilon: float, queries: int, asks: int, chosen: int, most: int, started: float
+) -> Iterator[Row]:
     """The trial of :func:`words` on any multiset, its elements by falling counts."""
     rng = np.random.default_rng(0)
     mechanism = {"construction": "smw", "sparsity": WORDS}
-    updates = 16
+    updates = 64
     while True:
         game = Game(corpus.data, mechanism, Terms(epsilon, queries), updates)
         zero = float(np.sort(corpus.counts)[-WORDS:].sum())
         before, _ = corpus.worst(game, rng)
-        errors: list[float] = []
-        for _ in range(asks):
-            if game.exhausted:
+        at_random = _random_questions(game, lambda: corpus.random(rng), asks)
+        gap, misses, cap = 0.0, 0, game.asked + chosen
+        while not game.exhausted and game.asked < cap and misses < PATIENCE:
+            found, query = corpus.worst(game, rng, misses)
+            gap = max(gap if misses else 0.0, 0.0 if game.knows(query) and found > game.threshold else found)
+            if found <= game.threshold and not misses:
                 break
-            errors.append(game.ask(corpus.random(rng))[1])
-        on_random, game.largest_error = game.largest_error, 0.0
-        gap, misses = before, 0
-        while game.asked < (1 + ADAPTIVE) * asks:
-            gap, query = corpus.worst(game, rng, misses)
-            if game.exhausted or misses == PATIENCE or (gap <= game.threshold and not misses):
-                break
-            misses = 0 if game.ask(query)[0] else misses + 1
+            fresh = found > game.threshold and not game.knows(query)
+            misses = 0 if fresh and game.ask(query)[0] else misses + 1
         if not game.exhausted or updates >= most:
             break
         updates *= 2
-    yield _result("afwiki words", "smw", corpus.data.public, game, queries, epsilon) | {
-        "zero_error": zero,
-        "start_error": before,
-        "random_error": on_random,
-        "random_median": float(np.median(errors)),
-        "adaptive_error": max(game.largest_error, gap if gap <= game.threshold else 0.0),
-        "left": gap,
-        "seconds": time.perf_counter() - started,
-    }
+    yield (
+        _result("afwiki words", "smw", corpus.data.public, game, queries, epsilon)
+        | at_random
+        | {
+            "zero_error": zero,
+            "start_error": before,
+            "adaptive_error": max(game.largest_error, gap if gap <= game.threshold else 0.0),
+            "left": gap,
+            "ended": _ended(game, gap, cap),
+            "seconds": time.perf_counter() - started,
+        }
+    )

@@ -172,6 +172,14 @@ def entropy_promise(degrees: Degrees, size: int) -> Callable[[float], float]:
     return lambda alpha: (degrees.edges / alpha) ** 2 * math.log(degrees.nodes)
 
 
+def schatten_promise(singular: FloatArray, cells: int) -> Callable[[float], float]:
+    """``zeta^2 R^2/((p-1) alpha^2)`` of the Schatten norm, cuts of so many cells (rank one: zeta is their root)."""
+    q = max(2.0, math.log(len(singular)))
+    p = q / (q - 1)
+    radius = float(singular.max()) * float(((singular / singular.max()) ** p).sum()) ** (1 / p)
+    return lambda alpha: cells * (radius / alpha) ** 2 / (p - 1)
+
+
 PROMISES: dict[str, Callable[[Degrees, int], Callable[[float], float]]] = {
     "mw": entropy_promise,
     "fk": euclidean_promise,
