@@ -240,7 +240,8 @@ def _real_tasks(size: Size, data: Path) -> Iterator[Task]:
     for source in size.real:
         for mechanism in real.SOURCES[source].mechanisms:
             yield Task("real", real.trial, (source, mechanism, str(data), 1.0, QUERIES, size.real_asks))
-    yield Task("real", real.words, (str(data), 1.0, QUERIES, size.real_asks))
+    for sparsity in real.WORDS:
+        yield Task("real", real.words, (str(data), 1.0, QUERIES, sparsity, size.real_asks))
 
 
 def measure(todo: Sequence[Task], until: float, workers: int) -> list[Row] | None:

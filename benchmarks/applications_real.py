@@ -37,8 +37,8 @@ from benchmarks.applications_theory import gaussian
 
 #: Attributes of Adult with few values each.
 ADULT = ("workclass", "education-num", "marital-status", "relationship", "race", "sex", "income>50K")
-#: Elements that a query of the multiset weighs.
-WORDS = 8
+#: Elements that a query of the multiset weighs, one trial each.
+WORDS = (1, 8)
 #: Random questions of a trial where a question takes no time, and how many are chosen with the truth in view, at most.
 RANDOM = 20_000
 CHOSEN = 5_000
@@ -122,12 +122,12 @@ def _some(*names: str) -> dict[str, dict[str, Any]]:
 _COLUMNS = {"group, columns": {**MECHANISMS["group"], "axis": "columns"}}
 
 SOURCES: dict[str, Source] = {
-    "email-Eu-core": Source(email, _some("mw", "fk", "group", "schatten")),
-    "deezer": Source(deezer, _some("mw", "fk") | _COLUMNS, first=256, asks=50),
-    "lastfm": Source(lastfm, _some("mw", "fk") | _COLUMNS, first=64, asks=16),
+    "email-Eu-core": Source(email, _some("mw", "fk", "group", "schatten"), asks=5_000, chosen=1_000),
+    "deezer": Source(deezer, _some("mw", "fk") | _COLUMNS, first=256, most=512, asks=2_000, chosen=150),
+    "lastfm": Source(lastfm, _some("mw", "fk") | _COLUMNS, first=128, most=256, asks=2_000, chosen=60),
     "adult": Source(adult, _some("mw", "fk"), starts=4),
-    "dpbench HEPTH": Source(ranges("HEPTH"), _some("mw", "fk")),
-    "dpbench SEARCHLOGS": Source(ranges("SEARCHLOGS"), _some("mw", "fk")),
+    "dpbench HEPTH": Source(ranges("HEPTH"), _some("mw", "fk"), asks=100_000),
+    "dpbench SEARCHLOGS": Source(ranges("SEARCHLOGS"), _some("mw", "fk"), asks=100_000),
 }
 
 
@@ -215,7 +215,7 @@ def _result(name: str, mechanism: str, public: PublicDataset, game: Game, querie
 class Words:
     """Queries of a few elements each, of a multiset whose counts the analyst knows."""
 
-    def __init__(self, elements: list[str], counts: IntArray, epsilon: float) -> None:
+    def __init__(self, elements: list[str], counts: IntArray, epsilon: float, sparsity: int) -> None:
         order = np.argsort(np.array(elements, dtype=object))
         encoded = [elements[i].encode() for i in order]
         offsets = np.concatenate([[0], np.cumsum([len(word) for word in encoded])]).astype(np.int64)
@@ -223,6 +223,7 @@ class Words:
             np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets, counts[order], int(counts.sum())
         )
         spec = declared(epsilon, kind="multiset", records_public=True)
+        self.sparsity = sparsity
         self.elements, self.counts = elements, counts.astype(np.float64)
         self.data = Private(PublicDataset(spec, records=float(counts.sum())), ElementsTensor(stored))
         self._places = {word: i for i, word in enumerate(elements)}
@@ -235,8 +236,8 @@ class Words:
 
     def random(self, rng: np.random.Generator) -> Any:
         """Distinct elements, frequent ones more often: logarithms of ranks are uniform."""
-        ranks = np.unique(np.exp(rng.random(4 * WORDS) * np.log(len(self.elements))).astype(np.int64) - 1)
-        return self.query(rng.permutation(ranks)[:WORDS])
+        ranks = np.unique(np.exp(rng.random(4 * self.sparsity) * np.log(len(self.elements))).astype(np.int64) - 1)
+        return self.query(rng.permutation(ranks)[: self.sparsity])
 
     def worst(self, game: Game, rng: np.random.Generator, misses: int = 0) -> tuple[float, ElementsQuery]:
         """The elements whose counts are furthest below the truth (or above it), and the gap.
@@ -248,14 +249,21 @@ class Words:
         for word, count in zip(hypothesis.elements, hypothesis.counts, strict=True):  # type: ignore[union-attr]
             guess[self._places[word]] = count
         residual = self.counts - guess
-        some = min(WORDS * (1 + misses), len(residual) - 1)
-        ends = [rng.permutation(np.argpartition(sign * residual, -some)[-some:])[:WORDS] for sign in (1.0, -1.0)]
+        if self.sparsity == 1:
+            # What was asked is answered from the cache: the furthest word that was not.
+            order = np.argsort(-np.abs(residual)).tolist()
+            place = next(place for place in order if not game.knows(self.query(np.array([place]))))
+            return abs(float(residual[place])), self.query(np.array([place]))
+        some = min(self.sparsity * (1 + misses), len(residual) - 1)
+        ends = [
+            rng.permutation(np.argpartition(sign * residual, -some)[-some:])[: self.sparsity] for sign in (1.0, -1.0)
+        ]
         gaps = [abs(float(residual[end].sum())) for end in ends]
         best = int(np.argmax(gaps))
         return gaps[best], self.query(np.sort(ends[best]))
 
 
-def words(folder: str, epsilon: float, queries: int, asks: int = RANDOM) -> Iterator[Row]:
+def words(folder: str, epsilon: float, queries: int, sparsity: int, asks: int = RANDOM) -> Iterator[Row]:
     """Words of a corpus: sparse multiplicative weights over all strings."""
     started = time.perf_counter()
     file = Path(folder) / "afwiki-words" / "afwiki-2024-02-20.txt"
@@ -264,7 +272,7 @@ def words(folder: str, epsilon: float, queries: int, asks: int = RANDOM) -> Iter
     lines = [line.split(" ") for line in file.read_text().splitlines()]
     counts = np.array([int(count) for _, count in lines])
     order = np.argsort(-counts, kind="stable")
-    corpus = Words([lines[i][0] for i in order], counts[order], epsilon)
+    corpus = Words([lines[i][0] for i in order], counts[order], epsilon, sparsity)
     yield from words_trial(corpus, epsilon, queries, asks, CHOSEN, MOST, started)
 
 
@@ -273,11 +281,11 @@ def words_trial(
 ) -> Iterator[Row]:
     """The trial of :func:`words` on any multiset, its elements by falling counts."""
     rng = np.random.default_rng(0)
-    mechanism = {"construction": "smw", "sparsity": WORDS}
+    mechanism = {"construction": "smw", "sparsity": corpus.sparsity}
     updates = 64
     while True:
         game = Game(corpus.data, mechanism, Terms(epsilon, queries), updates)
-        zero = float(np.sort(corpus.counts)[-WORDS:].sum())
+        zero = float(np.sort(corpus.counts)[-corpus.sparsity :].sum())
         before, _ = corpus.worst(game, rng)
         at_random = _random_questions(game, lambda: corpus.random(rng), asks)
         gap, misses, cap = 0.0, 0, game.asked + chosen
@@ -292,7 +300,7 @@ def words_trial(
             break
         updates *= 2
     yield (
-        _result("afwiki words", "smw", corpus.data.public, game, queries, epsilon)
+        _result("afwiki words", f"smw, {corpus.sparsity} a question", corpus.data.public, game, queries, epsilon)
         | at_random
         | {
             "zero_error": zero,

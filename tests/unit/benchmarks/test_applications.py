@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,19 @@ from benchmarks.applications_data import (
     power_law_degrees,
     table_data,
 )
-from benchmarks.applications_measure import duel, gaussian_queries, growth, linear_queries, plain, with_norm
+from benchmarks.applications_measure import (
+    cuts,
+    gaussian_queries,
+    linear_queries,
+    matrices,
+    plain,
+    plain_matrices,
+    randomised,
+    with_norm,
+)
 from benchmarks.applications_play import (
     CutAnalyst,
+    DenseAnalyst,
     FreeCutAnalyst,
     Game,
     PairAnalyst,
@@ -47,6 +59,7 @@ from benchmarks.applications_theory import (
     noise_scale,
     promise,
     root_law,
+    schatten_promise,
 )
 from benchmarks.harness import report
 
@@ -102,6 +115,16 @@ class TestPromises:
         facts = PublicFacts(data.public.records, norms=data.public.facts.norms)
         own = construct(Mechanism(**mechanism), data.public.space, facts, alpha, 10).bound(alpha)
         assert own == pytest.approx(PROMISES[construction](Degrees.of(degrees), size)(alpha), rel=1e-9)
+
+    def test_schatten_bound(self, rng: np.random.Generator) -> None:
+        """Would catch a promise of the Schatten norm that the construction does not make for cuts of rank one."""
+        size, alpha = 4, 37.0
+        mechanism = {"construction": "md", "potential": "schatten", "ball_p": "auto", "zeta": math.sqrt(64 * size)}
+        data = with_norm(graph_data(bipartite(imbalanced_degrees(64), rng), 1.0), mechanism)
+        facts = PublicFacts(data.public.records, norms=data.public.facts.norms)
+        own = construct(Mechanism(**mechanism), data.public.space, facts, alpha, 10).bound(alpha)
+        singular = np.linalg.svd(data.counts, compute_uv=False)
+        assert own == pytest.approx(schatten_promise(singular, 64 * size)(alpha), rel=1e-6)
 
     def test_fixed_point(self) -> None:
         """Would catch a plan that is not the least with bound(alpha(B)) <= B, or whose error is not 4L."""
@@ -218,19 +241,49 @@ class TestAnalysts:
             chosen = analyst.choose(residual, None, rng)
             assert abs(chosen.query.inner(DenseTensor(residual))) == pytest.approx(chosen.gap)
 
+    def test_dense_is_the_worst(self, rng: np.random.Generator) -> None:
+        """Would catch a dense query that is not the signs, or a slow one that falls short of its target."""
+        residual = rng.standard_normal((8, 5))
+        analyst = DenseAnalyst(matrix_data(np.full((8, 5), 0.5), 1.0))
+        worst = analyst.choose(residual, None, rng)
+        assert worst.gap == pytest.approx(np.abs(residual).sum())
+        slow = analyst.choose(residual, worst.gap / 2, rng)
+        assert worst.gap / 2 <= slow.gap < worst.gap
+        for chosen in (worst, slow):
+            assert abs(chosen.query.inner(DenseTensor(residual))) == pytest.approx(chosen.gap)
+            assert chosen.query.norm2sq == pytest.approx(40)
+
 
 class TestPlay:
     def test_needed(self) -> None:
-        """Would catch a search that ends above or below the least number of updates that suffices."""
-        for truth, guess, sure in itertools.product((1, 2, 37, 900), (1, 16, 1000), (False, True)):
+        """Would catch a search that ends above or below the least number of updates that suffices.
 
-            def run(updates: int, truth: int = truth) -> Played:
-                return Played(updates, min(updates, truth), 0, 0.0, 0.0, 0.0, updates < truth)
+        Needs fall as the noise grows with the updates, or stay.
+        """
+        for truth, guess, power in itertools.product((1, 2, 37, 900), (1, 16, 1000), (0.0, 1.0)):
 
-            found = needed(run, 2000, guess, sure)
+            def run(updates: int, truth: int = truth, power: float = power) -> Played:
+                need = truth * (truth / updates) ** power
+                exhausted = need > updates
+                return Played(updates, updates if exhausted else math.floor(need), 0, 0.0, 0.0, 0.0, exhausted)
+
+            found = needed(run, 2000, guess)
             assert found is not None
             assert truth <= found.updates <= max(truth + 1, 1.11 * truth)
         assert needed(lambda updates: Played(updates, updates, 0, 0.0, 0.0, 0.0, True), 50, 4) is None
+
+    def test_known_questions_are_no_gap(self, rng: np.random.Generator) -> None:
+        """Would catch an analyst who counts as a gap left what the cache answers, or asks the same again."""
+        data = graph_data(bipartite(imbalanced_degrees(24), rng), 100.0)
+        game = Game(data, {"construction": "fk"}, Terms(100.0, 10**4), 60)
+        query = CutAnalyst(data, 4, one_sided=True).random(rng)
+        assert not game.knows(query)
+        game.ask(query)
+        assert game.knows(query)
+        game.ask(query)
+        assert game.asked == 1
+        played = attack(game, CutAnalyst(data, 4, one_sided=True), rng, slow=False)
+        assert played.asked == game.asked == game.session.queries_asked
 
     def test_bounds_hold(self, rng: np.random.Generator) -> None:
         """Would catch a game that keeps its answers' errors wrongly: none passes T + L (but for beta)."""
@@ -262,6 +315,14 @@ class TestPlainLines:
         ratio = laplace(1.0, 1e-6, 10**6, 0.05).scale / laplace(1.0, 1e-6, 10**4, 0.05).scale
         assert ratio == pytest.approx(10, rel=0.02)
 
+    def test_randomised_response(self) -> None:
+        """Would catch a randomised response that is biased, or of another variance than e^eps/(e^eps-1)^2."""
+        told = randomised(np.repeat([0.0, 1.0], 50_000), 1.0)
+        zeros, ones = told[:50_000], told[50_000:]
+        assert abs(zeros.mean()) < 0.03
+        assert abs(ones.mean() - 1) < 0.03
+        assert zeros.var() == pytest.approx(math.e / (math.e - 1) ** 2, rel=0.05)
+
 
 class TestTasks:
     """Every measurement runs at a tiny size and gives the figures that tables and plots read."""
@@ -269,40 +330,61 @@ class TestTasks:
     def test_tables_and_plots(self, tmp_path: Path) -> None:
         """Would catch a table or a plot that no longer fits what is measured."""
         pytest.importorskip("matplotlib")
-        terms = Terms(100.0, 10**4)
-        size = applications.QUICK
+        terms, nodes = Terms(100.0, 10**6), (12, 16, 20)
+        size = replace(applications.QUICK, nodes=nodes, columns=(4, 6, 8), size=4)
         output = applications.Output(None, None)
-        grown = [
+        graphs = [
             row
-            for family in ("imbalanced", "imbalanced, S alone, nested")
-            for name in ("fk", "group")
-            for row in growth(family, 4, name, (16, 24), 2, terms)
+            for family, name in itertools.product(("imbalanced", "imbalanced, S alone, nested"), ("fk", "schatten"))
+            for row in cuts(family, 4, name, "rdp", nodes, 1, terms)
         ]
-        fits = applications.growths(grown, size, output)
-        applications.steps(list(growth("imbalanced", 4, "group", (16,), 1, terms, "paper")), grown, size, output)
-        ranked = [row for name in ("fk", "schatten") for n in (4, 5) for row in gaussian_queries(name, n, 1, 2, 0.5)]
-        applications.ranks(ranked, output)
-        queried = [
+        graphs += cuts("imbalanced", 4, "group", "rdp", (16,), 1, terms, "paper")
+        for family, right in (("imbalanced", 4), ("imbalanced", None)):
+            graphs += cuts(family, right, "mw", "jt2012", nodes, 1, terms)
+            graphs += plain(family, nodes, right, 1, terms)
+        low = [
+            row for name in ("fk", "group", "schatten") for n in (4, 5) for row in gaussian_queries(name, n, 1, 2, 0.5)
+        ]
+        low += matrices("schatten", "rdp", size.columns, 1, 1, Terms(300.0, 10**6))
+        low += plain_matrices(size.columns, 1, 1, Terms(300.0, 10**6))
+        linear = [
             row
             for name, records in itertools.product(("mw", "fk"), size.records)
             for row in linear_queries(name, records, size.cells[0], size.support, 10**6, 1, 1.0)
         ]
-        tiny = [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, 1, 1.0)]
-        applications.linears(queried, tiny, size, output)
-        fought = [row for name in ("rdp", "jt2012") for row in duel("imbalanced", 16, None, "fk", name, 1, 1.0, 10**6)]
-        fought += plain("imbalanced", 16, None, 1, 1.0, 10**6)
-        applications.duels(fought, size, output)
-        from benchmarks import applications_plots as plot
+        linear += [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, 1, 1.0)]
+        for section, rows in (("cuts", graphs), ("rank", low), ("linear", linear)):
+            for name, draw in applications.tables(section, rows, size, output).items():
+                draw(tmp_path / name)
+            assert not any(map(applications._broken, rows))
+        drawn = ("growth", "duel", "rank", "linear")
+        assert {path.name for path in tmp_path.iterdir()} >= {f"{n}.{k}" for n in drawn for k in ("png", "svg")}
 
-        plot.growth(grown, fits, 4, tmp_path / "growth")
-        plot.powers(fits, tmp_path / "powers")
-        plot.ranks(ranked, tmp_path / "ranks")
-        plot.linear(queried, size.records[1], size.cells[0], 0.05, tmp_path / "linear")
-        plot.duel(fought, tmp_path / "duel")
-        assert {path.name for path in tmp_path.iterdir()} >= {
-            f"{n}.{k}" for n in ("growth", "duel") for k in ("png", "svg")
-        }
-        assert not any(applications._broken(row) for row in grown + queried + fought)
+    def test_contest(self) -> None:
+        """Would catch figures of a table of mechanisms under another's name, or a power that is not that of V."""
+        common = {"construction": "fk", "epsilon": 1.0, "error_bound": 9.0, "updates": 2, "used": 1}
+        rows = [
+            common | {"calibration": "rdp", "nodes": n, "seed": 0, "largest_error": n**1.5, "random_error": 3.0}
+            for n in (16, 32, 64)
+        ]
+        rows += [
+            {"construction": "zero answer", "epsilon": 1.0, "nodes": n, "seed": s, "largest_error": 2.0 * n**1.5}
+            for n in (16, 32, 64)
+            for s in (0, 1)
+        ]
+        columns = applications._contest_columns((16, 32, 64))
+        table = [dict(zip(columns, row, strict=True)) for row in applications._contest(rows, (), (16, 32, 64))]
+        fk, zero = table[0], table[1]
+        assert (fk["mechanism"], fk["V = 32"], fk["of zero answer"], fk["updates planned"]) == ("fk", 32**1.5, 0.5, 2)
+        assert fk["V: error"].startswith("1.50")
+        assert (zero["mechanism"], zero["seeds"], zero["V = 64"]) == ("zero answer", "2", 1024)
+        assert {row["mechanism"] for row in table[2:]} == {"independent Gaussian", "independent Laplace"}
+
+    def test_out_of_time(self) -> None:
+        """Would catch a run that is cut short and yet gives rows for tables to be written from."""
+        task = applications.Task("linear", linear_queries, ("mw", 1_000, 4, 2, 16, 1, 1.0))
+        assert applications.run(task, time.time() + 60)[1]
+        assert applications.run(task, 0.0) == ([], False)
 
     def test_refused_median(self) -> None:
         """Would catch a benchmark that stops where the exact median mechanism is refused, instead of saying so."""
@@ -323,12 +405,13 @@ class TestTasks:
 
 
 class TestRealData:
-    def test_words(self, rng: np.random.Generator) -> None:
+    @pytest.mark.parametrize("sparsity", [1, 8])
+    def test_words(self, sparsity: int, rng: np.random.Generator) -> None:
         """Would catch a multiset trial whose chosen queries are not the furthest, or whose answers break the bound."""
         names = [f"w{i}" for i in range(300)]
         counts = np.sort(rng.integers(1, 10**6, 300))[::-1]
-        corpus = applications_real.Words(names, counts, 10.0)
-        (row,) = applications_real.words_trial(corpus, 10.0, 10**5, 64, 10, 0.0)
+        corpus = applications_real.Words(names, counts, 10.0, sparsity)
+        (row,) = applications_real.words_trial(corpus, 10.0, 10**5, 20, 50, 512, 0.0)
         assert row["start_error"] > row["error_bound"]
         assert not applications._broken(row)
 
@@ -336,13 +419,14 @@ class TestRealData:
         """Would catch a benchmark that fails where there is no real data."""
         for name, source in applications_real.SOURCES.items():
             assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6))
-        assert not list(applications_real.words(str(tmp_path), 1.0, 10**6))
+        assert not list(applications_real.words(str(tmp_path), 1.0, 10**6, 8))
 
     def test_ranges(self, shared: Path) -> None:
         """Would catch a trial on a real histogram that breaks its bound or measures nothing."""
-        (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 64, 10)
+        (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 200)
         assert row["mass"] == 347_414
-        assert row["used"] > 0
+        assert 0 < row["used"] < row["asked"] / 2
+        assert row["ended"] == "no gap"
         assert not applications._broken(row)
 
 
