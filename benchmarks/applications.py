@@ -8,7 +8,9 @@ is there. Tables go to benchmarks/results, plots to docs/img; docs/applications.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import itertools
+import json
 import math
 import multiprocessing
 import os
@@ -104,7 +106,7 @@ class Size:
 FULL = Size(
     nodes=(64, 128, 256, 512),
     seeds=5,
-    last_seeds=(3, 1),
+    last_seeds=(2, 1),
     sizes=(8, 32),
     size=16,
     epsilon=10.0,
@@ -112,7 +114,7 @@ FULL = Size(
     matrix_epsilon=30.0,
     betas=(1.1, 1.2, 1.3, 1.4),
     columns=(16, 32, 64, 128),
-    rank_columns=(16, 32, 64, 128),
+    rank_columns=(16, 32, 64),
     ranks=(1, 2, 4),
     records=(8_192, 32_768, 131_072, 524_288),
     cells=(2_048, 8_192, 32_768),
@@ -153,17 +155,30 @@ class Task:
     work: Callable[..., Iterator[Row]]
     arguments: tuple[Any, ...]
 
+    def place(self, folder: Path) -> Path:
+        """Where its rows are kept: another measurement, or one with other arguments, lies elsewhere."""
+        told = f"{self.section} {self.work.__name__} {self.arguments}"
+        return folder / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.json"
 
-def run(task: Task, until: float) -> tuple[list[Row], bool]:
-    """The rows of a task that are begun before the clock says ``until``, and whether those are all."""
-    rows: list[Row] = []
+
+def run(task: Task, until: float, keep: Path | None) -> list[Row] | None:
+    """The rows of a task: kept ones, or new ones if the clock does not yet say ``until``; else None."""
+    if keep is not None and task.place(keep).is_file():
+        kept: list[Row] = json.loads(task.place(keep).read_text())
+        return kept
     if time.time() > until:
-        return rows, False
-    for row in task.work(*task.arguments):
-        if time.time() > until:
-            return rows, False
-        rows.append(row)
-    return rows, True
+        return None
+    rows = [{key: _plain(value) for key, value in row.items()} for row in task.work(*task.arguments)]
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        task.place(keep).with_suffix(f".{os.getpid()}").write_text(json.dumps(rows))
+        task.place(keep).with_suffix(f".{os.getpid()}").replace(task.place(keep))
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """A figure as Python has it."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 #: Sections of the benchmark, in the order in which they are measured, with the tables that each writes.
@@ -172,7 +187,8 @@ SECTIONS = ("cuts", "rank", "linear", "real")
 
 def tasks(size: Size, data: Path) -> list[Task]:
     """All that is to be measured."""
-    return [*_cut_tasks(size), *_matrix_tasks(size), *_linear_tasks(size), *_real_tasks(size, data)]
+    graphs = sorted(_cut_tasks(size), key=lambda task: task.arguments[2] == "schatten")  # the dearest last
+    return [*graphs, *_matrix_tasks(size), *_linear_tasks(size), *_real_tasks(size, data)]
 
 
 def _cut_tasks(size: Size) -> Iterator[Task]:
@@ -180,14 +196,14 @@ def _cut_tasks(size: Size) -> Iterator[Task]:
         family: str, right: int | None, name: str, calibration: str, terms: Terms, nodes: Sequence[int], step: str
     ) -> Iterator[Task]:
         for count in nodes:
-            asked = (family, right, name, calibration, (count,), size.seeds_of(name, count, right), terms, step)
-            yield Task("cuts", cuts, asked)
+            for seed in range(size.seeds_of(name, count, right)):
+                yield Task("cuts", cuts, (family, right, name, calibration, (count,), (seed,), terms, step))
 
     families = [name for name, kind in FAMILIES.items() if kind.beta is None or kind.beta in size.betas]
     for family, name in itertools.product(families, CONSTRUCTIONS):
         yield from task(family, size.size, name, "rdp", size.terms(family), size.nodes, "projection")
     for family in families:
-        yield Task("cuts", plain, (family, size.nodes, size.size, size.seeds, size.terms(family)))
+        yield Task("cuts", plain, (family, size.nodes, size.size, range(size.seeds), size.terms(family)))
     for family, name in itertools.product(DUELLISTS, CONSTRUCTIONS):
         for right in size.sizes:
             yield from task(family, right, name, "rdp", size.terms(family), size.nodes[:-1], "projection")
@@ -197,7 +213,7 @@ def _cut_tasks(size: Size) -> Iterator[Task]:
         for calibration, epsilon in (*((c, 1.0) for c in CALIBRATIONS), ("jt2012", 10.0), ("gru2011", 100.0)):
             yield from task(family, None, name, calibration, Terms(epsilon, QUERIES), size.nodes, "projection")
     for family in DUELLISTS:
-        yield Task("cuts", plain, (family, size.nodes, None, size.seeds, Terms(1.0, QUERIES)))
+        yield Task("cuts", plain, (family, size.nodes, None, range(size.seeds), Terms(1.0, QUERIES)))
     for name, step in itertools.product(CONSTRUCTIONS, ("paper", "full", "refit")):
         yield from task("imbalanced", size.size, name, "rdp", size.terms("imbalanced"), size.nodes[1:2], step)
 
@@ -206,29 +222,32 @@ def _matrix_tasks(size: Size) -> Iterator[Task]:
     terms = Terms(size.matrix_epsilon, QUERIES)
     fitting = CONSTRUCTIONS[1:]  # MW keeps no negative entries
     for name, columns, rank in itertools.product(fitting, size.rank_columns, size.ranks):
-        seeds = size.seeds if columns <= 32 else 1
-        if columns > 64 and rank > 1:
-            continue  # minutes each
-        yield Task("rank", gaussian_queries, (name, columns, rank, seeds, 0.5))
+        for seed in range(size.seeds if columns <= 32 else 1):
+            yield Task("rank", gaussian_queries, (name, columns, rank, (seed,), 0.5))
     for name, calibration, columns in itertools.product(fitting, CALIBRATIONS, size.columns):
-        yield Task("rank", matrices, (name, calibration, (columns,), 1, size.seeds_of(name, 4 * columns, 1), terms))
-    yield Task("rank", plain_matrices, (size.columns, 1, size.seeds, terms))
+        for seed in range(size.seeds_of(name, 4 * columns, 1)):
+            yield Task("rank", matrices, (name, calibration, (columns,), 1, (seed,), terms))
+    yield Task("rank", plain_matrices, (size.columns, 1, range(size.seeds), terms))
 
 
 def _linear_tasks(size: Size) -> Iterator[Task]:
+    def task(name: str, seeds: int, *arguments: int) -> Iterator[Task]:
+        for seed in range(seeds):
+            yield Task("linear", linear_queries, (name, *arguments, (seed,), 1.0))
+
     middle, base = size.records[1], size.cells[0]
     varied = {(records, base, QUERIES) for records in size.records}
     varied |= {(middle, cells, QUERIES) for cells in size.cells} | {(middle, base, k) for k in size.queries}
     for name, (records, cells, queries) in itertools.product(("mw", "fk"), sorted(varied)):
-        yield Task("linear", linear_queries, (name, records, cells, size.support, queries, size.seeds, 1.0))
+        yield from task(name, size.seeds, records, cells, size.support, queries)
     tiny = {(records, MEDIAN_CELLS[0], QUERIES) for records in size.median_records}
     tiny |= {(size.median_records[0], cells, QUERIES) for cells in MEDIAN_CELLS}
     tiny |= {(size.median_records[0], MEDIAN_CELLS[0], k) for k in size.queries}
     for name, (records, cells, queries) in itertools.product(("mw", "fk", "median, sampled"), sorted(tiny)):
         seeds = size.seeds if name != "median, sampled" else min(3, size.seeds)
-        yield Task("linear", linear_queries, (name, records, cells, MEDIAN_SUPPORT, queries, seeds, 1.0))
+        yield from task(name, seeds, records, cells, MEDIAN_SUPPORT, queries)
     for name in ("mw", "fk", "median, sampled", "median"):
-        yield Task("linear", linear_queries, (name, 1_000, 4, 2, 16, size.seeds, 1.0))
+        yield from task(name, size.seeds, 1_000, 4, 2, 16)
 
 
 #: Universes of the sampled median mechanism, and the cells that hold the records there.
@@ -244,14 +263,14 @@ def _real_tasks(size: Size, data: Path) -> Iterator[Task]:
         yield Task("real", real.words, (str(data), 1.0, QUERIES, sparsity, size.real_asks))
 
 
-def measure(todo: Sequence[Task], until: float, workers: int) -> list[Row] | None:
+def measure(todo: Sequence[Task], until: float, workers: int, keep: Path | None) -> list[Row] | None:
     """The rows of all tasks; None where the time did not suffice for all."""
     # One thread each: as many processes as cores do the work. Set before the workers import NumPy.
     for library in ("OPENBLAS", "OMP", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        done = [future.result() for future in [pool.submit(run, task, until) for task in todo]]
-    return [row for rows, _ in done for row in rows] if all(whole for _, whole in done) else None
+        done = [future.result() for future in [pool.submit(run, task, until, keep) for task in todo]]
+    return None if None in done else [row for rows in done if rows is not None for row in rows]
 
 
 def _clean(value: Any) -> Any:
@@ -798,6 +817,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--minutes", type=float, default=60.0, help="go no further after so long (default: %(default)s)"
     )
     parser.add_argument("--workers", type=int, default=1, help="processes (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, help="folder of what is measured: a later run goes on from there")
     parser.add_argument("--sections", default=",".join(SECTIONS), help="default: %(default)s")
     asked = parser.parse_args(arguments)
     size = QUICK if asked.quick else FULL
@@ -806,7 +826,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     todo = tasks(size, asked.data)
     for section in asked.sections.split(","):
         started = time.time()
-        rows = measure([task for task in todo if task.section == section], until, asked.workers)
+        rows = measure([task for task in todo if task.section == section], until, asked.workers, asked.keep)
         if rows is None:
             raise SystemExit(f"{section}: not done within {asked.minutes:g} minutes; its tables are as they were")
         if not rows:

@@ -152,14 +152,14 @@ def cuts(
     construction: str,
     calibration: str,
     nodes: Sequence[int],
-    seeds: int,
+    seeds: Sequence[int],
     terms: Terms,
     step: str = "projection",
 ) -> Iterator[Row]:
     """Updates needed, and the errors at these, by the number of nodes. ``size`` None: cuts of any sides."""
     kind, mechanism = FAMILIES[family], {**MECHANISMS[construction], "step": step}
     asked = replace(terms, calibration=calibration)
-    for count, seed in itertools.product(nodes, range(seeds)):
+    for count, seed in itertools.product(nodes, seeds):
         started = time.perf_counter()
         rng = _random(count, size or 0, seed)
         degrees = kind.degrees(count)
@@ -218,14 +218,14 @@ def with_norm(data: Private, mechanism: dict[str, Any]) -> Private:
     return Private(known, data.tensor, data.counts)
 
 
-def gaussian_queries(construction: str, columns: int, rank: int, seeds: int, part: float) -> Iterator[Row]:
+def gaussian_queries(construction: str, columns: int, rank: int, seeds: Sequence[int], part: float) -> Iterator[Row]:
     """JT12 section 4.2 without noise: updates until Gaussian queries are off by ``part`` of what the zero answer is.
 
     A matrix of 4n rows and n columns; every query is fresh, its weights N(0, 1) divided by 4.5 and cut off at 1, since
     weights must lie in [-1, 1]. T is half of the error to reach, so that updates come from ordinary queries.
     """
     rows = 4 * columns
-    for seed in range(seeds):
+    for seed in seeds:
         started = time.perf_counter()
         rng = _random(columns, rank, seed)
         matrix = low_rank(rows, columns, rank, rng)
@@ -253,14 +253,14 @@ def gaussian_queries(construction: str, columns: int, rank: int, seeds: int, par
 
 
 def matrices(
-    construction: str, calibration: str, columns: Sequence[int], rank: int, seeds: int, terms: Terms
+    construction: str, calibration: str, columns: Sequence[int], rank: int, seeds: Sequence[int], terms: Terms
 ) -> Iterator[Row]:
     """A low-rank matrix of 4n rows and n columns under noise, its whole contract: the worst dense queries there are.
 
     Random queries are Gaussian ones.
     """
     mechanism, asked = MECHANISMS[construction], replace(terms, calibration=calibration)
-    for count, seed in itertools.product(columns, range(seeds)):
+    for count, seed in itertools.product(columns, seeds):
         started = time.perf_counter()
         rng = _random(count, rank, seed)
         data = with_norm(matrix_data(low_rank(4 * count, count, rank, rng), terms.epsilon), mechanism)
@@ -280,9 +280,9 @@ def matrices(
         yield row | {"seconds": time.perf_counter() - started}
 
 
-def plain_matrices(columns: Sequence[int], rank: int, seeds: int, terms: Terms) -> Iterator[Row]:
+def plain_matrices(columns: Sequence[int], rank: int, seeds: Sequence[int], terms: Terms) -> Iterator[Row]:
     """The alternatives for a low-rank matrix: zero, and noise on every entry."""
-    for count, seed in itertools.product(columns, range(seeds)):
+    for count, seed in itertools.product(columns, seeds):
         rng = _random(count, rank, seed)
         data = matrix_data(low_rank(4 * count, count, rank, rng), terms.epsilon)
         assert data.counts is not None
@@ -293,10 +293,10 @@ def plain_matrices(columns: Sequence[int], rank: int, seeds: int, terms: Terms) 
 
 
 def linear_queries(
-    construction: str, records: int, cells: int, support: int, queries: int, seeds: int, epsilon: float
+    construction: str, records: int, cells: int, support: int, queries: int, seeds: Sequence[int], epsilon: float
 ) -> Iterator[Row]:
     """GRU11 table 1: any 0/1 linear queries on ``records`` spread evenly over ``support`` of the ``cells``."""
-    for seed in range(seeds):
+    for seed in seeds:
         started = time.perf_counter()
         rng = _random(records, cells, queries, seed)
         counts = np.zeros(cells, dtype=np.int64)
@@ -356,9 +356,9 @@ def plain_errors(analyst: Analyst, residual: FloatArray, rng: np.random.Generato
     }
 
 
-def plain(family: str, nodes: Sequence[int], size: int | None, seeds: int, terms: Terms) -> Iterator[Row]:
+def plain(family: str, nodes: Sequence[int], size: int | None, seeds: Sequence[int], terms: Terms) -> Iterator[Row]:
     """The alternatives that are no formula: the zero answer, noise or randomised response on every cell."""
-    for count, seed in itertools.product(nodes, range(seeds)):
+    for count, seed in itertools.product(nodes, seeds):
         rng = _random(count, size or 0, seed)
         kind = FAMILIES[family]
         data = graph_data(bipartite(kind.degrees(count), rng, kind.nested), terms.epsilon)

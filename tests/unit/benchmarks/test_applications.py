@@ -336,23 +336,26 @@ class TestTasks:
         graphs = [
             row
             for family, name in itertools.product(("imbalanced", "imbalanced, S alone, nested"), ("fk", "schatten"))
-            for row in cuts(family, 4, name, "rdp", nodes, 1, terms)
+            for row in cuts(family, 4, name, "rdp", nodes, (0,), terms)
         ]
-        graphs += cuts("imbalanced", 4, "group", "rdp", (16,), 1, terms, "paper")
+        graphs += cuts("imbalanced", 4, "group", "rdp", (16,), (0,), terms, "paper")
         for family, right in (("imbalanced", 4), ("imbalanced", None)):
-            graphs += cuts(family, right, "mw", "jt2012", nodes, 1, terms)
-            graphs += plain(family, nodes, right, 1, terms)
+            graphs += cuts(family, right, "mw", "jt2012", nodes, (0,), terms)
+            graphs += plain(family, nodes, right, (0,), terms)
         low = [
-            row for name in ("fk", "group", "schatten") for n in (4, 5) for row in gaussian_queries(name, n, 1, 2, 0.5)
+            row
+            for name in ("fk", "group", "schatten")
+            for n in (4, 5)
+            for row in gaussian_queries(name, n, 1, (0, 1), 0.5)
         ]
-        low += matrices("schatten", "rdp", size.columns, 1, 1, Terms(300.0, 10**6))
-        low += plain_matrices(size.columns, 1, 1, Terms(300.0, 10**6))
+        low += matrices("schatten", "rdp", size.columns, 1, (0,), Terms(300.0, 10**6))
+        low += plain_matrices(size.columns, 1, (0,), Terms(300.0, 10**6))
         linear = [
             row
             for name, records in itertools.product(("mw", "fk"), size.records)
-            for row in linear_queries(name, records, size.cells[0], size.support, 10**6, 1, 1.0)
+            for row in linear_queries(name, records, size.cells[0], size.support, 10**6, (0,), 1.0)
         ]
-        linear += [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, 1, 1.0)]
+        linear += [row for name in ("mw", "median") for row in linear_queries(name, 1_000, 4, 2, 16, (0,), 1.0)]
         for section, rows in (("cuts", graphs), ("rank", low), ("linear", linear)):
             for name, draw in applications.tables(section, rows, size, output).items():
                 draw(tmp_path / name)
@@ -380,15 +383,19 @@ class TestTasks:
         assert (zero["mechanism"], zero["seeds"], zero["V = 64"]) == ("zero answer", "2", 1024)
         assert {row["mechanism"] for row in table[2:]} == {"independent Gaussian", "independent Laplace"}
 
-    def test_out_of_time(self) -> None:
-        """Would catch a run that is cut short and yet gives rows for tables to be written from."""
-        task = applications.Task("linear", linear_queries, ("mw", 1_000, 4, 2, 16, 1, 1.0))
-        assert applications.run(task, time.time() + 60)[1]
-        assert applications.run(task, 0.0) == ([], False)
+    def test_interrupted(self, tmp_path: Path) -> None:
+        """Would catch a run cut short that is taken for whole, or does not go on from before."""
+        task = applications.Task("linear", linear_queries, ("mw", 1_000, 4, 2, 16, (0,), 1.0))
+        other = replace(task, arguments=("mw", 1_000, 4, 2, 16, (1,), 1.0))
+        assert applications.run(task, 0.0, tmp_path) is None
+        rows = applications.run(task, time.time() + 60, tmp_path)
+        assert rows
+        assert applications.run(task, 0.0, tmp_path) == rows
+        assert applications.run(other, 0.0, tmp_path) is None
 
     def test_refused_median(self) -> None:
         """Would catch a benchmark that stops where the exact median mechanism is refused, instead of saying so."""
-        (row,) = linear_queries("median", 100_000, 64, 16, 10**6, 1, 1.0)
+        (row,) = linear_queries("median", 100_000, 64, 16, 10**6, (0,), 1.0)
         assert "refused" in row
 
     def test_same_games_by_group_and_fk(self, rng: np.random.Generator) -> None:
