@@ -1,6 +1,6 @@
 """The papers' applications, measured: do the errors grow as JT12 and GRU11 say, and is a session better than noise?
 
-`python -m benchmarks.applications` runs everything (three quarters of an hour of one core), `--quick` the same in small
+`python -m benchmarks.applications` runs everything (a quarter of an hour of an idle core), `--quick` the same in small
 and writes nothing; nor does a section that the time does not suffice for. Real data is taken from `--data DIR` where it
 is there. Tables go to benchmarks/results, plots to docs/img; docs/applications.md explains them.
 """
@@ -73,8 +73,10 @@ class Size:
 
     nodes: tuple[int, ...]
     seeds: int
-    #: Seeds at the most nodes, where a game takes long; the second for Schatten.
-    last_seeds: tuple[int, int]
+    #: Seeds of graphs by the number of nodes, as games take longer; of Schatten's; of low-rank matrices.
+    graph_seeds: tuple[int, ...]
+    schatten_seeds: tuple[int, ...]
+    matrix_seeds: tuple[int, ...]
     sizes: tuple[int, ...]
     size: int
     epsilon: float
@@ -92,11 +94,10 @@ class Size:
     real: tuple[str, ...]
     real_asks: int
 
-    def seeds_of(self, construction: str, nodes: int, right: int | None = None) -> int:
-        """Seeds at so many nodes, of cuts with so many right ones; cuts of any sides (None) take little time."""
-        if nodes < self.nodes[-1] or right is None:
-            return self.seeds
-        return self.last_seeds[construction == "schatten"]
+    def seeds_of(self, construction: str, nodes: int, right: int | None) -> int:
+        """Seeds at so many nodes, of cuts with so many right ones; cuts of any sides (None) take Schatten less."""
+        slow = construction == "schatten" and right is not None
+        return (self.schatten_seeds if slow else self.graph_seeds)[self.nodes.index(nodes)]
 
     def terms(self, family: str) -> Terms:
         """What sessions on graphs have whose growth is looked at: enough epsilon for hypotheses to move."""
@@ -106,7 +107,9 @@ class Size:
 FULL = Size(
     nodes=(64, 128, 256, 512),
     seeds=5,
-    last_seeds=(2, 1),
+    graph_seeds=(3, 3, 2, 1),
+    schatten_seeds=(3, 3, 2, 0),
+    matrix_seeds=(5, 5, 5, 1),
     sizes=(8, 32),
     size=16,
     epsilon=10.0,
@@ -114,7 +117,7 @@ FULL = Size(
     matrix_epsilon=30.0,
     betas=(1.1, 1.2, 1.3, 1.4),
     columns=(16, 32, 64, 128),
-    rank_columns=(16, 32, 64),
+    rank_columns=(16, 24, 32, 48),
     ranks=(1, 2, 4),
     records=(8_192, 32_768, 131_072, 524_288),
     cells=(2_048, 8_192, 32_768),
@@ -127,7 +130,9 @@ FULL = Size(
 QUICK = Size(
     nodes=(16, 32),
     seeds=1,
-    last_seeds=(1, 1),
+    graph_seeds=(1, 1),
+    schatten_seeds=(1, 1),
+    matrix_seeds=(1, 1),
     sizes=(2,),
     size=4,
     epsilon=100.0,
@@ -222,10 +227,11 @@ def _matrix_tasks(size: Size) -> Iterator[Task]:
     terms = Terms(size.matrix_epsilon, QUERIES)
     fitting = CONSTRUCTIONS[1:]  # MW keeps no negative entries
     for name, columns, rank in itertools.product(fitting, size.rank_columns, size.ranks):
-        for seed in range(size.seeds if columns <= 32 else 1):
+        for seed in range(1 if name == "group" else size.seeds if columns <= 32 else min(2, size.seeds)):
             yield Task("rank", gaussian_queries, (name, columns, rank, (seed,), 0.5))
-    for name, calibration, columns in itertools.product(fitting, CALIBRATIONS, size.columns):
-        for seed in range(size.seeds_of(name, 4 * columns, 1)):
+    amounts = tuple(zip(size.columns, size.matrix_seeds, strict=True))
+    for name, calibration, (columns, seeds) in itertools.product(fitting, CALIBRATIONS, amounts):
+        for seed in range(seeds):
             yield Task("rank", matrices, (name, calibration, (columns,), 1, (seed,), terms))
     yield Task("rank", plain_matrices, (size.columns, 1, range(size.seeds), terms))
 
@@ -370,8 +376,8 @@ def _seeds(rows: Sequence[Row]) -> str:
     by: dict[int, set[int]] = {}
     for row in rows:
         by.setdefault(row["nodes"], set()).add(row["seed"])
-    most = max(len(found) for found in by.values())
-    return ", ".join([str(most), *(f"{len(s)} at V = {n}" for n, s in sorted(by.items()) if len(s) < most)])
+    counts = [str(len(found)) for _, found in sorted(by.items())]
+    return counts[0] if len(set(counts)) == 1 else ", ".join(counts)
 
 
 def _power(rows: Sequence[Row], key: str) -> Exponent | None:
@@ -406,7 +412,6 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
             else []
             for key in ("error_bound", "intrinsic")
         }
-        doubled = [_mean(_where(moved, nodes=nodes, size=size.size), "intrinsic") for nodes in size.nodes[-2:]]
         fits.append(
             {
                 "family": family,
@@ -425,19 +430,20 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
                 _seeds(mine),
                 _figure(paper[0], 3),
                 *(str(found[key][0]) if found[key] else "" for key in ("error_bound", "intrinsic")),
-                math.log2(doubled[1] / doubled[0]),
                 _figure(paper[1] - 0.5, 2),
                 str(found["intrinsic"][1]) if len(found["intrinsic"]) > 1 else "",
                 f"{len(moved)} of {len(mine)}",
             ]
         )
-        top = _where(mine, nodes=size.nodes[-1], size=size.size)
-        others = _where(rows, family=family, nodes=size.nodes[-1], size=size.size)
+        largest = max(row["nodes"] for row in mine)
+        top = _where(mine, nodes=largest, size=size.size)
+        others = _where(rows, family=family, nodes=largest, size=size.size)
         shown = ("updates", "error_bound", "largest_error", "random_error")
         levels.append(
             [
                 family,
                 construction,
+                largest,
                 f"{top[0]['epsilon']:g}",
                 *(_mean(top, key) for key in shown),
                 *(_mean(_where(others, construction=name), "largest_error") for name in ALTERNATIVES),
@@ -456,7 +462,6 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
             "V: paper",
             "error bound",
             "noise law out",
-            f"{size.nodes[-2]} to {size.nodes[-1]}",
             "S: paper",
             "S: noise law out",
             "points that move",
@@ -468,10 +473,11 @@ def growths(rows: list[Row], size: Size, output: Output) -> list[Row]:
     )
     output.table(
         "levels",
-        f"The same at V = {size.nodes[-1]}, S = {size.size}: figures behind the powers",
+        f"The same at the largest V, S = {size.size}: figures behind the powers",
         [
             "graphs",
             "construction",
+            "V",
             "epsilon",
             "updates",
             "error bound",
@@ -526,7 +532,7 @@ def ranks(rows: list[Row], size: Size, output: Output) -> None:
             found += [((columns, rank), first["updates"] / second["updates"]) for first, second in pairs]
         fk, group, schatten = (_mean(mine[name], "updates") for name in CONSTRUCTIONS[1:])
         ratios = [fk / schatten, (fk / schatten) ** 0.25, (columns / rank) ** 0.25]
-        seeds = min(len(found) for found in mine.values())
+        seeds = ", ".join(str(len(found)) for found in mine.values())
         zero = _mean(mine["fk"], "zero_error")
         table.append([f"{4 * columns} x {columns}", rank, seeds, fk, group, schatten, *ratios, zero])
     powers = {

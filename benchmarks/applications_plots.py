@@ -90,9 +90,8 @@ def growth(rows: list[Row], fits: list[Row], size: int, path: Path) -> None:
     for ax, family in zip(axes, families, strict=True):
         here = [row for row in rows if row["family"] == family and row["size"] == size and _own(row)]
         nodes = sorted({row["nodes"] for row in here})
-        for name, line in PLAIN.items():
-            plain = [row for row in here if row["construction"] == name]
-            _points(ax, plain, lambda row: row["nodes"], "largest_error", label=name, color=GREY, linestyle=line)
+        zero = [row for row in here if row["construction"] == "zero answer"]
+        _points(ax, zero, lambda row: row["nodes"], "largest_error", label="zero answer", color=GREY, linestyle=":")
         for construction in ("mw", "fk", "group", "schatten"):
             mine = [row for row in here if row["construction"] == construction and row.get("updates", 0) > 1]
             if not mine:
@@ -195,7 +194,8 @@ def ranks(rows: list[Row], path: Path) -> None:
     left.set_ylabel("updates to halve the error")
     right.set_xlabel("n / r")
     right.set_ylabel("FK's updates / Schatten's")
-    left.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=7.5, loc="upper left")
+    left.set_ylim(top=4 * left.get_ylim()[1])
     right.legend(frameon=False, fontsize=8)
     _save(figure, path)
 
@@ -266,6 +266,8 @@ def duel(rows: list[Row], size: int, path: Path) -> None:
         ax.set_yscale("log")
         _plain_ticks(ax, nodes)
         cuts = "any cuts" if right is None else f"S = {right}"
+        # Randomised response at a large epsilon tells the truth: below one edge there is nothing to see.
+        ax.set_ylim(bottom=max(1.0, ax.get_ylim()[0]))
         ax.set_title(f"{family}, {cuts}, epsilon = {epsilon:g}", fontsize=10)
         ax.set_xlabel("V")
         ax.set_ylabel("worst error (edges)")
@@ -297,7 +299,7 @@ def real(rows: list[Row], path: Path) -> None:
         ("random_median", "|", None, "median error of random queries"),
     )
     for place, row in enumerate(ordered):
-        colour = COLOURS.get(row["mechanism"], GREY)
+        colour = COLOURS.get(row["mechanism"].split(",")[0], GREY)
         for key, marker, face, _ in marks:
             ax.plot(
                 row[key],

@@ -124,7 +124,7 @@ _COLUMNS = {"group, columns": {**MECHANISMS["group"], "axis": "columns"}}
 SOURCES: dict[str, Source] = {
     "email-Eu-core": Source(email, _some("mw", "fk", "group", "schatten"), asks=5_000, chosen=500),
     "deezer": Source(deezer, _some("mw", "fk") | _COLUMNS, first=256, most=512, asks=1_500, chosen=60),
-    "lastfm": Source(lastfm, _some("mw", "fk") | _COLUMNS, first=128, most=256, asks=1_000, chosen=30),
+    "lastfm": Source(lastfm, _some("mw", "fk"), first=128, most=256, asks=1_000, chosen=30),
     "adult": Source(adult, _some("mw", "fk"), starts=4),
     "dpbench HEPTH": Source(ranges("HEPTH"), _some("mw", "fk"), asks=100_000),
     "dpbench SEARCHLOGS": Source(ranges("SEARCHLOGS"), _some("mw", "fk"), asks=100_000),
