@@ -326,9 +326,9 @@ def largest_noise(s: Session) -> int:
     """The least whole number of units that all noises stay within with probability 1 - beta: with r = e^(-1/scale),
     P[|A| > m] = 2 r^(m+1) / (1 + r), summed over the queries."""
     scale = float(s.plan.noise_scale_units)
-    r = math.exp(-1 / scale)
     most = math.ceil(scale * math.log(s.plan.max_queries / s.plan.beta))
-    assert s.plan.max_queries * 2 * r ** (most + 1) / (1 + r) <= s.plan.beta
+    # As one exponential: r is so near 1 that a power of it would be off by more than there is to spare.
+    assert s.plan.max_queries * 2 * math.exp(-(most + 1) / scale) / (1 + math.exp(-1 / scale)) <= s.plan.beta
     return most
 
 
