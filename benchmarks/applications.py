@@ -107,9 +107,9 @@ class Size:
 FULL = Size(
     nodes=(64, 128, 256, 512),
     seeds=5,
-    graph_seeds=(3, 3, 2, 1),
-    schatten_seeds=(3, 3, 2, 0),
-    matrix_seeds=(5, 5, 5, 1),
+    graph_seeds=(5, 5, 5, 5),
+    schatten_seeds=(5, 5, 5, 1),
+    matrix_seeds=(5, 5, 5, 3),
     sizes=(8, 32),
     size=16,
     epsilon=10.0,
