@@ -1,6 +1,6 @@
 """The papers' applications, measured: do the errors grow as JT12 and GRU11 say, and is a session better than noise?
 
-`python -m benchmarks.applications` runs everything (a quarter of an hour of an idle core), `--quick` the same in small
+`python -m benchmarks.applications` runs everything (more than an hour of an idle core), `--quick` the same in small
 and writes nothing; nor does a section that the time does not suffice for. Real data is taken from `--data DIR` where it
 is there. Tables go to benchmarks/results, plots to docs/img; docs/applications.md explains them.
 """
