@@ -207,8 +207,9 @@ class Mixed:
         chance, (tables, _) = random.Random(number), self._slots[number % ANALYSTS]
         while True:
             slot = chance.choice(tables)
-            asked = slot.session.predicates or [self._predicate(next(self._fresh))]
-            yield from self._ask(slot, chance.choice(asked))
+            if not slot.session.predicates:  # as it has only just been opened
+                slot.session.predicates.append(self._predicate(next(self._fresh)))
+            yield from self._ask(slot, chance.choice(slot.session.predicates))
 
     def _read(self, path: str, key: str, expected: bytes) -> Generator[bytes, Reply, None]:
         reply = yield request_bytes(path, b"", key, method="GET")
