@@ -1,6 +1,6 @@
 """What is counted: requests, public outcomes, commits; and levels that people watch. Nothing here depends on a private
-number but through recorded outcomes; durations are wall time, memory is that of all that is held, and docs/privacy.md
-says so.
+number but through recorded outcomes; durations are wall time, as docs/privacy.md says. How much memory the processes
+hold depends on the data, and is not told.
 """
 
 from __future__ import annotations
