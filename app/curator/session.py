@@ -95,9 +95,13 @@ class Session:
         """What every answer to ``query`` keeps with probability 1 - beta over the session.
 
         T + L, what rounding the weights can move on all of the mass, and half a grid unit where the exact
-        value is finer than the grid.
+        value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
+        asked weights of zero.
         """
-        bound = self.plan.error_bound + query.rounding * self.dataset.mass_bound
+        moved = query.rounding * self.dataset.mass_bound
+        if query.is_zero:
+            return moved
+        bound = self.plan.error_bound + moved
         if query.grid_bits + self.dataset.space.data_bits > self.plan.answer_bits:
             bound += self.real(1) / 2
         return bound
@@ -115,15 +119,16 @@ class Session:
             return Answer(self._ask_hypothesis(query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
         if given is not None:
-            return Answer(given[0], "cached", given[1])
+            # The first words may have been nearer to the grid than these are, which compile to the same weights.
+            bound = None if given[1] is None else max(given[1], self.error_bound(query))
+            return Answer(given[0], "cached", bound)
         if self.queries_left == 0:
             raise QueriesExhausted(
                 "all queries of the plan have been asked: open another session, or ask with unverified",
                 max_queries=self.plan.max_queries,
             )
         if query.is_zero:
-            # Weights too small for the grid are not asked weights of zero: what they could weigh is the error.
-            return Answer(0.0, "hypothesis", query.rounding * self.dataset.mass_bound)
+            return Answer(0.0, "hypothesis", self.error_bound(query))
         if self.updates_left == 0:
             if not self.plan.guaranteed:
                 raise UpdatesExhausted(

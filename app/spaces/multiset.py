@@ -19,7 +19,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.queries import AnyQuery
 from app.spaces.queries import ElementsQuery as ElementsWords
 from app.spaces.query import Blobs, Query, ZeroQuery
-from app.spaces.space import Space, _check_weights
+from app.spaces.space import Space, _check_weights, rounding_error
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.spaces.tensor import Array, Axes, FloatArray, IntArray, Tensor
 
@@ -140,7 +140,7 @@ class MultisetSpace(Space):
         bits = self.axis_bits(1)
         scaled = np.ldexp(weights, bits)
         rounded = np.rint(scaled)
-        rounding = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+        rounding = rounding_error(float(np.abs(rounded - scaled).max()), bits)
         return self._from_elements(elements, rounded.astype(np.int64), bits, rounding)
 
     def compile_dense(self, weights: Array) -> Query:

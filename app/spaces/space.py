@@ -39,7 +39,7 @@ DEFAULT_BITS = 20
 FACTOR_BITS = 53
 #: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
 MAX_CELLS = 2**40
-#: Products of weights may vanish in float64 where they are not zero; a bound on them must not.
+#: Products of weights, and of an error with a mass, may vanish in float64 where they are not zero; a bound must not.
 UNDERFLOW = 2.0**-1000
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
 SPARSE_FACTOR = 8
@@ -53,6 +53,11 @@ def _check_weights(weights: FloatArray, low: float = -1.0) -> None:
     # A NaN makes both comparisons false.
     if not (smallest >= low and largest <= 1.0):
         raise InvalidQuery(f"weights must be finite and lie in [{low:g}, 1]")
+
+
+def rounding_error(largest: float, bits: int) -> float:
+    """What rounding moved a weight by at most, from the largest such move in units of 2^-bits."""
+    return largest * 2.0**-bits + UNDERFLOW if largest else 0.0
 
 
 def _within(weights: Array, bits: int) -> bool:
@@ -236,7 +241,7 @@ class Space(ABC):
             for i, vector in list(weighted.items()):
                 scaled = np.ldexp(vector, bits)
                 rounded = np.rint(scaled)
-                errors[i] = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+                errors[i] = rounding_error(float(np.abs(rounded - scaled).max()), bits)
                 largest[i] = max(float(np.abs(vector).max()), float(np.abs(rounded).max()) * 2.0**-bits)
                 integers[i] = rounded.astype(np.int64)
                 if bool(np.all((rounded == 0) | (rounded == 1 << bits))):
@@ -329,7 +334,7 @@ class Space(ABC):
         bits = self.axis_bits(1)
         scaled = np.ldexp(weights, bits)
         rounded = np.rint(scaled)
-        rounding = float(np.abs(rounded - scaled).max()) * 2.0**-bits
+        rounding = rounding_error(float(np.abs(rounded - scaled).max()), bits)
         return self._from_cells(indices, rounded.astype(np.int64), bits, rounding)
 
     def compile_dense(self, weights: Array) -> Query:
@@ -350,7 +355,7 @@ class Space(ABC):
         scaled = np.ldexp(weights.astype(np.float64), bits)
         rounded = np.rint(scaled)
         scaled -= rounded
-        rounding = max(float(scaled.max()), -float(scaled.min())) * 2.0**-bits
+        rounding = rounding_error(max(float(scaled.max()), -float(scaled.min())), bits)
         return self._from_dense(rounded.astype(np.int32), bits, rounding)
 
     def _from_dense(self, weights: Array, bits: int, rounding: float) -> Query:

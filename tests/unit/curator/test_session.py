@@ -171,6 +171,48 @@ def test_a_known_answer_keeps_its_first_value_and_bound() -> None:
     assert (s.sequence, s.queries_asked, s.updates_used) == (4, 2, 1)
 
 
+def test_a_known_answer_keeps_the_bound_of_the_words_it_is_asked_in() -> None:
+    """Words that compile to the same weights are another distance from them. Would catch the bound of words on the grid
+    said of words off it, and one that shrinks for those that are nearer."""
+    s = session(max_updates=5)
+    for exact, off in ([1.0, 0.5], [1.0 - 4e-7, 0.5 - 4e-7]), ([0.0, 0.0], [4e-7, 4e-7]):
+        on_grid = TABLE.compiled({"type": "sparse", "indices": [0, 1], "weights": exact})
+        off_grid = TABLE.compiled({"type": "sparse", "indices": [0, 1], "weights": off})
+        assert on_grid.digest == off_grid.digest
+        due = s.consider(on_grid)
+        if isinstance(due, RoundDue):
+            miss(s, on_grid)
+        else:
+            s.record(on_grid, due)
+        first, second, third = (s.consider(query) for query in (on_grid, off_grid, on_grid))
+        assert isinstance(first, Answer)
+        assert isinstance(second, Answer)
+        assert first == third
+        assert first.error_bound == due.error_bound
+        assert second.value == first.value
+        assert second.error_bound == pytest.approx(due.error_bound + 4e-7 * 10**6)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"type": "sparse", "indices": [0], "weights": [5e-324]},
+        {"type": "dense", "weights": [[5e-324, 0.0, 0.0]] + [[0.0] * 3] * 3},
+        {"type": "product", "weights": {"x0": [5e-324, 0.0, 0.0, 0.0]}},
+        {"type": "product", "weights": {"x0": [1e-200, 0.0, 0.0, 0.0], "x1": [1e-200, 0.0, 0.0]}},
+    ],
+    ids=lambda words: words["type"],
+)
+def test_a_bound_on_little_is_not_nothing(words: Any) -> None:
+    """The least weight times less than one of mass is zero in float64. Would catch the answer 0 that is said to be
+    exact where it is not."""
+    s = session(records=0.25, max_updates=5)
+    due = s.consider(TABLE.compiled(words))
+    assert isinstance(due, Answer)
+    assert due.error_bound is not None
+    assert due.error_bound > 0
+
+
 def test_an_unverified_answer_is_never_remembered() -> None:
     """Would catch an answer without a bound that comes back as a cached one."""
     s = session(max_updates=5)
