@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= auto
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo serve test lint types layers unit bench lock image clean
+.PHONY: help setup demo serve test lint types layers unit fuzz bench lock image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,13 @@ layers: setup ## which way imports lean
 
 unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+
+# How often the property tests are run on examples drawn anew.
+ROUNDS ?= 1
+
+fuzz: setup ## the property tests on random examples, ROUNDS=1 times
+	@set -e; for i in $$(seq $(ROUNDS)); do \
+		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 
 # Modules of benchmarks/ that measure; the others are what these share.
 BENCHMARKS ?= $(filter-out __init__ harness noop applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
