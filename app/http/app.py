@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import orjson
@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.constructions.base import DenseHypothesis
-from app.http import bodies, problems, schemas
+from app.http import bodies, documents, problems, schemas
 from app.http.deadline import Deadline
 from app.http.door import Door, Rates
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
@@ -463,7 +463,12 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     )
     async def ledger(request: Request, name: str) -> Response:
         actor = await _principal(request, services, heavy=True)
-        return _json(await run_in_threadpool(services.datasets.ledger, actor, name))
+
+        def written() -> IO[bytes]:
+            with services.datasets.ledger(actor, name) as (stands, movements):
+                return documents.write(stands, "entries", movements)
+
+        return documents.reply(await run_in_threadpool(written))
 
     @app.delete(
         "/v1/datasets/{name}",
@@ -583,7 +588,12 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     )
     async def list_sessions(request: Request) -> Response:
         actor = await _principal(request, services)
-        return _json({"items": await run_in_threadpool(services.sessions.list, actor)})
+
+        def written() -> IO[bytes]:
+            with services.sessions.list(actor) as sessions:
+                return documents.write({}, "items", sessions)
+
+        return documents.reply(await run_in_threadpool(written))
 
     @app.get(
         "/v1/sessions/{id}",

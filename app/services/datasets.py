@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -253,8 +254,12 @@ class Datasets:
             tx.commit()
         return {"dataset": name, "principal": principal, "epsilon": float(cap)}
 
-    def ledger(self, actor: Principal, name: str) -> dict[str, Any]:
-        """Every movement of the budget, and where it stands, in exact amounts at the ledger's order.
+    @contextmanager
+    def ledger(self, actor: Principal, name: str) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+        """Where the budget stands, and every movement of it, in exact amounts at the ledger's order.
+
+        Both are of one moment. Movements are read as they are taken, while the context lasts: of a long ledger there is
+        never more in memory than that.
 
         Raises:
             NotFound: when there is none of that name.
@@ -262,20 +267,19 @@ class Datasets:
         actor.require("admin", "auditor")
         with self._store.read() as tx:
             row = self._row(tx, name)
-            holdings, movements = tx.holdings(name), tx.ledger(name)
-        budget = public_dataset(row).budget
-        account = account_of(budget, holdings, row.forfeited)
-        return {
-            "dataset": name,
-            "order": str(budget.order),
-            "budget": str(budget.total),
-            "spent": str(account.spent),
-            "reserved": str(account.reserved),
-            "remaining": str(account.remaining),
-            "sum": str(account.spent + account.reserved),
-            "epsilon": budget_view(account),
-            "entries": [_movement(m) for m in movements],
-        }
+            budget = public_dataset(row).budget
+            account = account_of(budget, tx.holdings(name), row.forfeited)
+            view = {
+                "dataset": name,
+                "order": str(budget.order),
+                "budget": str(budget.total),
+                "spent": str(account.spent),
+                "reserved": str(account.reserved),
+                "remaining": str(account.remaining),
+                "sum": str(account.spent + account.reserved),
+                "epsilon": budget_view(account),
+            }
+            yield view, map(_movement, tx.ledger(name))
 
     def retire(self, actor: Principal, name: str) -> dict[str, Any]:
         """Close every session of a data set and destroy its private file; public records stay.

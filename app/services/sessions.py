@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -132,7 +133,7 @@ def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
     Raises:
         BudgetExhausted: when the budget ever moved.
     """
-    if tx.ledger(row.name):
+    if tx.has_moved(row.name):
         raise BudgetExhausted(
             "exact calibration takes a data set on which nothing was ever opened: use rdp, or another data set",
             requested=plan.epsilon,
@@ -330,11 +331,11 @@ class Sessions:
         """A session's public state."""
         return session_view(self.row(actor, id))
 
-    def list(self, actor: Principal) -> list[dict[str, Any]]:
-        """The actor's sessions; all of them for auditors."""
+    @contextmanager
+    def list(self, actor: Principal) -> Iterator[Iterator[dict[str, Any]]]:
+        """The actor's sessions; all of them for auditors. Read as they are taken, while the context lasts."""
         with self._store.read() as tx:
-            rows = tx.sessions(owner=None if actor.role == "auditor" else actor.name)
-        return [session_view(row) for row in rows]
+            yield map(session_view, tx.sessions(owner=None if actor.role == "auditor" else actor.name))
 
     def state(self, actor: Principal, id: str) -> tuple[SessionRow, Session]:
         """A session's row and its state at that row, rebuilt from the transcript or its snapshot."""

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, Table, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, exists, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -49,6 +49,8 @@ _LOCK_NOT_AVAILABLE = "55P03"
 #: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
+#: Rows of a long result that are fetched at a time.
+_AS_TAKEN = {"yield_per": 500}
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
 
 
@@ -379,14 +381,15 @@ class SqlTransaction:
         c = t.sessions.c
         return set(self._connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
-    def sessions(self, owner: str | None = None, dataset: str | None = None) -> list[SessionRow]:
-        """Sessions in the order they were opened, of an owner or a data set where named."""
+    def sessions(self, owner: str | None = None, dataset: str | None = None) -> Iterator[SessionRow]:
+        """Sessions in the order they were opened, of an owner or a data set where named, read as they are taken."""
         statement = select(t.sessions).order_by(t.sessions.c.opened_at, t.sessions.c.id)
         if owner is not None:
             statement = statement.where(t.sessions.c.owner == owner)
         if dataset is not None:
             statement = statement.where(t.sessions.c.dataset == dataset)
-        return [SessionRow(**row._mapping) for row in self._connection.execute(statement)]
+        rows = self._connection.execute(statement, execution_options=_AS_TAKEN)
+        return (SessionRow(**row._mapping) for row in rows)
 
     def open_sessions(self, ids: Sequence[str]) -> set[str]:
         """Those of these sessions that are open."""
@@ -498,15 +501,20 @@ class SqlTransaction:
         values = attrgetter(*LedgerRow.__slots__)
         self._add_all(t.ledger, LedgerRow.__slots__, [values(row) for row in rows])
 
-    def ledger(self, dataset: str) -> list[LedgerRow]:
-        """All movements of a data set's ledger in order."""
+    def ledger(self, dataset: str) -> Iterator[LedgerRow]:
+        """All movements of a data set's ledger in order, read as they are taken."""
         c = t.ledger.c
         rows = self._connection.execute(
             select(c.dataset, c.session, c.kind, c.amount, c.sequence, c.recorded_at)
             .where(c.dataset == dataset)
-            .order_by(c.id)
+            .order_by(c.id),
+            execution_options=_AS_TAKEN,
         )
-        return [LedgerRow(**row._mapping) for row in rows]
+        return (LedgerRow(**row._mapping) for row in rows)
+
+    def has_moved(self, dataset: str) -> bool:
+        """Whether there is any movement in a data set's ledger."""
+        return bool(self._connection.execute(select(exists().where(t.ledger.c.dataset == dataset))).scalar_one())
 
     def replies(self, names: Sequence[ReplyName]) -> dict[ReplyName, ReplyRow]:
         """The replies stored under idempotency keys, each named by principal, route and key."""

@@ -13,6 +13,7 @@ import random
 import struct
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -365,9 +366,9 @@ class TestSessions:
         theirs = session(data.name, somebody.name, opened_at="2026-02-15T00:00:00Z")
         put(store, somebody, late, early, theirs)
         with store.read() as tx:
-            assert tx.sessions(dataset=data.name) == [early, theirs, late]
-            assert tx.sessions(owner=who.name) == [early, late]
-            assert tx.sessions(owner=somebody.name, dataset=data.name) == [theirs]
+            assert list(tx.sessions(dataset=data.name)) == [early, theirs, late]
+            assert list(tx.sessions(owner=who.name)) == [early, late]
+            assert list(tx.sessions(owner=somebody.name, dataset=data.name)) == [theirs]
             assert [s for s in tx.sessions() if s.dataset == data.name] == [early, theirs, late]
 
     def test_moved_in_every_field_that_moves(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
@@ -541,8 +542,33 @@ class TestLedgerAndReplies:
                 tx.move_ledger([*part, replace(part[0], dataset=elsewhere.name)])
                 tx.commit()
         with store.read() as tx:
-            assert tx.ledger(data.name) == rows
-            assert len(tx.ledger(elsewhere.name)) == 2
+            assert list(tx.ledger(data.name)) == rows
+            assert len(list(tx.ledger(elsewhere.name))) == 2
+
+    def test_a_long_ledger_is_read_as_it_is_taken(self, store: SqlStore, asked: SessionRow, data: DatasetRow) -> None:
+        """Twenty thousand movements, of which no more than a few hundred are in memory at a time, and of one moment:
+        what is added meanwhile is not seen. Catches a list of all of them, and a view that moves."""
+        row = LedgerRow(data.name, asked.id, "charge", "0.1", 1, "2026-01-01T00:00:00Z")
+        with store.write() as tx:
+            assert not tx.has_moved(data.name)
+            tx.move_ledger([replace(row, sequence=n) for n in range(20_000)])
+            assert tx.has_moved(data.name)
+            tx.commit()
+        tracemalloc.start()
+        try:
+            with store.read() as tx:
+                taken = tx.ledger(data.name)
+                assert next(taken).sequence == 0
+                with store.write() as other:
+                    other.move_ledger([row])
+                    other.commit()
+                tracemalloc.reset_peak()
+                before = tracemalloc.get_traced_memory()[0]
+                assert [movement.sequence for movement in taken] == list(range(1, 20_000))
+                # The numbers themselves are a megabyte.
+                assert tracemalloc.get_traced_memory()[1] - before < 3_000_000
+        finally:
+            tracemalloc.stop()
 
     def test_replies(self, store: SqlStore, who: PrincipalRow) -> None:
         """Catches a reply found under another principal, route or key, or one that is not the same bytes."""

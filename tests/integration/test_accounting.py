@@ -13,7 +13,7 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.services.errors import BudgetExhausted
-from tests.integration.world import AUDITOR, HIT, Noise, World, make_world, public, query
+from tests.integration.world import HIT, Noise, World, ledger_of, make_world, public, query
 
 
 class _Count:
@@ -36,7 +36,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def ledger(world: World, dataset: str = "d") -> dict[str, Any]:
-    return dict(world.built.services.datasets.ledger(AUDITOR, dataset))
+    return ledger_of(world.built.services, dataset)
 
 
 class TestExact:

@@ -27,7 +27,19 @@ from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
 from tests.databases import fresh_database
 from tests.integration.servers import Caller, curator, launching
-from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, World, eventually, make_world, query, wait
+from tests.integration.world import (
+    ADMIN,
+    AUDITOR,
+    HIT,
+    SHAPE,
+    World,
+    eventually,
+    ledger_of,
+    make_world,
+    query,
+    sessions_of,
+    wait,
+)
 
 COUNTS = np.random.default_rng(7).integers(0, 200_000, SHAPE)
 ASKED = {"mechanism": {"construction": "mw"}, "epsilon": 0.1, "max_queries": 1000, "max_updates": 12}
@@ -196,7 +208,7 @@ def source(tmp_path: Path, database: str | None, operate: Callable[..., None]) -
 
 def books(world: World) -> dict[str, Any]:
     services = world.built.services
-    return {name: services.datasets.ledger(AUDITOR, name) for name in ("d", "e")}
+    return {name: ledger_of(services, name) for name in ("d", "e")}
 
 
 def test_a_restored_reply_is_the_one_given(
@@ -210,10 +222,10 @@ def test_a_restored_reply_is_the_one_given(
     try:
         assert world.built.services.ready() is None
         assert books(world) == books(source)
-        for state in source.built.services.sessions.list(AUDITOR):
+        for state in sessions_of(source.built.services, AUDITOR):
             lines = list(source.built.services.sessions.transcript(AUDITOR, state["id"]))
             assert list(world.built.services.sessions.transcript(AUDITOR, state["id"])) == lines
-        id = next(s["id"] for s in world.built.services.sessions.list(ann) if s["status"] == "open")
+        id = next(s["id"] for s in sessions_of(world.built.services, ann) if s["status"] == "open")
         assert world.ask(ann, id, query(0), key="k0") == source.ask(ann, id, query(0), key="k0")
         world.audit()
     finally:
@@ -275,7 +287,7 @@ class TestAnOldCopy:
         private file or a revoked key that is good again.
         """
         ann = source.analyst("ann")
-        id = next(s["id"] for s in source.built.services.sessions.list(ann) if s["status"] == "open")
+        id = next(s["id"] for s in sessions_of(source.built.services, ann) if s["status"] == "open")
         source.noise.script += [HIT] * 5
         for number in range(4):
             source.ask(ann, id, query(number, 1, 2))
@@ -297,7 +309,7 @@ class TestAnOldCopy:
                     world.open(ann, name)
                 with pytest.raises(Exception, match="never reused"):
                     world.register(name)
-            states = services.sessions.list(ann)
+            states = sessions_of(services, ann)
             assert [state["status"] for state in states] == ["closed", "closed"]
             with pytest.raises(Exception, match="closed"):
                 wait(world.submit(ann, id, query(0)))

@@ -25,7 +25,7 @@ from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import HIT, SHAPE, Lost, World, distinct_queries, eventually, query, wait
+from tests.integration.world import HIT, SHAPE, Lost, World, distinct_queries, eventually, query, sessions_of, wait
 
 FAULTS = [["before"], ["after"], ["before", "before", "after"], ["before", "after"]]
 
@@ -165,7 +165,7 @@ class TestFailedCommits:
             sessions.open(ann, asked, key)
         reply = sessions.open(ann, asked, key)
         assert sessions.open(ann, asked, key) == reply
-        (only,) = sessions.list(ann)
+        (only,) = sessions_of(world.built.services, ann)
         assert only == json.loads(reply)
         assert len(world.movements("d", only["id"], "purchase")) == 1
         assert world.noise.drawn == (1 if fault == "after" else 2)

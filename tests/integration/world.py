@@ -24,6 +24,7 @@ from sqlalchemy.exc import OperationalError
 from app import bootstrap
 from app.audit.replay import replay
 from app.curator.dataset import PublicDataset
+from app.http.app import Services
 from app.http.bodies import fingerprint
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
@@ -243,20 +244,32 @@ class World:
         return [line for line in lines if line["record"] in ("answer", "forfeit")]
 
     def movements(self, dataset: str, id: str, kind: str = "charge") -> list[dict[str, Any]]:
-        ledger = self.built.services.datasets.ledger(AUDITOR, dataset)
+        ledger = ledger_of(self.built.services, dataset)
         return [m for m in ledger["entries"] if m["session"] == id and m["kind"] == kind]
 
     def audit(self) -> None:
         """Every transcript replays, and the books say what the transcripts say; see :func:`audit_books`."""
         services = self.built.services
         audit_books(
-            {d["name"]: services.datasets.ledger(AUDITOR, d["name"]) for d in services.datasets.list()},
-            services.sessions.list(AUDITOR),
+            {d["name"]: ledger_of(services, d["name"]) for d in services.datasets.list()},
+            sessions_of(services, AUDITOR),
             lambda id: list(services.sessions.transcript(AUDITOR, id)),
         )
 
     def stop(self) -> None:
         self.built.services.stop()
+
+
+def ledger_of(services: Services, name: str) -> dict[str, Any]:
+    """A data set's ledger, whole."""
+    with services.datasets.ledger(AUDITOR, name) as (stands, movements):
+        return {**stands, "entries": list(movements)}
+
+
+def sessions_of(services: Services, who: Principal) -> list[dict[str, Any]]:
+    """The sessions that somebody sees."""
+    with services.sessions.list(who) as sessions:
+        return list(sessions)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from app.services import answering
 from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import ADMIN, AUDITOR, HIT, World, eventually, make_world, query, wait
+from tests.integration.world import ADMIN, HIT, World, eventually, ledger_of, make_world, query, wait
 
 #: A lane that dies in the middle of a commit is what `crash_in_a_commit` is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -382,7 +382,7 @@ class Books(RuleBasedStateMachine):
         if not hasattr(self, "ann"):
             return
         for name in [*TABLES, GRAPH]:
-            ledger = self.world.built.services.datasets.ledger(AUDITOR, name)
+            ledger = ledger_of(self.world.built.services, name)
             total, entries = Decimal(ledger["sum"]), ledger["entries"]
             assert total == Decimal(ledger["spent"]) + Decimal(ledger["reserved"]) <= Decimal(ledger["budget"])
             before, count = self.seen.get(name, (Decimal(0), 0))

@@ -20,7 +20,7 @@ from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
 from tests.integration.servers import curator
-from tests.integration.world import ADMIN, AUDITOR, World, make_world, query
+from tests.integration.world import ADMIN, AUDITOR, World, make_world, query, sessions_of
 from tests.upgrades.record import REVISIONS
 
 RECORDED = sorted(path.name for path in REVISIONS.iterdir())
@@ -107,7 +107,7 @@ def everybody_goes_on(world: World, facts: dict[str, Any]) -> None:
     services = world.built.services
     assert services.ready() is None
     world.audit()
-    states = {state["id"]: state for state in services.sessions.list(AUDITOR)}
+    states = {state["id"]: state for state in sessions_of(services, AUDITOR)}
     assert {state["status"] for state in states.values()} == {"open", "closed"}
     ann = world.analyst("ann")
     assert facts["asked"]
@@ -170,7 +170,7 @@ def test_a_backup_of_every_revision(
         everybody_goes_on(world, facts)
         return
     world.audit()
-    assert {state["status"] for state in world.built.services.sessions.list(AUDITOR)} == {"closed"}
+    assert {state["status"] for state in sessions_of(world.built.services, AUDITOR)} == {"closed"}
     for item in world.built.services.datasets.list():
         assert item["status"] == "retired"
         if item["name"] != "gone":
