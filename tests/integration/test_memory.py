@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,46 @@ from tests.integration.servers import Caller, Server, launching
 from tests.integration.world import World, distinct_queries, eventually
 
 SIDE, SESSIONS = 1000, 24
+
+#: Threads that allocate at the same time, in a process that has called what its argument names; prints how many heaps
+#: the C library then has.
+HEAPS = """
+import ctypes, sys, threading
+from app import bootstrap
+for name in sys.argv[2:]:
+    getattr(bootstrap, name)()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+together = threading.Barrier(12)
+def allocate():
+    together.wait()
+    for _ in range(1000):
+        libc.malloc(100_000)
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+print(open(sys.argv[1]).read().count("<heap nr="))
+"""
+
+
+def heaps(told: Path, *calls: str, **environment: str) -> int:
+    clean = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    command = [sys.executable, "-c", HEAPS, str(told), *calls]
+    return int(subprocess.run(command, env=clean | environment, check=True, capture_output=True, text=True).stdout)
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="not the GNU C library")
+def test_threads_share_heaps(tmp_path: Path) -> None:
+    """Each heap keeps the most that it ever held: with one a thread a server grows for hours. Would catch a switch that
+    does nothing, as it does when it is set too late or by another number, and one that overrules the operator."""
+    assert heaps(tmp_path / "as-it-was") > 3
+    assert heaps(tmp_path / "shared", "share_heaps") == 2
+    assert heaps(tmp_path / "told", "share_heaps", MALLOC_ARENA_MAX="1") == 1
 
 
 def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
