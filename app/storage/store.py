@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Engine, Table, exists, func, insert, select, text, update
+from sqlalchemy import BigInteger, Connection, Engine, Table, exists, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -57,12 +58,20 @@ _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reser
 # The statements of the answering path are given to the driver as they are. The library's own way of executing checks
 # parameter sets row by row and takes a context for every statement, which costs more than the rows; and where each row
 # is a statement, as many times the thread lets go of the interpreter, and has to win it back from the event loop.
+# Parameters are numbered, as both databases take them: the driver for PostgreSQL would have to write any other form
+# anew, each time for a long statement.
+
+
+def _rows(count: int, width: int, mark: str) -> list[str]:
+    """So many rows of parameters, numbered from 1 on."""
+    numbers = [f"{mark}{number}" for number in range(1, count * width + 1)]
+    return [", ".join(numbers[start : start + width]) for start in range(0, count * width, width)]
 
 
 @lru_cache(maxsize=512)
 def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
-    row = f"({', '.join([mark] * len(names))})"
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join([row] * rows)}"  # noqa: S608
+    values = "), (".join(_rows(rows, len(names), mark))
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})"  # noqa: S608
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -82,20 +91,36 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 @lru_cache(maxsize=256)
 def _lock(count: int, mark: str, hold: str) -> str:
     return (
-        f"SELECT {', '.join(('id', *_MOVED))} FROM {t.sessions.name} WHERE id IN ({', '.join([mark] * count)}) "  # noqa: S608
+        f"SELECT {', '.join(('id', *_MOVED))} FROM {t.sessions.name} WHERE id IN ({', '.join(_rows(count, 1, mark))}) "  # noqa: S608
         f"ORDER BY id{hold}"
     )
 
 
 @lru_cache
-def _move(mark: str) -> str:
-    return f"UPDATE {t.sessions.name} SET {', '.join(f'{name} = {mark}' for name in _MOVED)} WHERE id = {mark}"  # noqa: S608
+def _move() -> str:
+    """One session's new state."""
+    return f"UPDATE {t.sessions.name} SET {', '.join(f'{name} = ?' for name in _MOVED)} WHERE id = ?"  # noqa: S608
+
+
+@lru_cache(maxsize=256)
+def _move_all(count: int) -> str:
+    """The new states of ``count`` sessions. The first row says of which type each column is."""
+    # Text of any length: a cast to a shorter type would cut what does not fit, where the column refuses it.
+    whole = (isinstance(t.sessions.c[name].type, BigInteger) for name in (*_MOVED, "id"))
+    kinds = enumerate(("BIGINT" if each else "TEXT" for each in whole), start=1)
+    first = ", ".join(f"CAST(${number} AS {kind})" for number, kind in kinds)
+    rows = "), (".join([first, *_rows(count, 1 + len(_MOVED), "$")[1:]])
+    return (
+        f"UPDATE {t.sessions.name} s SET {', '.join(f'{name} = n.{name}' for name in _MOVED)} "  # noqa: S608
+        f"FROM (VALUES ({rows})) AS n ({', '.join((*_MOVED, 'id'))}) WHERE s.id = n.id"
+    )
 
 
 @lru_cache(maxsize=256)
 def _find_latest(count: int, mark: str) -> str:
     """Entries of ``count`` sessions, each named with the numbers it begins after and ends with."""
-    names = ", ".join([f"(CAST({mark} AS TEXT), CAST({mark} AS BIGINT), CAST({mark} AS BIGINT))"] * count)
+    named = [row.split(", ") for row in _rows(count, 3, mark)]
+    names = ", ".join(f"(CAST({id} AS TEXT), CAST({a} AS BIGINT), CAST({b} AS BIGINT))" for id, a, b in named)
     return (
         f"WITH n (session, after, last) AS (VALUES {names}) "  # noqa: S608
         "SELECT e.session, e.sequence, e.kind, e.digest, e.value, e.error_bound, "
@@ -112,9 +137,10 @@ def _find_replies(count: int, mark: str) -> str:
     The names come first in a cross join, whose order SQLite keeps: names IN a list would read the whole table.
     """
     columns = ", ".join(f"i.{name}" for name in ReplyRow.__slots__)
-    names = ", ".join([f"({mark}, {mark}, {mark})"] * count)
+    names = "), (".join(_rows(count, 3, mark))
     return (
-        f"WITH n (principal, route, key) AS (VALUES {names}) SELECT {columns} FROM n CROSS JOIN {t.idempotency.name} i "  # noqa: S608
+        f"WITH n (principal, route, key) AS (VALUES ({names})) SELECT {columns} "  # noqa: S608
+        f"FROM n CROSS JOIN {t.idempotency.name} i "
         "WHERE i.principal = n.principal AND i.route = n.route AND i.key = n.key"
     )
 
@@ -139,7 +165,7 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._locks = connection.dialect.name == "postgresql"
-        self._mark = "%s" if self._locks else "?"
+        self._mark = "$" if self._locks else "?"
         self._insert = pg_insert if self._locks else sqlite_insert
         self._seen = time.monotonic()
         self._sent: Any = None
@@ -177,6 +203,11 @@ class SqlTransaction:
         finally:
             self._sent = None
 
+    def _cursor(self) -> Any:
+        """A cursor of the driver, which takes statements as they are."""
+        driver: Any = self._connection.connection.driver_connection
+        return self._connection.dialect.loaded_dbapi.RawCursor(driver) if self._locks else driver.cursor()
+
     def _complete(self) -> None:
         """A statement that was sent is complete. Else the database waits for its end, and no bound on idle transactions
         would apply to a process that is stopped before the next one.
@@ -185,7 +216,7 @@ class SqlTransaction:
             self._sent.sync()
 
     def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
-        cursor = self._connection.connection.cursor()
+        cursor = self._cursor()
         try:
             for part in _parts(rows):
                 statement = _addition(table.name, names, len(part), self._mark)
@@ -355,7 +386,7 @@ class SqlTransaction:
         return rows
 
     def _lock_rows(self, ids: list[str], seconds: float | None) -> list[Any]:
-        cursor = self._connection.connection.cursor()
+        cursor = self._cursor()
         if not self._locks or seconds is None:
             cursor.execute(_lock(len(ids), self._mark, " FOR UPDATE" if self._locks else ""), ids)
             return list(cursor.fetchall())
@@ -365,7 +396,7 @@ class SqlTransaction:
                 # All of it travels together.
                 with driver.pipeline():
                     cursor.execute(f"SET LOCAL lock_timeout = {round(1000 * seconds)}")
-                    held = driver.cursor()
+                    held = self._cursor()
                     held.execute(_lock(len(ids), self._mark, " FOR UPDATE"), ids)
                     cursor.execute("SET LOCAL lock_timeout TO DEFAULT")
                 return list(held.fetchall())
@@ -403,7 +434,11 @@ class SqlTransaction:
     def move_sessions(self, rows: Sequence[SessionRow]) -> None:
         """Write the counters, head and status of sessions."""
         values = attrgetter(*_MOVED, "id")
-        self._connection.connection.cursor().executemany(_move(self._mark), [values(row) for row in rows])
+        moved = [values(row) for row in rows]
+        if self._locks and moved:
+            self._cursor().execute(_move_all(len(moved)), list(chain.from_iterable(moved)))
+        elif moved:
+            self._cursor().executemany(_move(), moved)
         self._complete()
 
     def append(self, entries: Sequence[EntryRow], weights: Sequence[WeightsRow]) -> None:
@@ -450,7 +485,7 @@ class SqlTransaction:
         """
         if not spans:
             return {}
-        cursor = self._connection.connection.cursor()
+        cursor = self._cursor()
         values = [value for id, (after, last) in spans.items() for value in (id, after, last)]
         cursor.execute(_find_latest(len(spans), self._mark), values)
         known = {id: KnownEntries([], [], 0, 0) for id in spans}
@@ -520,7 +555,7 @@ class SqlTransaction:
         """The replies stored under idempotency keys, each named by principal, route and key."""
         if not names:
             return {}
-        cursor = self._connection.connection.cursor()
+        cursor = self._cursor()
         cursor.execute(_find_replies(len(names), self._mark), [part for name in names for part in name])
         return {row[:3]: ReplyRow(*row) for row in cursor.fetchall()}
 
