@@ -1,10 +1,10 @@
 """What the time of a reply tells: of hit or miss, of the private value, of the noise, of a race's count.
 
-Run `python -m benchmarks.timing` (about four minutes). A real server, one client, requests one after another on one
+Run `python -m benchmarks.timing` (about six minutes). A real server, one client, requests one after another on one
 connection, their kinds in random order. The server is started by this module, so that it can write down the noise and
-the counts it used; a client sees neither. Each comparison splits the same run in two and asks with a Mann-Whitney
+the counts it used; a client sees neither. Each comparison splits a run in two and asks with a Mann-Whitney
 test whether reply times of the halves differ: the share is that of pairs in which the first is slower (one half
-means no difference). Once without and once with an answering deadline.
+means no difference). Ten runs without an answering deadline, taken together, and one with it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-from scipy.stats import mannwhitneyu
+from scipy.stats import mannwhitneyu, norm
 
 from benchmarks.harness import ADMIN_KEY, report, request_bytes, server
 
@@ -34,6 +34,8 @@ SIDE = 100
 HITS, EMPTY, FULL = 500, 2000, 2000
 BIG, MUCH = 20_000, 900
 DEADLINE_MS = 20
+#: Runs without a deadline; one with it takes as long as all of them.
+RUNS = 10
 #: The threshold between what misses and what hits are certain of.
 THRESHOLD = 8_000
 _LENGTH = b"content-length: "
@@ -147,9 +149,9 @@ def _open(client: httpx.Client, release: str, queries: int) -> str:
     return str(client.post("/v1/sessions", json=asked).raise_for_status().json()["id"])
 
 
-def measure(release: str, deadline: int | None) -> list[Reply]:
+def measure(release: str, deadline: int | None, seed: int) -> list[Reply]:
     """One run: every certain hit and miss once, in random order."""
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng(seed)
     order = rng.permutation(SIDE * SIDE)
     counts = np.full(SIDE * SIDE, MUCH)
     hits, empty, full = np.split(order[: HITS + EMPTY + FULL], [HITS, HITS + EMPTY])
@@ -210,10 +212,21 @@ def _late(client: httpx.Client) -> int:
 # ---------------------------------------------------------------------- the comparisons
 
 
-def compare(name: str, release: str, deadline: int | None, slow: list[Reply], fast: list[Reply]) -> list[Any]:
-    """One row: medians and 99th percentiles of both halves, the share of pairs, and the test's p."""
-    a, b = (np.array([reply.milliseconds for reply in half]) for half in (slow, fast))
-    statistic, p = mannwhitneyu(a, b)
+#: Replies of one run in two halves.
+Halves = tuple[list[Reply], list[Reply]]
+
+
+def compare(name: str, release: str, deadline: int | None, runs: list[Halves]) -> list[Any]:
+    """One row: medians and 99th percentiles of both halves, the share of pairs, and the test's p.
+
+    Times are ranked within their own run (van Elteren's test, every run with the same weight): what differs from one
+    run to the next does not count.
+    """
+    times = [tuple(np.array([reply.milliseconds for reply in half]) for half in halves) for halves in runs]
+    sizes = [(len(a), len(b)) for a, b in times]
+    shares = [mannwhitneyu(a, b).statistic / (len(a) * len(b)) for a, b in times]
+    spread = np.sqrt(sum((n + m + 1) / (12 * n * m) for n, m in sizes))
+    a, b = (np.concatenate(half) for half in zip(*times, strict=True))
     return [
         f"{name}, {release}",
         "none" if deadline is None else f"{deadline} ms",
@@ -223,39 +236,36 @@ def compare(name: str, release: str, deadline: int | None, slow: list[Reply], fa
         float(np.median(b)),
         float(np.quantile(a, 0.99)),
         float(np.quantile(b, 0.99)),
-        float(statistic) / (len(a) * len(b)),
-        float(p),
+        float(np.mean(shares)),
+        float(2 * norm.sf(abs(sum(share - 0.5 for share in shares)) / spread)),
     ]
 
 
-def halves(replies: list[Reply], key: Any) -> tuple[list[Reply], list[Reply]]:
-    """Replies above the median of a key, and the others."""
-    median = np.median([key(reply) for reply in replies])
-    return [r for r in replies if key(r) > median], [r for r in replies if key(r) <= median]
+def split(runs: list[list[Reply]], key: Callable[[Reply], bool]) -> list[Halves]:
+    """Replies of which something holds, and the others, run by run."""
+    return [([r for r in run if key(r)], [r for r in run if not key(r)]) for run in runs]
+
+
+def halves(runs: list[list[Reply]], key: Callable[[Reply], int]) -> list[Halves]:
+    """Replies above the median of a key, and the others, run by run."""
+    medians = [np.median([key(reply) for reply in run]) for run in runs]
+    return [split([run], lambda r, m=median: key(r) > m)[0] for run, median in zip(runs, medians, strict=True)]
 
 
 def rows_of(release: str, deadline: int | None) -> list[list[Any]]:
-    """All comparisons of one run."""
-    replies = measure(release, deadline)
-    misses, hits = [r for r in replies if not r.hit], [r for r in replies if r.hit]
+    """All comparisons of one kind of run."""
+    runs = [measure(release, deadline, seed) for seed in range(RUNS if deadline is None else 1)]
+    misses, hits = ([[r for r in run if r.hit is hit] for run in runs] for hit in (False, True))
     row = functools.partial(compare, release=release, deadline=deadline)
     found = [
-        row("hit against miss", slow=hits, fast=misses),
-        row(
-            "misses: 900 records against none",
-            slow=[r for r in misses if r.private],
-            fast=[r for r in misses if not r.private],
-        ),
+        row("hit against miss", runs=split(runs, lambda r: r.hit)),
+        row("misses: 900 records against none", runs=split(misses, lambda r: r.private > 0)),
     ]
-    if release == "single":
-        for name, of in (("misses", misses), ("hits", hits)):
-            large, small = halves(of, lambda r: r.noise)
-            found.append(row(f"{name}: large against small noise", slow=large, fast=small))
-    else:
-        large, small = halves(misses, lambda r: r.count)
-        found.append(row("misses: high against low count", slow=large, fast=small))
-        large, small = halves(hits, lambda r: r.count)
-        found.append(row("hits: high against low count", slow=large, fast=small))
+    for name, of in (("misses", misses), ("hits", hits)):
+        if release == "single":
+            found.append(row(f"{name}: large against small noise", runs=halves(of, lambda r: r.noise)))
+        else:
+            found.append(row(f"{name}: high against low count", runs=halves(of, lambda r: r.count)))
     return found
 
 
