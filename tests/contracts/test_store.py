@@ -19,6 +19,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -42,8 +43,8 @@ from app.services.ports import (
 )
 from app.storage.database import make_engines
 from app.storage.migrate import migrate, pending
-from app.storage.store import SqlStore, SqlTransaction
-from app.storage.tables import metadata
+from app.storage.store import SqlStore, SqlTransaction, _move_all
+from app.storage.tables import metadata, sessions
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 _numbers = itertools.count()
@@ -834,6 +835,27 @@ class TestTransactions:
             with other.write() as writing:
                 assert writing.lock_sessions([free.id], {}, seconds)[free.id].sequence == 1
                 assert writing._connection.execute(text("SHOW lock_timeout")).scalar_one() == "0"
+
+    @pytest.mark.postgres
+    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    def test_moved_sessions_are_found_by_their_index(self, url: str, store: SqlStore, asked: SessionRow) -> None:
+        """Among five thousand. Catches a statement that reads the whole table, or cuts what a column would refuse."""
+        long = replace(asked, spent="0" * 60)
+        with store.write() as tx, pytest.raises(psycopg.errors.StringDataRightTruncation):
+            tx.move_sessions([asked, long])
+        with store.write() as tx:
+            copied = ", ".join("md5(n::text)" if c.name == "id" else c.name for c in sessions.columns)
+            tx._connection.execute(
+                text(f"INSERT INTO sessions SELECT {copied} FROM sessions, generate_series(1, 5000) n WHERE id = :id"),
+                {"id": asked.id},
+            )
+            tx._connection.execute(text("ANALYZE sessions"))
+            values = [value for _ in range(8) for value in ("open", 1, 1, 1, "0", "0", "a", None, asked.id)]
+            cursor = tx._cursor()
+            cursor.execute(f"EXPLAIN {_move_all(8)}", values)
+            plan = [row[0] for row in cursor.fetchall()]
+        assert any("Index Scan" in step for step in plan), plan
+        assert not any("Seq Scan" in step for step in plan), plan
 
     @pytest.mark.postgres
     @pytest.mark.parametrize("url", ["postgresql"], indirect=True)

@@ -13,7 +13,7 @@ from app.storage.tables import metadata
 
 @pytest.mark.parametrize(
     ("statement", "values"),
-    [(_find_replies(8, "?"), 24), (_find_latest(8, "?"), 24), (_lock(8, "?", ""), 8), (_move("?"), 9)],
+    [(_find_replies(8, "?"), 24), (_find_latest(8, "?"), 24), (_lock(8, "?", ""), 8), (_move(), 9)],
     ids=["replies", "latest", "lock", "move"],
 )
 def test_no_table_is_read_whole(statement: str, values: int) -> None:
