@@ -374,7 +374,10 @@ def serve(host: str, port: int, workers: int) -> None:
         )
         if workers > 1:
             with sharing() as folder:
-                Supervisor(config, [config.bind_socket()], partial(forget_others, folder)).run()
+                supervisor = Supervisor(config, [config.bind_socket()], partial(forget_others, folder))
+                supervisor.run()
+            if supervisor.failed:
+                sys.exit(STARTUP_FAILURE)
         else:
             server = uvicorn.Server(config)
             with suppress(KeyboardInterrupt):  # which it hands on when it has drained

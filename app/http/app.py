@@ -7,8 +7,8 @@ import hashlib
 import io
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -26,14 +26,14 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.constructions.base import DenseHypothesis
 from app.http import bodies, documents, problems, schemas
 from app.http.deadline import Deadline
 from app.http.door import Door, Rates
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
-from app.http.middleware import Observe
+from app.http.middleware import Observe, place
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
 from app.http.protocol import Wire
 from app.services.answering import Answering, check_body
@@ -114,7 +114,13 @@ class Application(FastAPI):
             scope["app"] = self
             await self.requests(scope, receive, send)
         else:
-            await super().__call__(scope, receive, send)
+
+            async def tell(message: Message) -> None:
+                # Of a start that failed the framework tells with its stack trace, which the server logs as it is. The
+                # words of errors could hold anything: :func:`_told` says what is needed.
+                await send({"type": message["type"]})
+
+            await super().__call__(scope, receive, tell)
 
 
 class PlainRoute(APIRoute):
@@ -195,6 +201,16 @@ def _raw(content: bytes, status: int = 200) -> Response:
     return Response(content, status, media_type="application/json")
 
 
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Log an error by its type and place, and let it go on."""
+    try:
+        yield
+    except Exception as error:
+        log.error(what, error=type(error).__name__, place=place(error))
+        raise
+
+
 def create_app(services: Services) -> FastAPI:
     """The application over its services."""
     limits = services.limits
@@ -210,11 +226,13 @@ def create_app(services: Services) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Wire]]:
         services.delivery.loop = asyncio.get_running_loop()
         # Not in the loop itself: a start waits for lanes, which tickets reach through the loop.
-        await run_in_threadpool(services.start)
+        with _told("the service cannot start"):
+            await run_in_threadpool(services.start)
         try:
             yield {"wire": wire}  # which is how the protocol of each connection comes to know it
         finally:
-            await run_in_threadpool(services.stop)
+            with _told("the service did not stop well"):
+                await run_in_threadpool(services.stop)
 
     app = Application(
         title="Curator",

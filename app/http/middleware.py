@@ -31,7 +31,7 @@ class MethodNotAllowed(CuratorError):
     code = "method-not-allowed"
 
 
-def _place(error: BaseException) -> str:
+def place(error: BaseException) -> str:
     """File and line that raised, without any value."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "unknown"
@@ -50,7 +50,7 @@ def _refused(scope: Scope, error: Exception) -> Response:
             return _not_allowed(scope)
         return problems.response(InvalidRequest(str(error.detail)))
     # The type alone: a message, or a traceback's values, could hold anything.
-    log.error("unforeseen error", error=type(error).__name__, place=_place(error))
+    log.error("unforeseen error", error=type(error).__name__, place=place(error))
     return problems.response(Unavailable("the request could not be finished: see what it did before sending it again"))
 
 

@@ -1,0 +1,65 @@
+"""Workers that cannot start: at first, and when one is replaced while the database is away."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
+from tests.integration.servers import launching
+from tests.integration.test_held_rows import plain
+from tests.integration.test_supervision import within, workers
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def migrated(postgres_url: str) -> str:
+    _, writing = make_engines(postgres_url)
+    migrate(writing)
+    writing.dispose()
+    return postgres_url
+
+
+def test_workers_that_cannot_start(tmp_path: Path, migrated: str) -> None:
+    """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service manager
+    would take all for well, whether the server is one process or several.
+    """
+    (tmp_path / "data" / "vault" / "people.0123456789abcdef.vault").mkdir(parents=True)
+    with launching(tmp_path / "data", migrated) as launcher:
+        for arguments in (["--workers", "2"], []):
+            server = launcher.command(None, *arguments)
+            assert server.wait_until_ended(60)
+            assert server.child is not None
+            assert server.child.returncode not in (0, None)
+        assert "Traceback" not in launcher.logs()
+
+
+def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, migrated: str) -> None:
+    """Catches a supervisor that takes a worker which cannot be replaced now for a server that can never start, and ends
+    the ones that live; and one that is never replaced, or as fast as processes can be made.
+    """
+    name = make_url(migrated).database
+    elsewhere = make_url(plain(migrated)).set(database="postgres").render_as_string(hide_password=False)
+    with launching(tmp_path / "data", migrated) as launcher:
+        server = launcher.start(workers=2).wait_until_ready()
+        within(30, lambda: len(workers(server)) == 2)
+        time.sleep(2)
+        with psycopg.connect(elsewhere, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+            connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+            workers(server)[0].kill()
+            time.sleep(9)
+            assert server.alive()
+            assert httpx.get(f"{server.url}/healthz", timeout=10).status_code == 200
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        server.wait_until_ready()
+        within(30, lambda: len(workers(server)) == 2)
+        assert 1 <= launcher.logs().count("a worker failed to start") <= 4
+        assert "Traceback" not in launcher.logs()
