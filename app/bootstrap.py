@@ -209,6 +209,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> 
         defer=delivery.defer,
         queue_limit=settings.queue_limit,
         memory_limit=settings.memory_limit,
+        turn_seconds=settings.request_timeout_seconds,
     )
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots)

@@ -152,11 +152,12 @@ class Answering:
         defer: Callable[[Callable[[], None]], None],
         queue_limit: int,
         memory_limit: int,
+        turn_seconds: float,
     ) -> None:
         self.store, self.private, self.noise, self.clock, self.meter = store, private, noise, clock, meter
         self.snapshots = snapshots
         self.render, self.deliver, self.defer = render, deliver, defer
-        self._queue_limit = queue_limit
+        self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
         self._lanes = [_Lane(self, f"lane-{i}", memory_limit // (1 + HEAVY_LANES)) for i in range(1 + HEAVY_LANES)]
         self._outboxes: list[list[Ticket]] = [[] for _ in self._lanes]
         self._places: dict[str, tuple[str, int]] = {}
@@ -272,12 +273,17 @@ class Answering:
                 else:
                     self._waiting.pop(ticket.session, None)
 
-    def close_now(self, id: str) -> None:
-        """Close a session in its own turn and wait for it."""
+    def close_now(self, id: str, seconds: float | None = None) -> None:
+        """Close a session in its own turn and wait for it so many seconds; where none are named, as long as clients do.
+
+        Raises:
+            Unavailable: when its turn has not come by then. It is closed all the same when it comes.
+        """
         done = threading.Event()
         ticket = Ticket("close", id, "", waiter=done)
         self.submit(Principal("", "admin"), ticket)
-        done.wait()
+        if not done.wait(self._turn_seconds if seconds is None else seconds):
+            raise Unavailable("a session of the data set has not had its turn to close: send the request again")
         if ticket.error is not None and not isinstance(ticket.error, SessionClosed):
             raise ticket.error
 

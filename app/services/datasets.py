@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -16,7 +18,7 @@ from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Budget
-from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
+from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound, Unavailable
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -25,6 +27,7 @@ from app.services.ports import (
     PrivateStore,
     Store,
     StoreConflict,
+    StoreHeld,
     Transaction,
     Upload,
 )
@@ -34,6 +37,11 @@ from app.spaces.factory import space_of
 from app.spaces.spec import NAME, Spec, parse_spec
 
 log = structlog.get_logger(__name__)
+
+#: How long others of this process that work on the same data set are waited for.
+QUEUE_SECONDS = 30.0
+#: How long a start waits for the sessions of a retired data set to close.
+RECOVERY_SECONDS = 5.0
 
 
 def public_dataset(row: DatasetRow) -> PublicDataset:
@@ -84,11 +92,15 @@ class Datasets:
         clock: Clock,
         *,
         memory_limit: int,
-        close_session: Callable[[str], None],
+        close_session: Callable[[str, float | None], None],
     ) -> None:
         self._store, self._private, self._clock = store, private, clock
         self._memory_limit = memory_limit
         self._close_session = close_session
+        #: Of each data set one request waits for the row, at most: each that waits takes a connection and a thread.
+        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        #: Data sets whose row somebody else held when it was last asked for.
+        self._kept: set[str] = set()
 
     def register(self, actor: Principal, declared: Any, filename: str, path: Path) -> dict[str, Any]:
         """Take a declared data set and its file; all of it or nothing.
@@ -231,6 +243,38 @@ class Datasets:
             raise NotFound(f"the data set {name!r} is retired")
         return row
 
+    @contextmanager
+    def holding(self, name: str) -> Iterator[tuple[Transaction, DatasetRow]]:
+        """A transaction that holds the row of a data set, and the row.
+
+        While somebody else keeps it, one request at a time finds out whether that is still so.
+
+        Raises:
+            NotFound: when there is none of that name.
+            Unavailable: when it cannot be had now.
+        """
+        with self._store.read() as tx:
+            self._row(tx, name)
+        turn = self._turns[name]
+        waited = not turn.acquire(blocking=False)
+        if waited and (name in self._kept or not turn.acquire(timeout=QUEUE_SECONDS)):
+            raise _kept_by_others()
+        try:
+            if waited and name in self._kept:
+                raise _kept_by_others()
+            with self._store.write() as tx:
+                try:
+                    row = self._row(tx, name, lock=True)
+                except StoreHeld:
+                    if name not in self._kept:
+                        log.warning("another process holds the row of a data set", dataset=name)
+                    self._kept.add(name)
+                    raise _kept_by_others() from None
+                self._kept.discard(name)
+                yield tx, row
+        finally:
+            turn.release()
+
     def grant(self, actor: Principal, name: str, principal: str, epsilon: Any) -> dict[str, Any]:
         """Set an analyst's cap: the most epsilon of this data set that his sessions may hold and spend.
 
@@ -242,8 +286,7 @@ class Datasets:
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float):
             raise InvalidRequest("epsilon must be a number")
         cap = Decimal(repr(epsilon))
-        with self._store.write() as tx:
-            row = self._row(tx, name, lock=True)
+        with self.holding(name) as (tx, row):
             who = tx.principal(principal) if NAME.fullmatch(principal) else None
             if who is None or who.revoked_at is not None:
                 raise NotFound(f"no principal {principal[:64]!r} holds a key")
@@ -286,10 +329,10 @@ class Datasets:
 
         Raises:
             NotFound: when there is none of that name, or it is retired already.
+            Unavailable: when it cannot be retired now, or a session of it has not closed yet.
         """
         actor.require("admin")
-        with self._store.write() as tx:
-            row = self._row(tx, name, lock=True)
+        with self.holding(name) as (tx, row):
             if row.retired_at is None:
                 tx.retire_dataset(name, self._clock())
                 tx.commit()
@@ -301,21 +344,33 @@ class Datasets:
             raise NotFound(f"the data set {name!r} is retired already")
         return self.describe(name)
 
-    def finish_retirement(self, row: DatasetRow) -> None:
-        """Close the sessions that a retired data set still has and destroy its private file."""
+    def finish_retirement(self, row: DatasetRow, seconds: float | None = None) -> None:
+        """Close the sessions that a retired data set still has and destroy its private file.
+
+        Raises:
+            Unavailable: when a session has not closed in so many seconds, where named, or those of any request.
+        """
         with self._store.read() as tx:
             left = [s.id for s in tx.sessions(dataset=row.name) if s.status == "open"]
         for session in left:
-            self._close_session(session)
+            self._close_session(session, seconds)
         self._private.destroy(row.vault_entry)
 
     def recover(self) -> None:
-        """What a start does after a crash: finish retirements, and remove private files nobody names."""
+        """What a start does after a crash: finish retirements, and remove private files nobody names; as far as nobody
+        else keeps it from that.
+        """
         with self._store.read() as tx:
             retired = [row for row in tx.datasets() if row.retired_at is not None]
         for row in retired:
-            self.finish_retirement(row)
-        self._private.sweep(self._named)
+            try:
+                self.finish_retirement(row, RECOVERY_SECONDS)
+            except Unavailable:
+                log.error("a data set could not be retired to the end: retire it again", dataset=row.name)
+        try:
+            self._private.sweep(self._named)
+        except StoreHeld:
+            log.warning("private files could not be swept: another process holds data sets")
 
     def allowed(self, tx: Transaction, row: DatasetRow, actor: Principal, share: Decimal, budget: Budget) -> None:
         """Refuse a share that the actor may not hold: no access, or past his cap.
@@ -340,6 +395,10 @@ class Datasets:
                 requested=epsilon_left(budget, share),
                 remaining=max(Decimal(0), epsilon_left(budget, cap - held)) if cap > held else Decimal(0),
             )
+
+
+def _kept_by_others() -> Unavailable:
+    return Unavailable("another process holds the data set: send the request again a little later")
 
 
 def _movement(row: LedgerRow) -> dict[str, Any]:

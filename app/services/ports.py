@@ -248,6 +248,10 @@ class StoreConflict(Exception):
     """A row with this key exists."""
 
 
+class StoreHeld(Exception):
+    """Somebody else holds what was asked for, and has held it for as long as it is waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here."""

@@ -183,7 +183,7 @@ class Sessions:
 
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
-            Unavailable: when the data set's private file is missing or altered.
+            Unavailable: when the data set's private file is missing or altered, or another process keeps the data set.
         """
         actor.require("analyst", "admin")
         with self._store.read() as tx:
@@ -216,12 +216,11 @@ class Sessions:
         exact: int | None,
     ) -> bytes:
         """Reserve, buy, record and commit, under the data set's lock."""
-        with self._store.write() as tx:
-            row = tx.dataset(request.dataset, lock=True)
+        with self._datasets.holding(request.dataset) as (tx, row):
             known = find_reply(tx, key)  # a concurrent twin held the lock before us
             if known is not None:
                 return known
-            if row is None or row.retired_at is not None:
+            if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
             if public_dataset(row) != dataset:
                 dataset = public_dataset(row)

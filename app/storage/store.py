@@ -16,7 +16,7 @@ import orjson
 from sqlalchemy import BigInteger, Connection, Engine, Table, exists, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from app.services.ports import (
     NONE_KNOWN,
@@ -31,6 +31,7 @@ from app.services.ports import (
     ReplyRow,
     SessionRow,
     StoreConflict,
+    StoreHeld,
     WeightsRow,
 )
 from app.storage import tables as t
@@ -47,6 +48,9 @@ _KIND_NUMBER: dict[EntryKind, int] = {
 #: In long work a transaction gives a sign of life after so many seconds: see IDLE_SECONDS of :mod:`.database`.
 STAY_SECONDS = 10.0
 _LOCK_NOT_AVAILABLE = "55P03"
+#: How long the row of a data set, or all of them, are waited for: longer than those hold them that work, as none does
+#: more than plan under such a lock. A process that was stopped, or an operator's client, may hold them for ever.
+DATASET_SECONDS = 2.0
 #: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
@@ -143,6 +147,18 @@ def _find_replies(count: int, mark: str) -> str:
         f"FROM n CROSS JOIN {t.idempotency.name} i "
         "WHERE i.principal = n.principal AND i.route = n.route AND i.key = n.key"
     )
+
+
+@contextmanager
+def _bounded_wait(connection: Connection) -> Iterator[None]:
+    """In the rest of this transaction no lock of PostgreSQL is waited for longer than DATASET_SECONDS."""
+    connection.execute(text(f"SET LOCAL lock_timeout = {round(1000 * DATASET_SECONDS)}"))
+    try:
+        yield
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        raise StoreHeld from None
 
 
 def _dataset(row: Any) -> DatasetRow:
@@ -283,9 +299,16 @@ class SqlTransaction:
         """The data set of this name, retired or not; ``lock`` holds its row until the commit.
 
         Rows that only name the data set, such as charges of its sessions, may be written meanwhile.
+
+        Raises:
+            StoreHeld: when somebody else holds the row and goes on to.
         """
         statement = select(t.datasets).where(t.datasets.c.name == name)
-        row = self._one(statement.with_for_update(key_share=True) if lock and self._locks else statement)
+        if lock and self._locks:
+            with _bounded_wait(self._connection):
+                row = self._one(statement.with_for_update(key_share=True))
+        else:
+            row = self._one(statement)
         return None if row is None else _dataset(row)
 
     def datasets(self) -> list[DatasetRow]:
@@ -626,9 +649,12 @@ class SqlStore:
 
         PostgreSQL ends a commit that it has received, whoever is still there to hear of it. Where one process
         writes, nothing is left of it to wait for.
+
+        Raises:
+            StoreHeld: when one goes on for too long, such as an operator's.
         """
         if not self.exclusive:
-            with self._writing.connect() as connection:
+            with self._writing.connect() as connection, _bounded_wait(connection):
                 connection.execute(text("LOCK TABLE datasets IN SHARE MODE"))
 
     def close(self) -> None:

@@ -28,8 +28,8 @@ def migrated(postgres_url: str) -> str:
 
 
 def test_workers_that_cannot_start(tmp_path: Path, migrated: str) -> None:
-    """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service manager
-    would take all for well, whether the server is one process or several.
+    """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service$
+    manager would take all for well, whether the server is one process or several.
     """
     (tmp_path / "data" / "vault" / "people.0123456789abcdef.vault").mkdir(parents=True)
     with launching(tmp_path / "data", migrated) as launcher:

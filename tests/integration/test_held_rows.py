@@ -38,6 +38,15 @@ def plain(url: str) -> str:
 
 
 @contextmanager
+def transacting(url: str, statement: str) -> Iterator[None]:
+    """Somebody else has done this and not committed it while the context lasts."""
+    with psycopg.connect(plain(url)) as connection:
+        connection.execute(statement)
+        yield
+        connection.rollback()
+
+
+@contextmanager
 def held(url: str, *ids: str) -> Iterator[None]:
     """Somebody else holds the rows of these sessions while the context lasts."""
     with psycopg.connect(plain(url)) as connection:
@@ -277,3 +286,61 @@ def test_connections_notice_who_is_gone(postgres_url: str) -> None:
         f"{postgres_url}{joined}keepalives_idle=7&options=-c%20idle_in_transaction_session_timeout%3D9000"
     )
     assert (idle, parameters["keepalives_idle"]) == ("9s", "7")
+
+
+def test_a_data_set_is_held(tmp_path: Path, migrated: str) -> None:
+    """Its row is held by somebody else while fifty requests want to open sessions on it. Catches each of them waiting
+    with a connection and a thread of its own, until nobody is answered any more, not even /readyz; and one that is
+    refused after the row is free, or opens two sessions.
+    """
+    with launching(tmp_path / "data", migrated) as launcher:
+        server = launcher.start().wait_until_ready()
+        admin = Caller(server.url)
+        for name in ("d", "e"):
+            assert admin.register(name, COUNTS, budget={"epsilon": 4.0, "delta": 1e-6}).status_code == 201
+        key = admin.add("ann")
+        ann = Caller(server.url, key)
+        other = ann.post("/v1/sessions", {**OPENING, "dataset": "e"}).json()["id"]
+
+        def open_one(number: int) -> httpx.Response:
+            return Caller(server.url, key).post("/v1/sessions", {**OPENING, "epsilon": 0.01}, f"k{number}")
+
+        with ThreadPoolExecutor(50) as pool:
+            with transacting(migrated, "SELECT 1 FROM datasets WHERE name = 'd' FOR UPDATE"):
+                started = time.monotonic()
+                opening = [pool.submit(open_one, number) for number in range(50)]
+                for number in range(5):
+                    assert ann.post(f"/v1/sessions/{other}/queries", query(1, number)).status_code == 200
+                assert httpx.get(f"{server.url}/readyz", timeout=10).status_code == 200
+                refusals = [each.result() for each in opening]
+                assert time.monotonic() - started < 15
+                assert admin.http.put("/v1/datasets/d/grants/ann", json={"epsilon": 1}).status_code == 503
+            assert {(reply.status_code, reply.json()["type"]) for reply in refusals} == {(503, "/problems/unavailable")}
+            assert all(int(reply.headers["Retry-After"]) >= 1 for reply in refusals)
+            replies = [each.result() for each in [pool.submit(open_one, number) for number in range(20)]]
+            assert {reply.status_code for reply in replies} == {201}
+            assert len({reply.json()["id"] for reply in replies}) == 20
+        assert len(ann.get("/v1/sessions")["items"]) == 21
+        assert launcher.logs().count("another process holds the row of a data set") <= 2
+
+
+def test_a_start_and_a_retirement_wait_for_nobody(tmp_path: Path, migrated: str) -> None:
+    """A row of a data set is being changed, then one of a session of a data set that is retired. Catches a start, a
+    request and a registration that wait for as long as somebody else pleases; and a private file that outlives its data
+    set when the retirement is asked for again.
+    """
+    with launching(tmp_path / "data", migrated, request_timeout_seconds="2") as launcher:
+        server = launcher.start().wait_until_ready()
+        admin = Caller(server.url)
+        admin.register("d", COUNTS)
+        id = Caller(server.url, admin.add("ann")).post("/v1/sessions", OPENING).json()["id"]
+        with transacting(migrated, "UPDATE datasets SET records = records"):
+            launcher.start().wait_until_ready(20)
+            assert admin.register("e", COUNTS).status_code == 201
+        with held(migrated, id):
+            refusal = admin.http.delete("/v1/datasets/d")
+            assert (refusal.status_code, "Retry-After" in refusal.headers) == (503, True)
+            launcher.start().wait_until_ready(20)
+        eventually(lambda: admin.http.delete("/v1/datasets/d").status_code == 404)
+        assert [path.name[:2] for path in (tmp_path / "data" / "vault").glob("*.vault")] == ["e."]
+        assert "Traceback" not in launcher.logs()
