@@ -644,6 +644,17 @@ class SqlStore:
         with self._reading.connect() as connection:
             return int(connection.execute(select(func.max(t.ledger.c.id))).scalar_one() or 0)
 
+    def movement_at(self, number: int) -> str | None:
+        """When the movement of this number was recorded; None where there is none. It never changes."""
+        with self._reading.connect() as connection:
+            found = connection.execute(select(t.ledger.c.recorded_at).where(t.ledger.c.id == number)).scalar()
+            return None if found is None else str(found)
+
+    def count_datasets(self) -> int:
+        """How many data sets there are, retired ones included. It never falls."""
+        with self._reading.connect() as connection:
+            return int(connection.execute(select(func.count()).select_from(t.datasets)).scalar_one())
+
     def settle(self) -> None:
         """Wait for every transaction that is adding a data set, such as one whose process has just died.
 

@@ -1,9 +1,10 @@
-"""What a data folder has seen of its database: the number of the ledger's last movement.
+"""What a data folder has seen of its database: the ledger's last movement, and how many data sets there were.
 
-Ledgers only grow. A database that lacks a movement which this folder has seen is an old copy (a backup put back in
-place, a standby that lost the last transactions) or another database altogether. Serving the one would spend budgets
-twice, serving the other would take every private file for a left-over. The number is written beside the work, at most
-about a second late: it is a net, not a proof.
+Ledgers only grow, and rows of data sets stay. A database that lacks a movement which this folder has seen, or has
+another in its place, or fewer data sets, is an old copy (a backup put back in place, a standby that lost the last
+transactions) or another database altogether. Serving the one would spend budgets twice, serving the other would take
+every private file for a left-over. What was seen is written beside the work, at most about a second late: it is a net,
+not a proof.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import secrets
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,14 +32,23 @@ class OldDatabase(Exception):
     """The database lacks what the data folder has seen."""
 
 
+class Seen(NamedTuple):
+    """The number of the ledger's last movement, how many data sets there were, and when that movement was recorded:
+    nothing where there was none, or where an earlier version noted the first number alone.
+    """
+
+    movement: int
+    datasets: int = 0
+    moved_at: str = ""
+
+
 class Witness:
-    """Keeps the number in ``folder``, beside a running service. Several processes may do so on one folder."""
+    """Keeps what was seen in ``folder``, beside a running service. Several processes may do so on one folder."""
 
     def __init__(self, folder: Path, store: SqlStore) -> None:
         self._path, self._store = folder / NAME, store
         # Not by the process' number: replicas in containers may have the same one.
         self._temporary = folder / f".{NAME}.{secrets.token_hex(8)}.tmp"
-        self._written = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="witness", daemon=True)
 
@@ -47,16 +58,18 @@ class Witness:
         Raises:
             OldDatabase: when it lacks some of it.
         """
-        if self._seen() > self._store.last_movement():
+        seen, store = self._noted(), self._store
+        moved_at = store.movement_at(seen.movement) if seen.movement else ""
+        if moved_at is None or seen.moved_at not in ("", moved_at) or seen.datasets > store.count_datasets():
             raise OldDatabase(
-                "the ledger lacks what this data folder has seen: the database is an old copy, or another one. Of an "
+                "the database lacks what this data folder has seen: the database is an old copy, or another one. Of an "
                 "old copy nobody knows what was released since: run `curator forfeit`. For another one, name another "
                 "CURATOR_DATA_DIR"
             )
 
     def reset(self) -> None:
         """Take the database for what there is."""
-        self._write(self._store.last_movement())
+        self._write(self._there())
 
     def start(self) -> None:
         """Begin to watch."""
@@ -72,21 +85,26 @@ class Witness:
         while True:
             last = self._stopping.wait(SECONDS)
             try:
-                movement = self._store.last_movement()
-                if movement > max(self._written, self._seen()):
-                    self._write(movement)
-                self._written = max(self._written, movement)
+                there, noted = self._there(), self._noted()
+                if there[:2] != noted[:2] and there.movement >= noted.movement and there.datasets >= noted.datasets:
+                    self._write(there)
             except (SQLAlchemyError, OSError) as error:
                 log.warning("what was seen of the ledger cannot be noted", error=type(error).__name__)
             if last:
                 return
 
-    def _seen(self) -> int:
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            return int(self._path.read_text())
-        return 0
+    def _there(self) -> Seen:
+        """What there is now."""
+        movement = self._store.last_movement()
+        return Seen(movement, self._store.count_datasets(), self._store.movement_at(movement) or "")
 
-    def _write(self, movement: int) -> None:
+    def _noted(self) -> Seen:
+        with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
+            words = self._path.read_text().split()
+            return Seen(int(words[0]), int(words[1]) if len(words) > 1 else 0, "".join(words[2:3]))
+        return Seen(0)
+
+    def _write(self, seen: Seen) -> None:
         with open(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
-            file.write(f"{movement}\n")
+            file.write(" ".join(map(str, seen)).strip() + "\n")
         os.replace(self._temporary, self._path)

@@ -5,10 +5,67 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from app.services.ports import DatasetRow, LedgerRow
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
-from app.storage.witness import NAME, Witness
+from app.storage.witness import NAME, OldDatabase, Witness
+
+
+def database(path: Path, *data_sets: str, moved_at: str | None = None) -> SqlStore:
+    """An embedded database with data sets, and a movement in the first one's ledger."""
+    reading, writing = make_engines(f"sqlite:///{path}")
+    migrate(writing)
+    store = SqlStore(reading, writing, exclusive=True)
+    with store.write() as tx:
+        for name in data_sets:
+            tx.add_dataset(DatasetRow(name, {}, None, {}, {}, "2026-01-01T00:00:00.000000Z"))
+        if moved_at is not None:
+            tx.move_ledger([LedgerRow(data_sets[0], None, "forfeit", "1", None, moved_at)])
+        tx.commit()
+    return store
+
+
+class TestOldDatabase:
+    def test_other_data_sets(self, tmp_path: Path) -> None:
+        """Data was registered and nobody has asked yet. Catches an empty database, named by mistake, that is taken for
+        this folder's as no ledger has moved: its start sweeps every private file away.
+        """
+        mine, empty = database(tmp_path / "mine", "people"), database(tmp_path / "empty")
+        Witness(tmp_path, mine).reset()
+        Witness(tmp_path, mine).check()
+        with pytest.raises(OldDatabase):
+            Witness(tmp_path, empty).check()
+        mine.close()
+        empty.close()
+
+    def test_another_movement_of_the_same_number(self, tmp_path: Path) -> None:
+        """Another database is as long, or longer: a copy that went on by itself. Catches one that is told by how many
+        movements it has, and one that is refused for having gone on.
+        """
+        mine = database(tmp_path / "mine", "people", moved_at="2026-01-01T00:00:01.000000Z")
+        other = database(tmp_path / "other", "people", "more", moved_at="2026-01-01T00:00:02.000000Z")
+        Witness(tmp_path, mine).reset()
+        with mine.write() as tx:
+            tx.move_ledger([LedgerRow("people", None, "forfeit", "1", None, "2026-01-01T00:00:03.000000Z")])
+            tx.commit()
+        Witness(tmp_path, mine).check()
+        with pytest.raises(OldDatabase):
+            Witness(tmp_path, other).check()
+        mine.close()
+        other.close()
+
+    def test_what_an_earlier_version_noted(self, tmp_path: Path) -> None:
+        """Catches a folder that no server starts on after an upgrade, and one whose number counts no longer."""
+        mine = database(tmp_path / "mine", "people", moved_at="2026-01-01T00:00:01.000000Z")
+        (tmp_path / NAME).write_text("1\n")
+        Witness(tmp_path, mine).check()
+        (tmp_path / NAME).write_text("2\n")
+        with pytest.raises(OldDatabase):
+            Witness(tmp_path, mine).check()
+        mine.close()
 
 
 def test_replicas_with_the_same_process_number(tmp_path: Path) -> None:
@@ -26,5 +83,5 @@ def test_replicas_with_the_same_process_number(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, [Witness(tmp_path, store) for _ in range(4)]))
     store.close()
-    assert (tmp_path / NAME).read_text() == "0\n"
+    assert (tmp_path / NAME).read_text() == "0 0\n"
     assert not list(tmp_path.glob(".*"))
