@@ -41,6 +41,8 @@ FACTOR_BITS = 53
 MAX_CELLS = 2**40
 #: Products of weights, and of an error with a mass, may vanish in float64 where they are not zero; a bound must not.
 UNDERFLOW = 2.0**-1000
+#: Of a few such products and sums, each to the nearest number, and of one more with a mass: a bound stays above all.
+ROUNDED_UP = 1 + 2.0**-40
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
 SPARSE_FACTOR = 8
 
@@ -55,9 +57,14 @@ def _check_weights(weights: FloatArray, low: float = -1.0) -> None:
         raise InvalidQuery(f"weights must be finite and lie in [{low:g}, 1]")
 
 
+def bounding(error: float) -> float:
+    """A bound on an error that was computed in float64, and on what multiplying it by a mass rounds away."""
+    return error * ROUNDED_UP + UNDERFLOW
+
+
 def rounding_error(largest: float, bits: int) -> float:
     """What rounding moved a weight by at most, from the largest such move in units of 2^-bits."""
-    return largest * 2.0**-bits + UNDERFLOW if largest else 0.0
+    return bounding(largest * 2.0**-bits) if largest else 0.0
 
 
 def _within(weights: Array, bits: int) -> bool:
@@ -251,7 +258,7 @@ class Space(ABC):
             if len(integers) == len(weighted):
                 rounding = sum(e * math.prod(v for j, v in largest.items() if j != i) for i, e in errors.items())
                 if any(errors.values()):
-                    rounding += UNDERFLOW
+                    rounding = bounding(rounding)
                 return self._from_axes(members, integers, bits, rounding)
 
     def _from_axes(

@@ -154,6 +154,24 @@ def test_weights_too_small_for_the_grid_still_have_an_error() -> None:
     assert due.error_bound == pytest.approx(4e-7 * 10**6)
 
 
+@pytest.mark.parametrize("form", ["product", "sparse", "dense"])
+def test_bounds_on_tiny_weights_are_rounded_up(form: str) -> None:
+    """All of the mass may lie in one cell: the bound on an answer of zero is no less than weight times mass. Would catch
+    products of float64 numbers that are rounded to the nearest, below the error that they state."""
+    s = session(records=10**6 + 1, max_updates=5)
+    for i in range(1, 400):
+        weights, factor = [i / 3e9] * 4, 1 - i / 1024
+        words = {
+            "product": {"type": "product", "weights": {"x0": weights, "x1": [factor] * 3}},
+            "sparse": {"type": "sparse", "indices": [0], "weights": weights[:1]},
+            "dense": {"type": "dense", "weights": weights * 3},
+        }
+        query = TABLE.compiled(words[form])
+        assert query.is_zero
+        error = Fraction(weights[0]) * (Fraction(factor) if form == "product" else 1) * Fraction(s.dataset.mass_bound)
+        assert Fraction(s.error_bound(query)) >= error
+
+
 def test_a_known_answer_keeps_its_first_value_and_bound() -> None:
     """Asked again under other words, after updates, and as cached once more. Would catch a cache that follows the
     hypothesis, or counts."""
