@@ -26,6 +26,7 @@ from typing import Any
 from app.audit import records
 from app.constructions.base import BOUNDED_STEPS
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.errors import UpdatesExhausted
 from app.curator.planner import Plan, make_plan
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session
@@ -95,6 +96,8 @@ _UNREADABLE = (
 )
 _HEADER = {"record", "format", "session", "dataset", "mechanism", "plan", "opened_at"}
 _TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status"}
+#: Facts are positive, and noisy integers of 64 bits in units of a count or less.
+_LARGEST_FACT = 2.0**64
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -124,6 +127,16 @@ def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
         return records.canonical(record) == line
     except (ValueError, RecursionError):
         return False
+
+
+def _due(session: Session, query: Query, *, unverified: bool) -> Answer | RoundDue:
+    """What was due. After forfeits guaranteed sessions once gave the hypothesis as though it had learnt from them."""
+    try:
+        return session.consider(query, unverified=unverified)
+    except UpdatesExhausted:
+        if session.plan.guaranteed and session.updates_left == 0:
+            return session.last_word(query)
+        raise
 
 
 class _Replay:
@@ -185,6 +198,8 @@ class _Replay:
             raise _Broken("what was bought is not stated in full")
         if plan.purchase and dataset.bought[plan.purchase.fact].noise_scale != plan.purchase.noise_scale:
             raise _Broken("what was bought has other noise than the plan's")
+        if plan.purchase and not 0 < dataset.bought[plan.purchase.fact].value <= _LARGEST_FACT:
+            raise _Broken("what was bought is no mass or norm of any data")
         self.session, self.head, self.name = session, records.sha256(line), str(record.get("session"))
 
     def _weights(self, line: bytes, record: dict[str, Any]) -> None:
@@ -231,8 +246,12 @@ class _Replay:
                 raise _Broken("a forfeit after the last update", sequence)
             session.forfeit()
             self.counts["forfeit"] += 1
-        else:
+            return
+        try:
             self._answer(session, query, record, sequence)
+        except _UNREADABLE as error:
+            # A header may state facts that no data has, from which no hypothesis can be computed.
+            raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
 
     def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
         value, source, bound = record["value"], record["source"], record["error_bound"]
@@ -242,7 +261,7 @@ class _Replay:
         if abs(value) > session.real(2**63) or session.real(session.grid(value)) != value:
             raise _Broken("the value does not lie on the answer grid", sequence)
         try:
-            due = session.consider(query, unverified=unverified)
+            due = _due(session, query, unverified=unverified)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)

@@ -24,6 +24,9 @@ from app.spaces.query import Query
 
 Source = Literal["hypothesis", "measurement", "cached"]
 
+#: What a session counts, beside its answers and its hypothesis.
+_COUNTERS = ("sequence", "queries_asked", "updates_used", "forfeits")
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -65,6 +68,8 @@ class Session:
         self.sequence = 0
         self.queries_asked = 0
         self.updates_used = 0
+        #: How many of these were forfeits, which taught the hypothesis nothing.
+        self.forfeits = 0
         self._given = FirstAnswers()
         self.hypothesis = self.construction.start() if state is None else self._load(state)
 
@@ -82,6 +87,15 @@ class Session:
     def updates_left(self) -> int:
         """Updates that may still be made."""
         return self.plan.max_updates - self.updates_used
+
+    @property
+    def settled(self) -> bool:
+        """Whether as many updates were learnt as there can be, so that what is left to ask is within its bound.
+
+        A forfeit uses an update and teaches nothing: it does not count.
+        """
+        bound = self.plan.update_bound
+        return self.plan.guaranteed and bound is not None and self.updates_used - self.forfeits >= bound
 
     def grid(self, value: float) -> int:
         """The nearest whole number of answer-grid units."""
@@ -112,7 +126,8 @@ class Session:
         Raises:
             InvalidQuery: the construction was promised other queries.
             QueriesExhausted: all queries of the plan were asked.
-            UpdatesExhausted: a best-effort session has no update left to make, or the hypothesis no room for one.
+            UpdatesExhausted: no update is left to make in a best-effort session, or in one that was guaranteed before
+                forfeits used them; or the hypothesis has no room for one.
         """
         self.construction.admit(query)
         if unverified:
@@ -130,12 +145,12 @@ class Session:
         if query.is_zero:
             return Answer(0.0, "hypothesis", self.error_bound(query))
         if self.updates_left == 0:
-            if not self.plan.guaranteed:
+            if not self.settled:
                 raise UpdatesExhausted(
                     "all updates of the plan are used: open another session, or ask with unverified",
                     max_updates=self.plan.max_updates,
                 )
-            return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
+            return self.last_word(query)
         if not self.construction.has_room(self.hypothesis, query):
             raise UpdatesExhausted(
                 "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
@@ -143,6 +158,10 @@ class Session:
                 updates_used=self.updates_used,
             )
         return RoundDue(self.grid(self.construction.answer(self.hypothesis, query)), self.error_bound(query))
+
+    def last_word(self, query: Query) -> Answer:
+        """The hypothesis' answer after the last update of a guaranteed session, with the plan's bound."""
+        return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
 
     def _ask_hypothesis(self, query: Query) -> float:
         return self.real(self.grid(self.construction.answer(self.hypothesis, query)))
@@ -181,18 +200,17 @@ class Session:
         """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing."""
         self.sequence += 1
         self.updates_used += 1
+        self.forfeits += 1
 
     def dump(self) -> Dump:
         """The whole state; its arrays are the session's own, to be written before it moves on."""
         digests, told = self._given.arrays()
-        counters = {"sequence": self.sequence, "queries_asked": self.queries_asked, "updates_used": self.updates_used}
-        own = Dump({"digests": digests, "answers": told}, counters)
+        own = Dump({"digests": digests, "answers": told}, {name: getattr(self, name) for name in _COUNTERS})
         return own | self.construction.dump(self.hypothesis).within("hypothesis")
 
     def _load(self, dump: Dump) -> Any:
         """Take over counters and answers; the hypothesis."""
         self._given = FirstAnswers.of(dump.arrays["digests"], dump.arrays["answers"])
-        self.sequence, self.queries_asked, self.updates_used = (
-            int(dump.words[name]) for name in ("sequence", "queries_asked", "updates_used")
-        )
+        for name in _COUNTERS:
+            setattr(self, name, int(dump.words[name]))
         return self.construction.load(dump.part("hypothesis"))

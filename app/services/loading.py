@@ -23,7 +23,7 @@ from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, St
 log = structlog.get_logger(__name__)
 
 #: What a snapshot holds and how; another is not read.
-FORMAT = 1
+FORMAT = 2
 _PAGE = 500
 Kind = TypeVar("Kind", bound=Session)
 

@@ -19,7 +19,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.queries import AnyQuery
 from app.spaces.queries import ElementsQuery as ElementsWords
 from app.spaces.query import Blobs, Query, ZeroQuery
-from app.spaces.space import Space, _check_weights, rounding_error
+from app.spaces.space import Space, _check_weights, _within, rounding_error
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.spaces.tensor import Array, Axes, FloatArray, IntArray, Tensor
 
@@ -161,7 +161,7 @@ class MultisetSpace(Space):
             form["type"] != "elements"
             or form["bits"] != self.axis_bits(1)
             or weights.shape != (len(elements),)
-            or int(np.abs(weights).max()) > 1 << form["bits"]
+            or not _within(weights, form["bits"])
             or any(not isinstance(element, str) for element in elements)
             or any(second <= first for first, second in pairwise(elements))
         ):

@@ -17,6 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.audit.replay import Verdict, replay, replay_file
+from app.curator.errors import UpdatesExhausted
+from app.spaces.queries import parse_query
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
 from tests.unit.audit.transcripts import Document, Played, play_session, reseal
 
@@ -62,6 +64,13 @@ def bought() -> Played:
     return play_session(
         TABLE, COUNTS, CELLS, mechanism={"construction": "mw"}, records_public=False, max_updates=4, seed=2
     )
+
+
+@functools.cache
+def wide() -> Played:
+    """A session whose plan is the same whatever the public mass is."""
+    u = universe({**TABLE.declared, "capacity": 2**31 - 1})
+    return play_session(u, COUNTS, CELLS, mechanism={"construction": "mw", "step": "full"}, max_updates=4, seed=2)
 
 
 def test_the_story_holds_every_kind_of_entry() -> None:
@@ -138,21 +147,30 @@ def test_honest_sessions_are_accepted(d) -> None:
 BIG = universe({"name": "g", "kind": "graph", "nodes": 60, "budget": {"epsilon": 30.0, "delta": 1e-6}})
 
 
-@pytest.mark.parametrize(("construction", "u", "epsilon"), [("mw", TABLE, 1.0), ("fk", TABLE, 1.0), ("mw", BIG, 30.0)])
-def test_guaranteed_sessions_are_accepted_beyond_their_last_update(
-    construction: str, u: Universe, epsilon: float
-) -> None:
-    """After the last update the hypothesis goes on answering with its bound."""
+def beyond_the_last_update(construction: str, u: Universe, *forfeits: str) -> Played:
+    """A guaranteed session whose updates are used, by hits of noise that is far beyond its scale."""
     if u is TABLE:
-        x = COUNTS // 4
-        asked: list[Words | str] = [*CELLS, *["forfeit"] * 400, {"type": "predicate", "where": {}}]
+        x, epsilon = COUNTS // 4, 1.0
+        asked: list[Words | str] = [{"type": "product", "weights": {"x1": [i / 2048, 0, -1, 1]}} for i in range(1000)]
     else:
-        x = u.array({c: int(c[0] < 55 or c[1] % 2) for c in u.cells})
-        asked = [{"type": "cut", "left": list(range(i, 30 + i)), "right": "all"} for i in range(9)]
-        asked += [*["forfeit"] * 4000, {"type": "cut", "left": [7], "right": "all"}]
-    played = play_session(
-        u, x, asked, mechanism={"construction": construction}, epsilon=epsilon, max_queries=100, beta=0.5
+        x, epsilon = u.array({c: int(c[0] < 55 or c[1] % 2) for c in u.cells}), 30.0
+        asked = [{"type": "cut", "left": [i], "right": list(range(j))} for i in range(60) for j in range(1, 60)]
+    return play_session(
+        u,
+        x,
+        [*asked[:9], *forfeits, *asked[9:]],
+        mechanism={"construction": construction},
+        epsilon=epsilon,
+        max_queries=len(asked),
+        beta=0.5,
+        noise=lambda rng, scale: int(rng.choice([-60, 60]) * scale),
     )
+
+
+@pytest.mark.parametrize(("construction", "u"), [("mw", TABLE), ("fk", TABLE), ("mw", BIG)])
+def test_guaranteed_sessions_are_accepted_beyond_their_last_update(construction: str, u: Universe) -> None:
+    """After the last update the hypothesis goes on answering with its bound."""
+    played = beyond_the_last_update(construction, u)
     assert played.session.plan.guaranteed
     assert played.session.updates_left == 0
     assert played.documents[-2]["source"] == "hypothesis"
@@ -610,6 +628,50 @@ def test_another_purchase_is_found(bought_: Any) -> None:
         documents[0]["bought"] = bought_
 
     refused(forged(change, bought), None)
+
+
+@pytest.mark.parametrize("value", [-1e308, -5.0, 0.0, 2.0**65, 1e308])
+def test_a_purchase_of_what_no_data_has_is_found(value: float) -> None:
+    """Of the very noise, but no mass. Would catch a replay that ends in a traceback on such a header."""
+
+    def change(documents: list[Document]) -> None:
+        documents[0]["bought"]["value"] = value
+
+    refused(forged(change, bought), None, "no mass or norm")
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, -5])
+def test_a_public_mass_of_no_data_is_found(value: float) -> None:
+    """A plan without a worst-case bound does not depend on the mass, the hypothesis does. Would catch a traceback."""
+
+    def change(documents: list[Document]) -> None:
+        documents[0]["dataset"]["records"] = value
+
+    assert not forged(change, wide).ok
+
+
+def test_answers_after_forfeits_as_they_were_once_given_are_accepted() -> None:
+    """Forfeits use updates, and a guaranteed session went on from its hypothesis once all were used, as though it had
+    learnt from them. Today it says that they are exhausted; what was recorded is still read."""
+    played = beyond_the_last_update("mw", TABLE, *["forfeit"] * 50)
+    session = played.session
+    assert session.plan.guaranteed
+    assert session.updates_left == 0
+    query = session.dataset.space.compile(parse_query(CELLS[2]))
+    with pytest.raises(UpdatesExhausted):
+        session.consider(query)
+    answer = session.last_word(query)
+    documents = played.documents
+    entry = {
+        **documents[-2],
+        "query": query.canonical,
+        "value": answer.value,
+        "source": "hypothesis",
+        "error_bound": answer.error_bound,
+    }
+    assert replay(reseal([*documents[:-1], entry, documents[-1]])).ok
+    entry["error_bound"] /= 2
+    assert not replay(reseal([*documents[:-1], entry, documents[-1]])).ok
 
 
 def test_another_bought_mass_is_found_at_the_first_answer() -> None:
