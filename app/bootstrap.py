@@ -391,7 +391,7 @@ def serve(host: str, port: int, workers: int) -> None:
 
 
 def _lock(settings: Settings) -> DataDirLock:
-    """The lock of the data folder, which is made where it is missing, and of the embedded database.
+    """The lock of the data folder, which is made where it is missing, and of the database.
 
     Raises:
         StartRefused: when there cannot be such a folder or database.
@@ -407,12 +407,12 @@ def _lock(settings: Settings) -> DataDirLock:
         if file.exists() and file.stat().st_nlink > 1:
             # Under each of its names it would have another write-ahead log, and another lock.
             raise StartRefused(f"the database {file} has another name, a hard link: remove that, or copy the file")
-    return DataDirLock(settings.data_dir, file)
+    return DataDirLock(settings.data_dir, file, settings.sqlalchemy_url if file is None else None)
 
 
 @contextmanager
 def _standing_still(settings: Settings) -> Iterator[None]:
-    """The data folder and the embedded database to oneself, with no server on them."""
+    """The data folder and the database to oneself, with no server on them."""
     lock = _lock(settings)
     try:
         lock.acquire()
@@ -422,6 +422,11 @@ def _standing_still(settings: Settings) -> Iterator[None]:
         ) from None
     try:
         yield
+        if lock.lost():
+            raise StartRefused(
+                "it is done, but the connection to the database was lost meanwhile, which kept servers out: stop those "
+                "that were started, and run it again"
+            )
     except (NewerDatabase, OldDatabase, backups.NotABackup, backups.NotEmpty) as error:
         raise StartRefused(str(error)) from None
     except VaultError as error:

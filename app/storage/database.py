@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, text
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
+
+log = structlog.get_logger(__name__)
 
 #: Longest wait for another connection's lock on an embedded database.
 BUSY_SECONDS = 30.0
@@ -28,6 +33,14 @@ _NOTICE = {
     "tcp_user_timeout": "60000",
 }
 
+
+#: Any number, the same for all processes, and another than migrations have: who works on a database shares this lock of
+#: its server, or has it alone.
+_SERVING = 0x6375_7262
+#: How long the lock of one that has just ended may still stand in the way.
+_GONE_SECONDS = 1.0
+#: How often it is looked whether the lock is still held.
+_WATCH_SECONDS = 2.0
 
 _POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _SQLITE = ("sqlite", "sqlite+pysqlite")
@@ -142,6 +155,11 @@ def make_engines(url: str) -> tuple[Engine, Engine]:
             "WHERE current_setting('idle_in_transaction_session_timeout') = '0'",
             (f"{IDLE_SECONDS}s",),
         )
+        # The driver looks after this end alone: the other would keep what a machine that is gone has locked for hours.
+        connection.cursor().executemany(
+            "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s AND source = 'default'",
+            [(value, f"tcp_{name}") for name, value in _NOTICE.items() if name.startswith("keepalives")],
+        )
         connection.commit()
 
     @event.listens_for(engine, "checkout")
@@ -168,21 +186,113 @@ def database_bytes(engine: Engine, file: Path | None) -> int:
     return sum(part.stat().st_size for part in parts if part.exists())
 
 
+class _ServerLock:
+    """An advisory lock of a PostgreSQL server, held on a connection of its own.
+
+    One that is shared is taken again when the connection was lost, as by a restart of the database. Who holds it goes
+    on in any case: it keeps commands out, and takes nothing from servers.
+    """
+
+    def __init__(self, url: str) -> None:
+        _, self._engine = make_engines(url)
+        self._connection: Connection | None = None
+        self._shared = False
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="database lock", daemon=True)
+
+    def take(self, *, shared: bool) -> bool:
+        """Whether the lock can be had; it is hardly waited for."""
+        self._shared = shared
+        deadline = time.monotonic() + _GONE_SECONDS
+        while not self._try():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_GONE_SECONDS / 10)
+        if shared:
+            self._watcher.start()
+        return True
+
+    def held(self) -> bool:
+        """Whether the connection, and the lock with it, is still there."""
+        if self._connection is None:
+            return False
+        try:
+            self._connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            self._drop()
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._ended.set()
+        if self._watcher.is_alive():
+            self._watcher.join(_GONE_SECONDS)
+            if self._watcher.is_alive():  # it waits for a server that is away, where no lock is left
+                return
+        self._drop()
+        self._engine.dispose()
+
+    def _try(self) -> bool:
+        # In a transaction it would be taken for a process that hangs.
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            kind = "_shared" if self._shared else ""
+            got = connection.execute(text(f"SELECT pg_try_advisory_lock{kind}(:key)"), {"key": _SERVING}).scalar_one()
+        except BaseException:
+            connection.close()
+            raise
+        if got:
+            self._connection = connection
+        else:
+            connection.close()
+        return bool(got)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                connection.invalidate()  # the lock lasts as long as the session, and would with one in the pool
+                connection.close()
+
+    def _watch(self) -> None:
+        lost = alone = False
+        while not self._ended.wait(_WATCH_SECONDS):
+            if self._connection is not None and self.held():
+                continue
+            if not lost:
+                log.warning("the lock of the database was lost with its connection")
+                lost = True
+            try:
+                got = self._try()
+            except SQLAlchemyError:
+                continue
+            if got:
+                log.warning("the lock of the database is held again")
+                lost = alone = False
+            elif not alone:
+                log.error("a command works on the database as if no server ran, as its lock was lost: stop this server")
+                alone = True
+
+
 class DataDirLock:
     """The right to work on a data folder and its database, held until the process ends or :meth:`release`.
 
-    Who serves an embedded database, or does to private files what no server may see, has the folder alone; servers of
-    a PostgreSQL database share it. An embedded database belongs to one process, whichever folder that works on: its
-    lock is a file beside it, as locks on the database itself are SQLite's.
+    Who serves an embedded database, or does to private files what no server may see, has folder and database alone;
+    servers of a PostgreSQL database share both. An embedded database belongs to one process, whichever folder that
+    works on: its lock is a file beside it, as locks on the database itself are SQLite's. That of a PostgreSQL database
+    is an advisory lock of its server.
 
     Args:
         folder: the data folder.
         database: the embedded database by its real path, where there is one.
+        server: the URL of the PostgreSQL database, where there is one.
     """
 
-    def __init__(self, folder: Path, database: Path | None = None) -> None:
+    def __init__(self, folder: Path, database: Path | None = None, server: str | None = None) -> None:
         self._folder, self._database = folder, database
         self._descriptors: list[int] = []
+        self._server = None if server is None else _ServerLock(server)
 
     def acquire(self, *, shared: bool = False) -> None:
         """Take the right, alone or beside others that share it.
@@ -196,6 +306,8 @@ class DataDirLock:
             database = self._database
             if database is not None and not self._take(database.with_name(f"{database.name}.lock"), fcntl.LOCK_EX):
                 raise AlreadyServed(f"another process already serves the database {database}")
+            if self._server is not None and not self._server.take(shared=shared):
+                raise AlreadyServed("another process already serves the database of CURATOR_DATABASE_URL")
         except BaseException:
             self.release()
             raise
@@ -209,7 +321,13 @@ class DataDirLock:
             return False
         return True
 
+    def lost(self) -> bool:
+        """Whether others may have taken the right meanwhile, as the connection was lost that it was held on."""
+        return self._server is not None and not self._server.held()
+
     def release(self) -> None:
         """Give the right back."""
+        if self._server is not None:
+            self._server.release()
         while self._descriptors:
             os.close(self._descriptors.pop())

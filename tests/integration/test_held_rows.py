@@ -268,24 +268,29 @@ def test_connections_notice_who_is_gone(postgres_url: str) -> None:
     that is overridden.
     """
 
-    def found(url: str) -> tuple[dict[str, str], str]:
+    def found(url: str) -> tuple[dict[str, str], str, dict[str, str]]:
         reading, _ = make_engines(url)
         try:
             with reading.connect() as connection:
                 driver: Any = connection.connection.driver_connection
                 idle = driver.execute("SHOW idle_in_transaction_session_timeout").fetchone()[0]
-                return driver.info.get_parameters(), idle
+                # By where they come from: through a socket of the system's own there is nothing to set.
+                there = driver.execute("SELECT name, source FROM pg_settings WHERE name LIKE 'tcp_keepalives%'")
+                return driver.info.get_parameters(), idle, dict(there.fetchall())
         finally:
             reading.dispose()
 
-    parameters, idle = found(postgres_url)
+    parameters, idle, there = found(postgres_url)
     assert idle == "2min"
+    assert there == dict.fromkeys([f"tcp_keepalives_{name}" for name in ("idle", "interval", "count")], "session")
     assert {"keepalives_idle": "30", "tcp_user_timeout": "60000"}.items() <= parameters.items()
     joined = "&" if "?" in postgres_url else "?"
-    parameters, idle = found(
+    parameters, idle, there = found(
         f"{postgres_url}{joined}keepalives_idle=7&options=-c%20idle_in_transaction_session_timeout%3D9000"
+        "%20-c%20tcp_keepalives_idle%3D8"
     )
     assert (idle, parameters["keepalives_idle"]) == ("9s", "7")
+    assert (there["tcp_keepalives_idle"], there["tcp_keepalives_count"]) == ("client", "session")
 
 
 def test_a_data_set_is_held(tmp_path: Path, migrated: str) -> None:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
+from structlog.testing import capture_logs
 
-from app.storage.database import make_engines
+from app import bootstrap
+from app.bootstrap import StartRefused
+from app.settings import Settings
+from app.storage import database
+from app.storage.database import DataDirLock, make_engines
 from app.storage.migrate import migrate
 from tests.integration.servers import Caller, curator, launching
+from tests.integration.test_held_rows import plain
 from tests.integration.test_workers import COUNTS
+from tests.integration.world import eventually
 
 
 def refused(folder: Path, url: str | None, *arguments: str, **settings: str) -> str:
@@ -113,6 +123,93 @@ class TestSettings:
         assert "CURATOR_ZZZ (" not in said
         assert "hunter2" not in said
         assert not (tmp_path / "curator.sqlite3").exists()
+
+
+def cut(url: str) -> None:
+    """End every connection to a database, as its restart does."""
+    with psycopg.connect(plain(url), autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def holders(url: str) -> int:
+    """How many hold the lock of a database."""
+    with psycopg.connect(plain(url)) as connection:
+        (found,) = connection.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database "
+            "WHERE locktype = 'advisory' AND datname = current_database() AND granted"
+        ).fetchone() or (0,)
+        return int(found)
+
+
+@pytest.mark.postgres
+class TestCommandsBesideServers:
+    """One PostgreSQL database and several data folders, as on several hosts."""
+
+    @pytest.fixture
+    def migrated(self, postgres_url: str) -> str:
+        _, writing = make_engines(postgres_url)
+        migrate(writing)
+        writing.dispose()
+        return postgres_url
+
+    def test_from_another_folder(self, tmp_path: Path, migrated: str) -> None:
+        """Catches a command kept out by a lock in its own folder alone: budgets forfeited under a running server, files
+        under two keys. After a restart of the database, which no server ends with, it is kept out again; a server may
+        be started beside another; and when all have ended, by force too, the command may go on.
+        """
+        key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+        with launching(tmp_path / "one", migrated) as launcher:
+            first, second = launcher.start(workers=2), launcher.start()
+            for server in (first, second):
+                server.wait_until_ready()
+            assert holders(migrated) == 2
+            for command in (["forfeit", "--yes"], ["vault", "rotate"], ["restore", str(tmp_path)]):
+                assert "already serves the database" in refused(tmp_path / "two", migrated, *command, vault_key=key)
+            cut(migrated)
+            eventually(lambda: holders(migrated) == 2)
+            assert first.alive()
+            assert second.alive()
+            assert "already serves the database" in refused(tmp_path / "two", migrated, "forfeit", "--yes")
+            second.kill()
+            os.kill(first.pid, signal.SIGTERM)
+            assert first.wait_until_ended()
+            assert "held again" in launcher.logs()
+            assert "Traceback" not in launcher.logs()
+        done = curator(tmp_path / "two", migrated, "forfeit", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert holders(migrated) == 0
+
+    def test_a_server_beside_a_command(self, tmp_path: Path, migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a server that starts under a command, or waits for its end; a running one that ends because a command
+        got in while its own lock was lost, or never takes it again; and a command that lost its lock and says nothing.
+        """
+        monkeypatch.setattr(database, "_WATCH_SECONDS", 1.0)
+        for folder in ("one", "two", "three"):
+            (tmp_path / folder).mkdir()
+        settings = Settings(data_dir=tmp_path / "two", database_url=migrated)
+        with bootstrap._standing_still(settings):
+            started = time.monotonic()
+            said = refused(tmp_path / "one", migrated)
+            assert "already serves the database of CURATOR_DATABASE_URL alone, such as a change of keys" in said
+            assert time.monotonic() - started < 20
+        with pytest.raises(StartRefused, match="it is done, but"), bootstrap._standing_still(settings):
+            cut(migrated)
+        server, command = (DataDirLock(tmp_path / folder, None, migrated) for folder in ("one", "three"))
+        with capture_logs() as logs:
+            server.acquire(shared=True)
+            cut(migrated)
+            command.acquire()  # before the server has looked
+            eventually(lambda: [each for each in logs if each["log_level"] == "error"])
+            command.release()
+            eventually(lambda: holders(migrated) == 1)
+        assert [each["log_level"] for each in logs] == ["warning", "error", "warning"]
+        with pytest.raises(StartRefused, match="stop it first"), bootstrap._standing_still(settings):
+            pass
+        server.release()
+        assert eventually(lambda: holders(migrated) == 0)
 
 
 @pytest.mark.postgres
