@@ -181,10 +181,21 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         raise _no_guarantee(dataset, request) from None
     except _TooLarge as refused:
         raise _too_large(dataset, request, refused) from None
+    except _NotWhole as refused:
+        whole = dataset.budget.epsilon
+        try:
+            make_plan(dataset, request.model_copy(update={"epsilon": whole}))
+        except PlanInfeasible as reason:
+            raise PlanInfeasible(f"{refused.detail}, and even then: {reason.detail}") from None
+        raise PlanInfeasible(refused.detail, epsilon=float(whole)) from None
 
 
 class _NoGuarantee(PlanInfeasible):
     """No number of updates keeps the error below the mass; what would is yet to be found."""
+
+
+class _NotWhole(PlanInfeasible):
+    """An exact session asked for less than the data set's epsilon; with all of it, it is yet to be tried."""
 
 
 class _TooLarge(PlanInfeasible):
@@ -406,14 +417,10 @@ def _exact_scale(epsilon: Decimal, delta: Decimal, updates: int) -> Decimal:
 def _check_exact(dataset: PublicDataset, request: SessionRequest, purchase: Purchase | None) -> None:
     """``exact`` counts a data set's whole (epsilon, delta) as one session of hits, so nothing else may be in it."""
     if request.epsilon != dataset.budget.epsilon:
-        raise PlanInfeasible(
-            "exact calibration takes the data set's whole epsilon in one session",
-            epsilon=float(dataset.budget.epsilon),
-        )
+        raise _NotWhole("exact calibration takes the data set's whole epsilon in one session")
     if purchase is not None:
-        raise PlanInfeasible(
-            f"exact calibration leaves nothing to buy the {purchase.fact} with: declare the records public, or use rdp"
-        )
+        instead = "" if purchase.fact != "mass" or dataset.spec.kind == "matrix" else "declare the records public, or "
+        raise PlanInfeasible(f"exact calibration leaves nothing to buy the {purchase.fact} with: {instead}use rdp")
 
 
 def _planner(dataset: PublicDataset, request: SessionRequest) -> _Planner:

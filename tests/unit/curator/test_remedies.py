@@ -261,6 +261,38 @@ def test_why_a_race_cannot_be_paid_for(state: Words, epsilon: float, queries: in
         assert planned(fresh if state else data, {**words, "max_queries": 1000}).race is not None
 
 
+MATRIX = {"kind": "matrix", "rows": 3, "columns": 3, "lower": 0, "upper": 5}
+PAPER = {"construction": "md", "potential": "lp", "p": 1.5, "step": "paper"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "records", "changes", "offered", "cause"),
+    [
+        (table(4), 10**6, {"max_updates": 5}, 1.0, "whole epsilon"),
+        (table(4), 1000, {}, 1.0, "whole epsilon"),
+        (table(4), None, {"max_updates": 5}, None, "declare the records public, or use rdp"),
+        (MATRIX, None, {"max_updates": 5}, None, "nothing to buy the mass with: use rdp"),
+        (table(4), 10**6, {"max_updates": 5, "mechanism": PAPER}, None, "nothing to buy the lp:1.5 with: use rdp"),
+        (table(4), 10**6, {"max_updates": 5000}, None, "2,000 updates; use rdp"),
+        (table(4), 10**6, {"mechanism": {"construction": "mw", "step": "full"}}, None, "give max_updates"),
+        (table(4), 10, {}, None, "647 records"),
+        (table(4), 10**6, {}, None, "or use rdp, which has a plan"),
+    ],
+)
+def test_an_exact_session_of_a_part_is_offered_all_where_that_has_a_plan(
+    declared: Words, records: float | None, changes: Words, offered: float | None, cause: str
+) -> None:
+    """Would catch an epsilon that is offered for a plan that something else is in the way of, and advice to declare
+    what cannot be declared."""
+    data = dataset(declared, records)
+    words = {"mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 10, "calibration": "exact", **changes}
+    refused = refusal(data, words)
+    assert refused is not None
+    assert cause in refused.detail
+    assert refused.extra.get("epsilon") == offered
+    hold_to_its_word(data, words, refused)
+
+
 def test_untried_remedies_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The net above is cut: remedies that are believed and not tried. Some of them must fail when tried."""
     moved = remedies._moved
