@@ -708,7 +708,9 @@ def _cell_columns(names: tuple[str, ...], array: Any) -> dict[str, Any]:
         inner = int(np.prod(array.shape[axis + 1 :], dtype=np.int64))
         outer = int(np.prod(array.shape[:axis], dtype=np.int64))
         columns[name] = np.tile(np.repeat(np.arange(length, dtype=np.int32), inner), outer)
-    count = "count" if "count" not in columns else "count_"
+    count = "count"
+    while count in columns:
+        count += "_"
     columns[count] = array.reshape(-1)
     return columns
 

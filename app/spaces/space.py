@@ -72,6 +72,12 @@ def _within(weights: Array, bits: int) -> bool:
     return bool(weights.min() >= -(1 << bits) and weights.max() <= 1 << bits)
 
 
+def _holds_booleans(weights: Sequence[Any]) -> bool:
+    """Whether true or false stands among weights. NumPy takes them for 1 and 0 where there are numbers beside them."""
+    kinds = set(map(type, weights))
+    return bool in kinds or (list in kinds and any(_holds_booleans(part) for part in weights if type(part) is list))
+
+
 def _vector(values: Sequence[float] | Array, length: int, what: str) -> FloatArray:
     vector = np.asarray(values, dtype=np.float64)
     if vector.shape != (length,):
@@ -213,6 +219,8 @@ class Space(ABC):
         if isinstance(words, SparseWords):
             return self._sparse(words)
         if isinstance(words, DenseWords):
+            if _holds_booleans(words.weights):
+                raise InvalidQuery("dense: weights must be numbers")
             try:
                 weights = np.asarray(words.weights)
             except ValueError:
@@ -358,8 +366,12 @@ class Space(ABC):
         _check_weights(weights)
         if self.symmetric and (bool(np.diagonal(weights).any()) or not np.array_equal(weights, weights.T)):
             raise InvalidQuery("dense: weights of an undirected graph must be symmetric with zero diagonal")
+        real = weights.astype(np.float64)
+        if weights.dtype.itemsize > real.itemsize and not np.array_equal(weights, real):
+            raise InvalidQuery("dense: weights must be numbers of at most 64 bits")
         bits = self.axis_bits(1)
-        scaled = np.ldexp(weights.astype(np.float64), bits)
+        scaled = np.ldexp(real, bits)
+        del real
         rounded = np.rint(scaled)
         scaled -= rounded
         rounding = rounding_error(max(float(scaled.max()), -float(scaled.min())), bits)

@@ -325,6 +325,18 @@ class TestHypothesis:
         reply = analyst.get(f"/v1/sessions/{session}/hypothesis", headers={"Accept": "text/html"})
         assert NPY in refused(reply, "invalid-request")["detail"]
 
+    def test_attributes_of_any_name_keep_their_columns(self, service: Service, analyst: httpx.Client) -> None:
+        """Catches counts that are written over an attribute called like them."""
+        names = ["count_", "sex", "count"]
+        attributes = [{"name": name, "size": 2 + i} for i, name in enumerate(names)]
+        name = people(service, counts=np.full((2, 3, 4), 100), attributes=attributes)
+        id = open_session(analyst, name)["id"]
+        reply = analyst.get(f"/v1/sessions/{id}/hypothesis", headers={"Accept": ARROW})
+        table = read_arrow(reply.content)
+        assert table.column_names == [*names, "count__"]
+        assert table["count_"].to_pylist() == [0] * 12 + [1] * 12
+        assert set(table["count__"].to_pylist()) == {100.0}
+
     def test_of_a_graph(self, service: Service, analyst: httpx.Client) -> None:
         """An undirected hypothesis of Frieze and Kannan is symmetric, its diagonal no part of it. Catches half of a
         symmetric matrix shown as the whole.

@@ -149,6 +149,9 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (BIPARTITE, dense([None] * 6), "weights must be numbers"),
     (BIPARTITE, dense(["1"] * 6), "weights must be numbers"),
     (BIPARTITE, dense([True] * 6), "weights must be numbers"),
+    (BIPARTITE, dense([True, 0.5, 0, 0, 0, 0]), "weights must be numbers"),
+    (BIPARTITE, dense([1, 0, 0, 0, 0, False]), "weights must be numbers"),
+    (BIPARTITE, dense([[1, 0, 0], [0.5, True, 0]]), "weights must be numbers"),
     (BIPARTITE, dense([{}] * 6), "weights must be numbers"),
     (BIPARTITE, dense([10**30] * 6), "."),
     (BIPARTITE, dense([10**400, 0.5, 0, 0, 0, 0]), "."),
@@ -215,6 +218,8 @@ def test_what_does_not_fit_is_refused(u: Universe, words: Any, says: str) -> Non
         np.full((2, 3), 2, dtype=np.uint64),
         np.full((2, 3), np.inf, dtype=np.float16),
         np.full((2, 3), np.nan, dtype=np.longdouble),
+        np.full((2, 3), np.longdouble(2) ** -2000),
+        np.full((2, 3), 1 + np.longdouble(2) ** -60),
         np.full((2, 3), -(2**63)),
     ],
 )
