@@ -24,6 +24,9 @@ from app.spaces.query import Query
 
 Source = Literal["hypothesis", "measurement", "cached"]
 
+#: Largest answer of a hypothesis, in grid units. Steps along queries of tiny weights can take a hypothesis far from all
+#: data, whose answers have at most 46 bits; differences to noisy values must stay 64-bit integers.
+GREATEST_ANSWER = 2**61
 #: What a session counts, beside its answers and its hypothesis.
 _COUNTERS = ("sequence", "queries_asked", "updates_used", "forfeits")
 
@@ -71,6 +74,7 @@ class Session:
         #: How many of these were forfeits, which taught the hypothesis nothing.
         self.forfeits = 0
         self._given = FirstAnswers()
+        self._farthest = self.real(GREATEST_ANSWER)
         self.hypothesis = self.construction.start() if state is None else self._load(state)
 
     @property
@@ -157,14 +161,19 @@ class Session:
                 "another session, or ask with unverified",
                 updates_used=self.updates_used,
             )
-        return RoundDue(self.grid(self.construction.answer(self.hypothesis, query)), self.error_bound(query))
+        return RoundDue(self._hypothesis_units(query), self.error_bound(query))
 
     def last_word(self, query: Query) -> Answer:
         """The hypothesis' answer after the last update of a guaranteed session, with the plan's bound."""
         return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
 
     def _ask_hypothesis(self, query: Query) -> float:
-        return self.real(self.grid(self.construction.answer(self.hypothesis, query)))
+        return self.real(self._hypothesis_units(query))
+
+    def _hypothesis_units(self, query: Query) -> int:
+        """The hypothesis' answer on the answer grid, held within what a round can be played at."""
+        value = self.construction.answer(self.hypothesis, query)
+        return self.grid(min(max(value, -self._farthest), self._farthest))
 
     def record(self, query: Query, answer: Answer) -> None:
         """Take a recorded answer into the state: counters, first answers, and on a measurement the update."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from app.audit.replay import Verdict, replay, replay_file
 from app.curator.errors import UpdatesExhausted
+from app.curator.oqr import Hit, race
 from app.spaces.queries import parse_query
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
 from tests.unit.audit.transcripts import Document, Played, play_session, reseal
@@ -175,6 +176,32 @@ def test_guaranteed_sessions_are_accepted_beyond_their_last_update(construction:
     assert played.session.updates_left == 0
     assert played.documents[-2]["source"] == "hypothesis"
     assert played.documents[-2]["error_bound"] >= played.session.plan.error_bound
+    accepted(played)
+
+
+@pytest.mark.parametrize("step", ["projection", "full", "refit"])
+def test_hypotheses_far_beyond_all_data_are_played_and_accepted(step: str) -> None:
+    """A query of weight 2^-30 that noise alone made a hit moves Frieze and Kannan's cell 2^30 times as far. Would catch
+    values that a replay takes for none, and a race whose 64-bit differences overflow after its noise was taken."""
+    one, other = [2.0**-15] + [0.0] * 5, [0.0, 2.0**-15] + [0.0] * 4
+    cell = {"type": "sparse", "indices": [1], "weights": [1.0]}
+    u = universe({"name": "g", "kind": "graph", "nodes": 6, "directed": True, "budget": BUDGET})
+    played = play_session(
+        u,
+        np.ones((6, 6), dtype=np.int64) - np.eye(6, dtype=np.int64),
+        [{"type": "rank_one", "left": one, "right": other}, cell | {"unverified": True}, cell],
+        mechanism={"construction": "fk", "step": step},
+        epsilon=1e-7,
+        max_queries=2,
+        max_updates=2,
+        beta=0.999999,
+        noise=lambda rng, scale: int(2 * scale),
+    )
+    answers = [d for d in played.documents if d["record"] == "answer"]
+    assert [a["source"] for a in answers] == ["measurement", "hypothesis", "measurement"]
+    units = played.session.grid(answers[1]["value"])
+    outcome = race(units, 1 << 20, np.array([5, -3], dtype=np.int64), 2, 10**6)
+    assert outcome == Hit((1 << 20) + 5)
     accepted(played)
 
 
