@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,10 +11,12 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
+from socket import SHUT_RDWR, socket
 from typing import Any
+from weakref import WeakSet
 
 import orjson
-from sqlalchemy import BigInteger, Connection, Engine, Table, exists, func, insert, select, text, update
+from sqlalchemy import BigInteger, Connection, Engine, Table, event, exists, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
@@ -596,6 +599,9 @@ class SqlStore:
         self.exclusive = exclusive
         self._writer: Connection | None = None
         self._turn = threading.Lock()
+        self._made: WeakSet[Any] = WeakSet()
+        if not exclusive:  # both engines have one pool
+            event.listen(writing, "connect", lambda connection, _: self._made.add(connection))
 
     @contextmanager
     def read(self) -> Iterator[SqlTransaction]:
@@ -669,10 +675,18 @@ class SqlStore:
                 connection.execute(text("LOCK TABLE datasets IN SHARE MODE"))
 
     def close(self) -> None:
-        """Give all connections back."""
+        """Give all connections back. Who still waits for an answer of PostgreSQL hears that there is none: a server
+        that gives no sign of life would keep this process from its end.
+        """
         with self._turn:
             if self._writer is not None:
                 self._writer.close()
                 self._writer = None
         self._reading.dispose()
         self._writing.dispose()
+        for connection in list(self._made):
+            with (
+                suppress(OSError, self._writing.dialect.loaded_dbapi.Error),
+                socket(fileno=os.dup(connection.fileno())) as end,
+            ):
+                end.shutdown(SHUT_RDWR)

@@ -12,14 +12,17 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from app.storage.database import make_engines
+from app.storage.store import SqlStore
 from tests.integration.crashes import Clients, Findings, check, prepare
 from tests.integration.servers import Server, free_port, launching
 from tests.integration.steps import WORKING, cut_connections
@@ -161,3 +164,27 @@ def test_the_database_server_restarts(tmp_path: Path, own_postgres: Any, mode: s
     found = run(tmp_path, own_postgres.get_uri(), deed)
     assert found.violations == []
     assert found.totals["replies"] > 30
+
+
+def test_a_server_that_gives_no_answer_keeps_no_process(postgres_url: str) -> None:
+    """PostgreSQL is there and silent when a server stops. Catches a process that never ends, as threads of it wait
+    for an answer; and a connection that is cut in the midst of other work, of another store.
+    """
+    reading, writing = make_engines(postgres_url)
+    mine, others = SqlStore(reading, writing, exclusive=False), SqlStore(*make_engines(postgres_url), exclusive=False)
+    with ThreadPoolExecutor(2) as pool, others.read() as kept:
+
+        def wait_for_ever() -> None:
+            with mine.read() as tx:
+                tx._connection.execute(text("SELECT pg_sleep(20)"))
+
+        waiting = [pool.submit(wait_for_ever) for _ in range(2)]
+        eventually(lambda: reading.pool.checkedout() == 2)  # type: ignore[attr-defined]
+        time.sleep(0.2)
+        started = time.monotonic()
+        mine.close()
+        assert [type(each.exception(10)) for each in waiting] == [OperationalError] * 2
+        assert time.monotonic() - started < 5
+        assert kept._connection.execute(text("SELECT 1")).scalar_one() == 1
+    mine.close()
+    others.close()
