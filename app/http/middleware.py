@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from typing import Any
@@ -51,6 +52,10 @@ def _refused(scope: Scope, error: Exception) -> Response:
         return problems.response(InvalidRequest(str(error.detail)))
     # The type alone: a message, or a traceback's values, could hold anything.
     log.error("unforeseen error", error=type(error).__name__, place=place(error))
+    return _unfinished()
+
+
+def _unfinished() -> Response:
     return problems.response(Unavailable("the request could not be finished: see what it did before sending it again"))
 
 
@@ -89,6 +94,11 @@ class Observe:
             reply = _refused(scope, error)
             if not status:
                 await reply(scope, receive, observed)
+        except asyncio.CancelledError:
+            # The process ends and has drained for as long as it may. The HTTP server would say 500.
+            if status:
+                raise
+            await _unfinished()(scope, receive, observed)
         finally:
             self._room.give_back(scope)
             route: Any = scope.get("route")
