@@ -105,10 +105,13 @@ def confine(m: FloatArray, p: float, ball_p: float, radius: float, copies: int =
 
         2/(p-1) ||y||_p^(2-p) y_i^(p-1) + nu y_i^(ball_p-1) = theta_i,      theta = link(m).
 
-    Written ``y = s v`` with ``s = (p-1)/2 ||v||_p^(p-2)`` that is ``v_i^(p-1) + kappa v_i^(ball_p-1) = theta_i``: one
-    monotone scalar equation a coordinate, and one number kappa >= 0, found by an outer root search on
-    ``||s v||_ball_p = radius``. (kappa and nu determine each other, continuously, so the norm falls in kappa as it
-    does in nu.)
+    Written ``y = t w`` with the largest w_i equal to 1, and theta divided by its largest, that is
+
+        mu w_i^(p-1) + (1 - mu) w_i^(ball_p-1) = theta_i,      0 <= mu <= 1:
+
+    one monotone scalar equation a coordinate, and one number mu, found by an outer root search on
+    ``||t w||_ball_p = radius``. (t follows from mu, which falls as nu rises, continuously: so the norm rises in mu as
+    it falls in nu. That w is of order 1 keeps it within float64 for every p, however far outside m lies.)
 
     Returns:
         Whether m lay outside. Then the solution stands in its place.
@@ -120,46 +123,49 @@ def confine(m: FloatArray, p: float, ball_p: float, radius: float, copies: int =
         m *= max(radius, 0.0) / size
         return True
     # The problem is homogeneous: with m and the radius divided by the largest, theta is m^(p-1) up to a factor, and
-    # s relative to its value at kappa = 0, where y must be m.
+    # t relative to its value at mu = 1, where y must be m.
     largest = float(m.max())
     edge = radius / largest
     held = [m]  # the search leaves its function to the garbage collector: m shall not wait with it
 
-    def lengths(kappa: float) -> tuple[float, float]:
-        """The two norms of v, by those of its parts."""
+    def lengths(mu: float) -> tuple[float, float]:
+        """The two norms of w, by those of its parts."""
         both = []
         for (part,) in pieces(held[0]):
-            v = _coordinates((part / largest) ** (p - 1), kappa, p, ball_p)
-            both.append((vector_norm(v, p), vector_norm(v, ball_p)))
+            w = _coordinates((part / largest) ** (p - 1), mu, p, ball_p)
+            both.append((vector_norm(w, p), vector_norm(w, ball_p)))
         inner, outer = np.array(both).T
         return vector_norm(inner, p, copies), vector_norm(outer, ball_p, copies)
 
     start = vector_norm(m, p, copies) / largest
 
-    def excess(kappa: float) -> float:
-        length, found = lengths(kappa)
-        return (found * (length / start) ** (p - 2) if length > 0 else found) - edge
+    def excess(mu: float) -> float:
+        length, found = lengths(mu)
+        return float(mu * found * (length / start) ** (p - 2) - edge)
 
-    # For ball_p = 1 nothing is left at kappa = 1, the largest theta; else no kappa is too large.
-    low, high = 0.0, 1.0
-    if excess(low) <= 0:  # outside by a rounding
+    low, high = 0.0625, 1.0
+    if excess(high) <= 0:  # outside by a rounding
         return False
-    while excess(high) > 0:
-        low, high = high, 16 * high
-    kappa = float(brentq(excess, low, high, xtol=2.0**-1000, rtol=2.0**-48))
-    # Scaling v to the ball takes the search's last rounding out.
-    scale = radius / lengths(kappa)[1]
+    while excess(low) > 0:
+        low, high = low / 16, low
+    mu = float(brentq(excess, low, high, xtol=2.0**-1000, rtol=2.0**-48))
+    # Scaling w to the ball takes the search's last rounding out.
+    scale = radius / lengths(mu)[1]
     held.clear()
     for (part,) in pieces(m, written=1):
-        part[...] = _coordinates((part / largest) ** (p - 1), kappa, p, ball_p)
+        part[...] = _coordinates((part / largest) ** (p - 1), mu, p, ball_p)
         part *= scale
     return True
 
 
-def _coordinates(theta: FloatArray, kappa: float, p: float, ball_p: float) -> FloatArray:
-    """``v >= 0`` with ``v^(p-1) + kappa v^(ball_p-1) = theta``, coordinate by coordinate."""
-    if kappa == 0.0 or ball_p == 1:
-        return np.maximum(theta - kappa, 0.0) ** (1 / (p - 1))
+def _coordinates(theta: FloatArray, mu: float, p: float, ball_p: float) -> FloatArray:
+    """``v >= 0`` with ``mu v^(p-1) + (1 - mu) v^(ball_p-1) = theta``, coordinate by coordinate; mu is not zero.
+
+    Divided by mu it is ``v^(p-1) + kappa v^(ball_p-1) = theta``.
+    """
+    if mu == 1.0 or ball_p == 1:
+        return (np.maximum(theta - 1 + mu, 0.0) / mu) ** (1 / (p - 1))
+    theta, kappa = theta / mu, (1 - mu) / mu
     r = (ball_p - 1) / (p - 1)
     if r >= 1:
         # In w = v^(p-1): w + kappa w^r = theta.

@@ -184,7 +184,7 @@ class PowerForm(Form):
         self._take(state)
 
     def confine(self, state: PowerState, ball_p: float, radius: float) -> None:
-        if ball_p == self.p:
+        if ball_p == self.p and radius > 0:
             norm = (self.p - 1) / 2 * state.unit * state.total ** (1 / self.q)
             if norm > radius:
                 state.unit *= radius / norm

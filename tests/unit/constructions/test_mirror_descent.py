@@ -752,3 +752,17 @@ def test_spaces_it_does_not_fit() -> None:
     entropy = Mechanism.model_validate({"construction": "md", "potential": "entropy"})
     assert "negative" in (unfit(entropy, MATRIX.space) or "")
     assert unfit(Mechanism.model_validate(LP), CUBE.space) is None
+
+
+@pytest.mark.parametrize("step", ["projection", "paper", "full", "refit"])
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_a_ball_without_room_keeps_the_zero_hypothesis(step: str, p: float) -> None:
+    """A graph that is known to have no edges, and noise that says otherwise, twice. Would catch a division by the unit
+    that a ball of radius 0 has left."""
+    found = made(BIPARTITE, {**LP, "p": p, "ball_p": "auto", "step": step}, PublicFacts(0.0))
+    state = found.start()
+    query = BIPARTITE.compiled({"type": "cut", "left": [0, 2], "right": "all"})
+    for value in (500.0, -300.0, 400.0):
+        found.update(state, Measurement(query, value, 10.0))
+        assert found.answer(state, query) == 0.0
+        assert not found.dense(state).any()

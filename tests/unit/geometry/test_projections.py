@@ -150,6 +150,23 @@ def test_ball_is_optimal(p: float, ball_p: float, copies: int, rng: np.random.Ge
         assert potential.inner(g, y) == pytest.approx(-radius * vector_norm(g, conjugate(ball_p), copies), rel=1e-6)
 
 
+@pytest.mark.parametrize("p", [1.001, 1.05, 1.5, 2.0])
+@pytest.mark.parametrize("ball_p", [1.0, 1.0005, 1.2, 1.7, 2.0])
+@pytest.mark.parametrize("times", [3.0, 1e3, 1e12, 1e25])
+def test_ball_from_far_outside(p: float, ball_p: float, times: float, rng: np.random.Generator) -> None:
+    """The same optimality for points many radii away, and the least p there is. Noise takes hypotheses so far. Catches
+    powers that leave float64 in the search. (Coordinates of y may, whose links do not: those are left out.)
+    """
+    potential = Power(p)
+    for size in (1, 2, 7, 60):
+        m = np.abs(rng.normal(size=size)) * 10.0 ** rng.uniform(-3, 3, size=size)
+        radius = vector_norm(m, ball_p) / times
+        y = magnitudes_onto_ball(m, p, ball_p, radius)
+        assert vector_norm(y, ball_p) == pytest.approx(radius, rel=1e-9)
+        g = (potential.link(y) - potential.link(m))[y > 0]
+        assert float(g @ y[y > 0]) == pytest.approx(-radius * vector_norm(g, conjugate(ball_p)), rel=1e-6)
+
+
 @pytest.mark.parametrize("potential", SQUARED, ids=repr)
 @pytest.mark.parametrize("ball_p", [1.2, 1.7, 2.0])
 def test_ball_against_a_generic_solver(potential: SquaredNorm, ball_p: float, rng: np.random.Generator) -> None:
