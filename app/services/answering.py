@@ -67,6 +67,8 @@ log = structlog.get_logger(__name__)
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
+#: Sessions whose owner and lane are remembered; of others they are read again.
+PLACES = 1 << 16
 #: Noise values drawn at a time.
 NOISE_BLOCK = 1024
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
@@ -215,7 +217,11 @@ class Answering:
             dataset, request, plan = opening_of(orjson.loads(row.header))
             nbytes = construction_of(dataset, request, plan).nbytes(min(plan.max_updates, UPDATES_AHEAD))
             lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
-            known = self._places[id] = (row.owner, lane)
+            known = (row.owner, lane)
+            with self._lock:
+                while len(self._places) >= PLACES:
+                    del self._places[next(iter(self._places))]
+                self._places[id] = known
         if known[0] != actor.name:
             raise NotFound("there is no such session of yours")
         return known

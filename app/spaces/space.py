@@ -31,7 +31,7 @@ from app.spaces.queries import AnyQuery, Node
 from app.spaces.queries import DenseQuery as DenseWords
 from app.spaces.queries import SparseQuery as SparseWords
 from app.spaces.query import Blobs, DenseQuery, PairQuery, ProductQuery, Query, SparseQuery, ZeroQuery
-from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, SparseTensor, index_set
+from app.spaces.tensor import Array, Axis, DenseTensor, FloatArray, IntArray, SparseTensor, chunks, index_set
 
 #: Bits of the grid that weights and answers live on, where capacity leaves room for them.
 DEFAULT_BITS = 20
@@ -366,16 +366,19 @@ class Space(ABC):
         _check_weights(weights)
         if self.symmetric and (bool(np.diagonal(weights).any()) or not np.array_equal(weights, weights.T)):
             raise InvalidQuery("dense: weights of an undirected graph must be symmetric with zero diagonal")
-        real = weights.astype(np.float64)
-        if weights.dtype.itemsize > real.itemsize and not np.array_equal(weights, real):
+        if weights.dtype.itemsize > 8 and not np.array_equal(weights, weights.astype(np.float64)):
             raise InvalidQuery("dense: weights must be numbers of at most 64 bits")
         bits = self.axis_bits(1)
-        scaled = np.ldexp(real, bits)
-        del real
-        rounded = np.rint(scaled)
-        scaled -= rounded
-        rounding = rounding_error(max(float(scaled.max()), -float(scaled.min())), bits)
-        return self._from_dense(rounded.astype(np.int32), bits, rounding)
+        integers, largest = np.empty(self.shape, dtype=np.int32), 0.0
+        asked, kept = weights.reshape(-1), integers.reshape(-1)
+        # Part by part: what is made on the way stays in caches, and takes no memory to speak of.
+        for part in chunks(weights.size):
+            scaled = np.ldexp(asked[part].astype(np.float64, copy=False), bits)
+            rounded = np.rint(scaled)
+            kept[part] = rounded
+            scaled -= rounded
+            largest = max(largest, float(scaled.max()), -float(scaled.min()))
+        return self._from_dense(integers, bits, rounding_error(largest, bits))
 
     def _from_dense(self, weights: Array, bits: int, rounding: float) -> Query:
         count = int(np.count_nonzero(weights))
@@ -389,11 +392,17 @@ class Space(ABC):
             positions = np.flatnonzero(upper)
             return self._from_cells(positions, upper.reshape(-1)[positions].astype(np.int64), bits, rounding)
         if not self.symmetric:
-            mask = weights != 0
-            rank = len(self.shape)
-            supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
+            supports = [np.arange(n) for n in self.shape]
+            if count < self.cells:
+                mask, rank = weights != 0, len(self.shape)
+                # Of a block whole slabs are zero, one of them through the first zero: that is told in no time.
+                hole = np.unravel_index(int(mask.argmin()), self.shape)
+                if all(mask[(slice(None),) * i + (hole[i],)].any() for i in range(rank)):
+                    return DenseQuery(weights, bits, rounding, self.symmetric)
+                supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
             if math.prod(len(s) for s in supports) == count:
-                block = self._block(supports, weights[np.ix_(*supports)], bits, rounding)
+                values = weights if count == self.cells else weights[np.ix_(*supports)]
+                block = self._block(supports, values, bits, rounding)
                 if block is not None:
                     return block
         return DenseQuery(weights, bits, rounding, self.symmetric)
@@ -424,19 +433,27 @@ class Space(ABC):
 
     def _block(self, supports: list[IntArray], values: Array, bits: int, rounding: float) -> Query | None:
         """The product query that a full block of cells spells, if it spells one."""
-        first, corner, largest = int(values.reshape(-1)[0]), 1, 1
-        factors: dict[int, IntArray] = {}
-        outer: Array = np.ones((), dtype=np.int64)
-        for i, support in enumerate(supports):
+        first, last = int(values.reshape(-1)[0]), int(values.reshape(-1)[-1])
+        corner, opposite, largest = 1, 1, 1
+        primitives: list[IntArray] = []
+        for i in range(values.ndim):
             profile = values[tuple(slice(None) if j == i else 0 for j in range(values.ndim))].astype(np.int64)
             primitive = profile // int(np.gcd.reduce(profile))
-            corner, largest = corner * int(primitive[0]), largest * int(np.abs(primitive).max())
+            corner, opposite = corner * int(primitive[0]), opposite * int(primitive[-1])
+            largest *= int(np.abs(primitive).max())
             if largest > 1 << bits:
                 return None
+            primitives.append(primitive)
+        # Most blocks that are no products are told by one more cell.
+        if first % corner or last != first // corner * opposite:
+            return None
+        outer: Array = np.full((), first // corner, dtype=np.int64)
+        factors: dict[int, IntArray] = {}
+        for i, (support, primitive) in enumerate(zip(supports, primitives, strict=True)):
             factors[i] = np.zeros(self.shape[i], dtype=np.int64)
             factors[i][support] = primitive
             outer = outer[..., None] * primitive
-        if first % corner or not np.array_equal(values, first // corner * outer):
+        if not np.array_equal(values, outer):
             return None
         return self._factored({}, factors, first // corner, bits, rounding)
 

@@ -127,7 +127,8 @@ class Tensor(Protocol):
         """Sum of entry times weight over all cells; units as in :meth:`contract`."""
 
 
-def _chunks(size: int) -> Iterator[slice]:
+def chunks(size: int) -> Iterator[slice]:
+    """Parts of a flat array that stay in the processor's caches."""
     return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
 
 
@@ -247,12 +248,12 @@ class DenseTensor:
         entries, flat = self.array.reshape(-1), weights.reshape(-1)
         if self.exact and self.wide:
             total = 0
-            for part in _chunks(flat.size):
+            for part in chunks(flat.size):
                 total += int(entries[part].astype(np.int64) @ flat[part].astype(np.int64))
             return total
         # Chunks keep the conversions in cache. Integers below 2^53 make every partial float64 sum exact.
         partial = 0.0
-        for part in _chunks(flat.size):
+        for part in chunks(flat.size):
             partial += float(entries[part].astype(np.float64, copy=False) @ flat[part].astype(np.float64, copy=False))
         return int(partial) if self.exact else float(np.ldexp(partial, -bits))
 
