@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from app.curator import answers
+from app.services import answering
+from app.services.errors import NotFound
 from tests.integration.servers import Caller, Server, launching
 from tests.integration.world import World, distinct_queries, eventually
 
@@ -82,6 +84,23 @@ def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: 
     eventually(lambda: one not in residents)
     assert residents._held == residents.get(other).nbytes > 7 << 20
     assert world.ask(ann, one, queries[0])["source"] == "cached"
+    world.audit()
+
+
+def test_few_sessions_are_remembered_by_name(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sessions belong is kept of so many: would catch a server that grows with every session there ever was, and
+    one that forgets a session's owner, or its lane, with the note."""
+    monkeypatch.setattr(answering, "PLACES", 2)
+    world = worlds(None)
+    world.register("d")
+    ann, eve = world.analyst("ann"), world.analyst("eve")
+    ids = [world.open(ann, "d") for _ in range(4)]
+    queries = list(distinct_queries())
+    for number in range(8):
+        assert world.ask(ann, ids[number % 4], queries[number])["sequence"] == 1 + number // 4
+        assert len(world.answering._places) <= 2
+    with pytest.raises(NotFound):
+        world.submit(eve, ids[0], queries[0])
     world.audit()
 
 
