@@ -16,7 +16,7 @@ import structlog
 
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
-from app.privacy.exactness import floor_to
+from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Account, Budget
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound, Unavailable
 from app.services.ports import (
@@ -59,8 +59,8 @@ def account_of(budget: Budget, holdings: Iterable[Holding], forfeited: str) -> A
     """Where a data set stands: the exact sum over all its sessions, and what was forfeited beside them."""
     reserved, spent = Decimal(0), Decimal(forfeited)
     for holding in holdings:
-        reserved += Decimal(holding.reserved)
-        spent += Decimal(holding.spent)
+        reserved = EXACT.fma(Decimal(holding.reserved), holding.sessions, reserved)
+        spent = EXACT.fma(Decimal(holding.spent), holding.sessions, spent)
     return Account(budget, reserved, spent)
 
 
@@ -385,11 +385,9 @@ class Datasets:
                 raise Forbidden("this data set is open by grant only: ask an admin for one")
             return
         cap = floor_to(Fraction(budget.total) * Fraction(Decimal(granted)) / Fraction(budget.epsilon))
-        held = sum(
-            (Decimal(h.reserved) + Decimal(h.spent) for h in tx.holdings(row.name) if h.owner == actor.name),
-            Decimal(0),
-        )
-        if held + share > cap:
+        mine = account_of(budget, (h for h in tx.holdings(row.name) if h.owner == actor.name), "0")
+        held = EXACT.add(mine.reserved, mine.spent)
+        if EXACT.add(held, share) > cap:
             raise BudgetExhausted(
                 "your grant on this data set does not hold so much: ask for less, or an admin for more",
                 requested=epsilon_left(budget, share),

@@ -162,12 +162,12 @@ class ReplyRow:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one session holds and has spent of its data set."""
+    """What each of so many sessions of one owner holds and has spent of its data set."""
 
-    session: str
     owner: str
     reserved: str
     spent: str
+    sessions: int
 
 
 class Transaction(Protocol):
