@@ -49,15 +49,17 @@ types: setup ## types
 layers: setup ## which way imports lean
 	$(BIN)/lint-imports --no-cache
 
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 # How often the property tests are run on examples drawn anew.
 ROUNDS ?= 1
 
 fuzz: setup ## the property tests on random examples, ROUNDS=1 times
 	@set -e; for i in $$(seq $(ROUNDS)); do \
-		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
+		$(PYTEST) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 
 # Modules of benchmarks/ that measure; the others are what these share.
 BENCHMARKS ?= $(filter-out __init__ harness noop applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))

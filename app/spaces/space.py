@@ -72,6 +72,19 @@ def _within(weights: Array, bits: int) -> bool:
     return bool(weights.min() >= -(1 << bits) and weights.max() <= 1 << bits)
 
 
+def _block_of(weights: Array, count: int) -> list[IntArray] | None:
+    """The index sets whose block is all that is not zero, which are ``count`` weights; None where it is no block."""
+    if count == weights.size:
+        return [np.arange(n) for n in weights.shape]
+    mask, rank = weights != 0, weights.ndim
+    # Around a block whole slabs are zero, one of them through the first zero: that is told in no time.
+    hole = np.unravel_index(int(mask.argmin()), mask.shape)
+    if all(mask[(slice(None),) * i + (hole[i],)].any() for i in range(rank)):
+        return None
+    supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
+    return supports if math.prod(map(len, supports)) == count else None
+
+
 def _holds_booleans(weights: Sequence[Any]) -> bool:
     """Whether true or false stands among weights. NumPy takes them for 1 and 0 where there are numbers beside them."""
     kinds = set(map(type, weights))
@@ -392,15 +405,8 @@ class Space(ABC):
             positions = np.flatnonzero(upper)
             return self._from_cells(positions, upper.reshape(-1)[positions].astype(np.int64), bits, rounding)
         if not self.symmetric:
-            supports = [np.arange(n) for n in self.shape]
-            if count < self.cells:
-                mask, rank = weights != 0, len(self.shape)
-                # Of a block whole slabs are zero, one of them through the first zero: that is told in no time.
-                hole = np.unravel_index(int(mask.argmin()), self.shape)
-                if all(mask[(slice(None),) * i + (hole[i],)].any() for i in range(rank)):
-                    return DenseQuery(weights, bits, rounding, self.symmetric)
-                supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
-            if math.prod(len(s) for s in supports) == count:
+            supports = _block_of(weights, count)
+            if supports is not None:
                 values = weights if count == self.cells else weights[np.ix_(*supports)]
                 block = self._block(supports, values, bits, rounding)
                 if block is not None:

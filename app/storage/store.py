@@ -75,6 +75,12 @@ def _rows(count: int, width: int, mark: str) -> list[str]:
     return [", ".join(numbers[start : start + width]) for start in range(0, count * width, width)]
 
 
+def _typed_rows(kinds: Sequence[str], count: int, mark: str) -> str:
+    """So many rows of parameters, for VALUES. The first one says of which type each column is."""
+    first = ", ".join(f"CAST({mark}{number} AS {kind})" for number, kind in enumerate(kinds, start=1))
+    return "), (".join([first, *_rows(count, len(kinds), mark)[1:]])
+
+
 @lru_cache(maxsize=512)
 def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
     values = "), (".join(_rows(rows, len(names), mark))
@@ -111,25 +117,22 @@ def _move() -> str:
 
 @lru_cache(maxsize=256)
 def _move_all(count: int) -> str:
-    """The new states of ``count`` sessions. The first row says of which type each column is."""
+    """The new states of ``count`` sessions."""
+    names = (*_MOVED, "id")
     # Text of any length: a cast to a shorter type would cut what does not fit, where the column refuses it.
-    whole = (isinstance(t.sessions.c[name].type, BigInteger) for name in (*_MOVED, "id"))
-    kinds = enumerate(("BIGINT" if each else "TEXT" for each in whole), start=1)
-    first = ", ".join(f"CAST(${number} AS {kind})" for number, kind in kinds)
-    rows = "), (".join([first, *_rows(count, 1 + len(_MOVED), "$")[1:]])
+    kinds = ["BIGINT" if isinstance(t.sessions.c[name].type, BigInteger) else "TEXT" for name in names]
     return (
         f"UPDATE {t.sessions.name} s SET {', '.join(f'{name} = n.{name}' for name in _MOVED)} "  # noqa: S608
-        f"FROM (VALUES ({rows})) AS n ({', '.join((*_MOVED, 'id'))}) WHERE s.id = n.id"
+        f"FROM (VALUES ({_typed_rows(kinds, count, '$')})) AS n ({', '.join(names)}) WHERE s.id = n.id"
     )
 
 
 @lru_cache(maxsize=256)
 def _find_latest(count: int, mark: str) -> str:
     """Entries of ``count`` sessions, each named with the numbers it begins after and ends with."""
-    named = [row.split(", ") for row in _rows(count, 3, mark)]
-    names = ", ".join(f"(CAST({id} AS TEXT), CAST({a} AS BIGINT), CAST({b} AS BIGINT))" for id, a, b in named)
+    names = _typed_rows(("TEXT", "BIGINT", "BIGINT"), count, mark)
     return (
-        f"WITH n (session, after, last) AS (VALUES {names}) "  # noqa: S608
+        f"WITH n (session, after, last) AS (VALUES ({names})) "  # noqa: S608
         "SELECT e.session, e.sequence, e.kind, e.digest, e.value, e.error_bound, "
         f"CASE WHEN e.kind = {t.MEASUREMENT} OR e.sequence = n.last THEN e.line END "
         f"FROM n CROSS JOIN {t.entries.name} e "
@@ -650,10 +653,12 @@ class SqlStore:
         with self._reading.connect() as connection:
             connection.execute(text("SELECT 1"))
 
-    def last_movement(self) -> int:
-        """The number of the last movement in any ledger; 0 where there is none. It never falls."""
+    def last_movement(self) -> tuple[int, str]:
+        """Number and time of the last movement in any ledger; 0 and nothing where there is none. It never falls."""
         with self._reading.connect() as connection:
-            return int(connection.execute(select(func.max(t.ledger.c.id))).scalar_one() or 0)
+            c = t.ledger.c
+            last = connection.execute(select(c.id, c.recorded_at).order_by(c.id.desc()).limit(1)).one_or_none()
+            return (0, "") if last is None else (int(last.id), str(last.recorded_at))
 
     def movement_at(self, number: int) -> str | None:
         """When the movement of this number was recorded; None where there is none. It never changes."""

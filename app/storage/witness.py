@@ -95,8 +95,8 @@ class Witness:
 
     def _there(self) -> Seen:
         """What there is now."""
-        movement = self._store.last_movement()
-        return Seen(movement, self._store.count_datasets(), self._store.movement_at(movement) or "")
+        movement, moved_at = self._store.last_movement()
+        return Seen(movement, self._store.count_datasets(), moved_at)
 
     def _noted(self) -> Seen:
         with contextlib.suppress(FileNotFoundError, ValueError, IndexError):

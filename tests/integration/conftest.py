@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from app.services import answering
+from app.storage.database import make_engines
+from app.storage.migrate import migrate
 from tests.integration.world import World, make_world
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -18,6 +20,15 @@ DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 def database(request: pytest.FixtureRequest) -> str | None:
     """None for the embedded database, or the URL of an empty PostgreSQL database."""
     return None if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def migrated(postgres_url: str) -> str:
+    """The URL of a PostgreSQL database with its tables."""
+    _, writing = make_engines(postgres_url)
+    migrate(writing)
+    writing.dispose()
+    return postgres_url
 
 
 @pytest.fixture

@@ -394,7 +394,7 @@ class TestWitness:
         source.stop()
         store = bootstrap.build(source.built.services.limits).store
         with store.write() as tx:
-            last = store.last_movement()
+            last, _ = store.last_movement()
             tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
             tx._connection.execute(
                 text("DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.session = sessions.id)")
@@ -439,11 +439,11 @@ class TestWitness:
     def test_it_is_written_while_the_service_runs(self, tmp_path: Path, source: World) -> None:
         """Catches a number that is noted at a good end only: processes are killed."""
         ann = source.analyst("ann")
-        before = source.store.last_movement()
+        before, _ = source.store.last_movement()
         source.open(ann, "d")
         seen = tmp_path / "data" / "ledger.seen"
         eventually(lambda: seen.exists() and int(seen.read_text().split()[0]) > before, 5)
-        assert int(seen.read_text().split()[0]) == source.store.last_movement()
+        assert int(seen.read_text().split()[0]) == source.store.last_movement()[0]
         assert seen.stat().st_mode & 0o077 == 0
 
 

@@ -10,8 +10,6 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from tests.integration.servers import launching
 from tests.integration.test_held_rows import plain
 from tests.integration.test_supervision import within, workers
@@ -19,16 +17,8 @@ from tests.integration.test_supervision import within, workers
 pytestmark = pytest.mark.postgres
 
 
-@pytest.fixture
-def migrated(postgres_url: str) -> str:
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
-    return postgres_url
-
-
 def test_workers_that_cannot_start(tmp_path: Path, migrated: str) -> None:
-    """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service$
+    """Something lies in the vault that no start can sweep away. Catches an end with code 0, after which a service
     manager would take all for well, whether the server is one process or several.
     """
     (tmp_path / "data" / "vault" / "people.0123456789abcdef.vault").mkdir(parents=True)

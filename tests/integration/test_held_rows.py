@@ -21,7 +21,6 @@ from sqlalchemy.engine import make_url
 from app.services.errors import Unavailable
 from app.storage import store
 from app.storage.database import make_engines
-from app.storage.migrate import migrate
 from app.storage.store import SqlTransaction
 from tests.integration.servers import Caller, launching
 from tests.integration.world import SHAPE, World, distinct_queries, eventually, query, wait
@@ -53,14 +52,6 @@ def held(url: str, *ids: str) -> Iterator[None]:
         connection.execute("SELECT id FROM sessions WHERE id = ANY(%s) FOR UPDATE", (list(ids),))
         yield
         connection.rollback()
-
-
-@pytest.fixture
-def migrated(postgres_url: str) -> str:
-    _, writing = make_engines(postgres_url)
-    migrate(writing)
-    writing.dispose()
-    return postgres_url
 
 
 def test_nobody_else_waits(tmp_path: Path, migrated: str) -> None:

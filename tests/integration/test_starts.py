@@ -148,13 +148,6 @@ def holders(url: str) -> int:
 class TestCommandsBesideServers:
     """One PostgreSQL database and several data folders, as on several hosts."""
 
-    @pytest.fixture
-    def migrated(self, postgres_url: str) -> str:
-        _, writing = make_engines(postgres_url)
-        migrate(writing)
-        writing.dispose()
-        return postgres_url
-
     def test_from_another_folder(self, tmp_path: Path, migrated: str) -> None:
         """Catches a command kept out by a lock in its own folder alone: budgets forfeited under a running server, files
         under two keys. After a restart of the database, which no server ends with, it is kept out again; a server may
