@@ -850,8 +850,9 @@ class TestTransactions:
     def test_moved_sessions_are_found_by_their_index(self, url: str, store: SqlStore, asked: SessionRow) -> None:
         """Among five thousand. Catches a statement that reads the whole table, or cuts what a column would refuse."""
         long = replace(asked, spent="0" * 60)
-        with store.write() as tx, pytest.raises(psycopg.errors.StringDataRightTruncation):
-            tx.move_sessions([asked, long])
+        for rows in ([asked, long], [long, asked]):
+            with store.write() as tx, pytest.raises(psycopg.errors.StringDataRightTruncation):
+                tx.move_sessions(rows)
         with store.write() as tx:
             copied = ", ".join("md5(n::text)" if c.name == "id" else c.name for c in sessions.columns)
             tx._connection.execute(

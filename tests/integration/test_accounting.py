@@ -13,7 +13,7 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.services.errors import BudgetExhausted
-from tests.integration.world import HIT, Noise, World, ledger_of, make_world, public, query
+from tests.integration.world import ADMIN, HIT, Noise, World, ledger_of, make_world, public, query
 
 
 class _Count:
@@ -37,6 +37,27 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def ledger(world: World, dataset: str = "d") -> dict[str, Any]:
     return ledger_of(world.built.services, dataset)
+
+
+def test_sessions_that_agree_count_each(world: World) -> None:
+    """Three sessions of one analyst that spent the same, and two that hold the same. Catches what is summed once for
+    all that agree: a data set, or a grant, would hold more than it has.
+    """
+    world.register("d")
+    ann = world.analyst("ann")
+    world.built.services.datasets.grant(ADMIN, "d", "ann", 0.5)
+    ids = [world.open(ann, "d", epsilon=0.1) for _ in range(5)]
+    with pytest.raises(BudgetExhausted):  # of the grant
+        world.open(ann, "d", epsilon=0.1)
+    spent = Decimal(0)
+    for id in ids[:3]:
+        world.noise.script.append(HIT)
+        assert world.ask(ann, id, query(0))["source"] == "measurement"
+        spent += Decimal(world.close(ann, id)["spent"])
+    held = sum(Decimal(m["amount"]) for id in ids[3:] for m in world.movements("d", id, "reserve"))
+    books = ledger(world)
+    assert (Decimal(books["spent"]), Decimal(books["reserved"])) == (spent, held)
+    world.audit()
 
 
 class TestExact:
