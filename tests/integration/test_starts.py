@@ -198,6 +198,7 @@ class TestCommandsBesideServers:
             eventually(lambda: [each for each in logs if each["log_level"] == "error"])
             command.release()
             eventually(lambda: holders(migrated) == 1)
+            eventually(lambda: len(logs) == 3)  # it is told after it has happened
         assert [each["log_level"] for each in logs] == ["warning", "error", "warning"]
         with pytest.raises(StartRefused, match="stop it first"), bootstrap._standing_still(settings):
             pass
