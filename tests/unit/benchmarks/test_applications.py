@@ -7,6 +7,7 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -428,8 +429,20 @@ class TestRealData:
             assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6))
         assert not list(applications_real.words(str(tmp_path), 1.0, 10**6, 8))
 
-    def test_ranges(self, shared: Path) -> None:
-        """Would catch a trial on a real histogram that breaks its bound or measures nothing."""
+    def test_ranges(self, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Would catch a trial on a real histogram that breaks its bound or measures nothing. On seeded noise of the
+        same law: three draws in fourteen leave a gap so little above the threshold that it is given up.
+        """
+        rng = np.random.default_rng(1)
+
+        class Seeded:
+            def __init__(self, scale: Any) -> None:
+                self._stop = -math.expm1(-1 / float(scale))
+
+            def take(self, count: int) -> Any:
+                return rng.geometric(self._stop, count) - rng.geometric(self._stop, count)
+
+        monkeypatch.setattr("benchmarks.applications_play.DiscreteLaplace", Seeded)
         (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 200)
         assert row["mass"] == 347_414
         assert 0 < row["used"] < row["asked"] / 2
