@@ -62,10 +62,11 @@ fuzz: setup ## the property tests on random examples, ROUNDS=1 times
 		$(PYTEST) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 
 # Modules of benchmarks/ that measure; the others are what these share.
-BENCHMARKS ?= $(filter-out __init__ harness noop applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS ?= $(filter-out __init__ harness noop document applications_%,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
-bench: setup ## the benchmarks: each prints a table and writes JSON; BENCHMARKS=name narrows them
+bench: setup ## the benchmarks: each prints a table and writes JSON, docs/ shows them; BENCHMARKS=name narrows them
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name; done
+	$(BIN)/python -m benchmarks.document
 
 # The lock files name versions and hashes and no index: pip takes them from whatever index it is set up for.
 UV_COMPILE = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
