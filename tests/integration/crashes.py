@@ -61,7 +61,7 @@ class Anywhere:
 
     def any(self) -> Caller:
         """The way to one of the servers that there are now."""
-        return self.at(random.choice(self._urls))
+        return self.at(random.choice(list(self._urls)))  # they may become fewer meanwhile
 
     def at(self, url: str) -> Caller:
         """The way to a server."""
@@ -287,7 +287,7 @@ def prepare(
 
 def _died(server: Server) -> bool:
     """Whether it comes to its end by itself; it does so either way."""
-    died = server.wait_until_ended()
+    died = server.wait_until_ended(_PATIENCE)
     server.kill()
     return died
 
@@ -385,7 +385,7 @@ def _passage(moment: str, chance: random.Random) -> int:
 
 def _wait_for_replies(clients: Clients, chance: random.Random) -> None:
     """Moments are counted in replies, so that a slow machine has as much to lose as a fast one."""
-    enough, deadline = clients.count() + chance.randint(0, 25), time.monotonic() + 3
+    enough, deadline = clients.count() + chance.randint(0, 25), time.monotonic() + 10
     while clients.count() < enough and time.monotonic() < deadline:
         time.sleep(0.001)
     time.sleep(chance.uniform(0, 0.01))

@@ -27,12 +27,12 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
     for line in sys.stdin:
         order = json.loads(line)
-        child = os.fork()
-        if child:
-            print(child, flush=True)  # noqa: T201
+        if os.fork():
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
+        # Told when it has a group of its own, by which it is killed: there would be none yet to kill.
+        print(os.getpid(), flush=True)  # noqa: T201
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)

@@ -93,7 +93,7 @@ def die() -> None:
 def stop() -> None:
     """Until SIGCONT, as a debugger, a frozen container or a suspended machine has it."""
     os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(0.2)  # another thread may be the one that takes the signal, and this one go on for a moment
+    time.sleep(2)  # another thread may be the one that takes the signal, and this one go on for a moment
 
 
 def cut() -> None:

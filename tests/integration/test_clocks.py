@@ -51,7 +51,9 @@ def test_a_real_server(tmp_path: Path, database: str | None) -> None:
         path = f"/v1/sessions/{analyst.post('/v1/sessions', {**body, 'max_updates': 20}).json()['id']}"
         replies: dict[str, tuple[Any, bytes]] = {}
         for turn, shift in enumerate((3600, -3600, -86400, 7200, -3600, 0)):
-            clock.write_text(str(shift))
+            # In one step: the server may read it at any moment.
+            (tmp_path / "next").write_text(str(shift))
+            (tmp_path / "next").replace(clock)
             if turn == 4:
                 server.kill()
                 server = launcher.start(server.port, clock=str(clock)).wait_until_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,18 +102,21 @@ def test_a_reply_that_took_longer_leaves_at_once_and_is_counted(service: Service
     before = late(service)
 
     def slow(_scale: float) -> int:
-        time.sleep(1.5 * SECONDS)
+        time.sleep(2.5 * SECONDS)
         return 0
 
     quiet.draw = slow
-    times = []
-    for i in range(3):
-        query = where(age={"between": [20 * i, 80]})
-        took, reply = timed(lambda query=query: client.post(f"/v1/sessions/{id}/queries", json=query))
+    queries = [
+        where(sex={"equals": sex}, age={"between": [low, 80]}) for sex in ("female", "male") for low in range(0, 80, 20)
+    ]
+    times: list[float] = []
+    # On a machine busy with something else single replies may come late, but not all of them.
+    while queries and min(times, default=math.inf) >= 3 * SECONDS:
+        took, reply = timed(lambda: client.post(f"/v1/sessions/{id}/queries", json=queries.pop()))
         assert reply.status_code == 200
         times.append(took)
-    assert 1.5 * SECONDS <= min(times) < 2 * SECONDS
-    assert late(service) == before + 3
+    assert 2.5 * SECONDS <= min(times) < 3 * SECONDS
+    assert late(service) == before + len(times)
 
 
 def test_a_slow_turn_holds_up_no_other_session(service: Service, quiet: Noise) -> None:

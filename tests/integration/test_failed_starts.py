@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -10,9 +13,11 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests.integration.servers import launching
+from app.http.workers import PAUSE_SECONDS
+from app.settings import Settings
+from tests.integration.servers import Caller, Launcher, launching
 from tests.integration.test_held_rows import plain
-from tests.integration.test_supervision import within, workers
+from tests.integration.test_supervision import scraped, within, workers
 
 pytestmark = pytest.mark.postgres
 
@@ -39,17 +44,26 @@ def test_a_worker_ends_while_the_database_is_away(tmp_path: Path, migrated: str)
     elsewhere = make_url(plain(migrated)).set(database="postgres").render_as_string(hide_password=False)
     with launching(tmp_path / "data", migrated) as launcher:
         server = launcher.start(workers=2).wait_until_ready()
-        within(30, lambda: len(workers(server)) == 2)
-        time.sleep(2)
+        admin = Caller(server.url)
+        both = 2 * Settings(admin_key="x" * 20).memory_limit - 6
+        within(60, lambda: scraped(admin).get("curator_memory_limit_bytes", 0.0) >= both)
+        time.sleep(2)  # in which each is asked whether it has started
         with psycopg.connect(elsewhere, autocommit=True) as connection:
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
             workers(server)[0].kill()
-            time.sleep(9)
+            within(90, lambda: not server.alive() or len(failures(launcher)) >= 2)
             assert server.alive()
             assert httpx.get(f"{server.url}/healthz", timeout=10).status_code == 200
             connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         server.wait_until_ready()
         within(30, lambda: len(workers(server)) == 2)
-        assert 1 <= launcher.logs().count("a worker failed to start") <= 4
+        times = failures(launcher)
+        assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=PAUSE_SECONDS)
         assert "Traceback" not in launcher.logs()
+
+
+def failures(launcher: Launcher) -> list[datetime]:
+    """When workers failed to start."""
+    lines = [json.loads(line) for line in launcher.logs().splitlines() if "a worker failed to start" in line]
+    return [datetime.fromisoformat(line["timestamp"]) for line in lines]

@@ -28,7 +28,7 @@ def test_settings_reach_the_connections(tmp_path: Path) -> None:
         "CURATOR_MAX_CONNECTIONS": "2",
         "CURATOR_CLIENT_TIMEOUT_SECONDS": "2",
         "CURATOR_CLIENT_MIN_RATE": "1KiB",
-        "CURATOR_RATE_LIMIT": "0.5",
+        "CURATOR_RATE_LIMIT": "0.01",
         "CURATOR_RATE_BURST": "3",
     }
     with log.open("wb") as sink:

@@ -19,7 +19,7 @@ from app.curator.errors import SessionClosed
 from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound, Unavailable
 from app.services.ports import DatasetRow
-from app.storage import private_store
+from app.storage import private_store, store
 from app.storage.vault import Vault
 from tests.integration.servers import Caller, launching
 from tests.integration.world import ADMIN, HIT, Lost, World, eventually, query, served, wait
@@ -192,6 +192,7 @@ def test_a_turn_looks_at_the_file_and_reads_it_only_when_it_has_changed(
     for number in range(4):
         world.ask(ann, id, query(1, number))
     assert len(read) == 1
+    monkeypatch.setattr(private_store, "REFUSED_SECONDS", 60.0)
     flip(path, -70)
     for _ in range(4):
         with pytest.raises(Unavailable):
@@ -437,7 +438,9 @@ def test_a_start_removes_what_no_record_names(worlds: Callable[..., World], data
 
 
 @pytest.mark.postgres
-def test_a_start_waits_for_a_commit_that_is_under_way(worlds: Callable[..., World], postgres_url: str) -> None:
+def test_a_start_waits_for_a_commit_that_is_under_way(
+    worlds: Callable[..., World], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PostgreSQL finishes a commit whose client has died. Catches a start in that moment which takes the data set's
     file for a left-over: the row would come, and name nothing.
     """
@@ -448,6 +451,7 @@ def test_a_start_waits_for_a_commit_that_is_under_way(worlds: Callable[..., Worl
     (vault / name).write_bytes(file_of(world, "d").read_bytes())
     row = DatasetRow("late", {}, None, {}, {"file_name": name, "digest": "0" * 64}, "2026-01-01T00:00:00Z")
     swept = threading.Event()
+    monkeypatch.setattr(store, "DATASET_SECONDS", 20.0)
 
     def sweep() -> None:
         world.built.services.datasets.recover()

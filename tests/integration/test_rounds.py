@@ -176,9 +176,17 @@ class TestFailedCommits:
         world.register("d")
         ann = world.analyst("ann")
         id = world.open(ann, "d")
-        world.store.faults.extend(["before"] * 4)
+        failing = threading.Event()
+        failing.set()
+
+        def fail_while() -> None:
+            if failing.is_set():
+                world.store.faults.append("before")
+
+        world.store.committing = fail_while
         ticket = world.submit(ann, id, query(0))
         eventually(lambda: world.built.services.ready())
+        failing.clear()
         wait(ticket)
         assert world.built.services.ready() is None
 

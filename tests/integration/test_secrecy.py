@@ -37,7 +37,7 @@ import pytest
 import structlog
 
 from tests.api.support import npy, register
-from tests.integration.servers import ROOT
+from tests.integration.servers import ROOT, free_port
 
 #: Bits of the answer grid: the capacity of the data below is 2^28 and more.
 BITS = 17
@@ -249,7 +249,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
     folder = tmp_path_factory.mktemp("secrecy")
     for name in ("controls", "data", "temporary", "working"):
         (folder / name).mkdir()
-    port = _free_port()
+    port = free_port()
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(root),
@@ -290,14 +290,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
         process.kill()
         process.wait(30)
         client.close()
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until_ready(server: Server) -> None:

@@ -375,8 +375,11 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
 
 
 def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
-    """A ticket's reply; its refusal is raised."""
-    assert ticket.waiter.wait(seconds), "the lane did not come to an end"
+    """A ticket's reply; its refusal is raised.
+
+    It is made of short waits: while the machine stands still, this process and its lanes with it, one of them goes by.
+    """
+    assert any(ticket.waiter.wait(0.05) for _ in range(round(20 * seconds))), "the lane did not come to an end"
     if ticket.error is not None:
         raise ticket.error
     assert ticket.reply is not None
