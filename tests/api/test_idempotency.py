@@ -377,7 +377,7 @@ def test_a_reply_that_took_too_long_is_kept(tmp_path: Path) -> None:
     one that hung up as well. Catches a round abandoned, or played a second time.
     """
     gate = Gate()
-    with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=0.2) as service:
+    with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=2) as service:
         id = open_session(service.admin, people(service))["id"]
         path, headers = f"/v1/sessions/{id}/queries", {"Idempotency-Key": "k"}
         with gate.shut():

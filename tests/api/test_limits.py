@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import resource
 import socket
@@ -61,8 +62,24 @@ def counted(service: Service, reason: str) -> int:
 # ---------------------------------------------------------------------------------------------- too often
 
 
+class Clock:
+    """Seconds that pass when a test says so: on a slow machine a bucket would fill while it is being emptied."""
+
+    def __init__(self) -> None:
+        self.now = 12345.678
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture(scope="class")
-def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def clock() -> Clock:
+    """What the buckets of `limited` go by."""
+    return Clock()
+
+
+@pytest.fixture(scope="class")
+def limited(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Service]:
     """Ten requests at once, then one a second; three that take much work, then one in two seconds."""
     with serving(
         tmp_path_factory.mktemp("limited"),
@@ -72,6 +89,8 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         heavy_rate_limit=0.5,
         heavy_rate_burst=3,
     ) as running:
+        door = running.built.services.door
+        door._rate._clock = door._heavy._clock = clock
         people(running, name="limited-people")
         yield running
 
@@ -84,22 +103,41 @@ def callers(service: Service, number: int) -> list[httpx.Client]:
 
 
 class TestTooOften:
-    def test_beyond_the_burst(self, limited: Service) -> None:
+    def test_beyond_the_burst(self, limited: Service, clock: Clock) -> None:
         """Ten are let in, the eleventh is told when to come back, and is answered then; somebody else is not kept
         waiting. Catches no limit, one that all keys share, and a Retry-After that is too short.
         """
         busy, other = callers(limited, 2)
         before = counted(limited, "rate")
-        started = time.monotonic()
-        replies = [busy.get("/v1/datasets") for _ in range(11)]
-        assert time.monotonic() - started < 1, "too slow a machine for this test"
+        replies = [busy.get("/v1/datasets") for _ in range(10)]
+        clock.now += 0.25
+        replies.append(busy.get("/v1/datasets"))
         assert [reply.status_code for reply in replies] == [200] * 10 + [429]
         refusal = refused(replies[-1], "too-many-requests")
         assert replies[-1].headers["retry-after"] == "1" == str(refusal["retry_after"])
         assert counted(limited, "rate") == before + 1
         assert other.get("/v1/datasets").status_code == 200
-        time.sleep(1)
-        assert busy.get("/v1/datasets").status_code == 200
+        clock.now += 1
+        assert [busy.get("/v1/datasets").status_code for _ in range(2)] == [200, 429]
+
+    def test_seconds_are_those_of_the_clock_on_the_wall(self, tmp_path: Path) -> None:
+        """One request a second, by the system's clock. Catches buckets that go by another clock or in another unit: the
+        others of these tests move a clock of their own.
+        """
+        with serving(tmp_path, noise=Noise(), rate_limit=1, rate_burst=1) as service:
+            end, admitted, refusals = time.monotonic() + 60, [], 0
+            while len(admitted) < 3 or not refusals:
+                sent = time.monotonic()
+                assert sent < end
+                reply = service.admin.get("/v1/datasets")
+                if reply.status_code != 200:
+                    refused(reply, "too-many-requests")
+                    refusals += 1
+                    time.sleep(float(reply.headers["retry-after"]))
+                    sent, reply = time.monotonic(), service.admin.get("/v1/datasets")
+                assert reply.status_code == 200
+                admitted.append((sent, time.monotonic()))
+        assert all(later[1] - earlier[0] > 0.999 for earlier, later in itertools.pairwise(admitted))
 
     def test_what_takes_much_work(self, limited: Service) -> None:
         """Three plans, then none for two seconds, while other requests go on. Catches an expensive route at the price
@@ -140,7 +178,7 @@ class TestTooOften:
         assert [answer["sequence"] for answer in reply.json()["answers"]] == [1, 2, 3, 4, 5, 6]
         refused(analyst.get("/v1/datasets"), "too-many-requests")
 
-    def test_a_refused_query_leaves_no_trace(self, limited: Service) -> None:
+    def test_a_refused_query_leaves_no_trace(self, limited: Service, clock: Clock) -> None:
         """Catches a query that is refused and answered all the same, or whose key is taken by the refusal."""
         (analyst,) = callers(limited, 1)
         id = open_session(analyst, "limited-people", epsilon=0.1)["id"]
@@ -150,7 +188,7 @@ class TestTooOften:
         reply = analyst.post(path, json=FEMALE, headers=headers)
         refused(reply, "too-many-requests")
         assert limited.stored() == stored
-        time.sleep(float(reply.headers["retry-after"]))
+        clock.now += float(reply.headers["retry-after"])
         assert analyst.post(path, json=FEMALE, headers=headers).json()["sequence"] == 1
 
     def test_a_large_body_counts_by_its_size(self, limited: Service) -> None:
@@ -175,11 +213,13 @@ class TestTooOften:
 
 
 class TestGuessing:
-    def test_a_flood_of_wrong_keys(self, tmp_path: Path, logged: list[Any]) -> None:
+    def test_a_flood_of_wrong_keys(self, tmp_path: Path, logged: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
         """Sixty wrong keys at once from one address: 32 are looked at and wait, the others are sent away unread, and
         whoever has come in before is not kept waiting. Afterwards all is as it was. Catches guesses in parallel without
-        end, and keys in the log.
+        end, and keys in the log. A guess costs more than it does by default: a slow machine sends sixty no faster than
+        32 places serve them in quarters of a second.
         """
+        monkeypatch.setattr("app.http.door.FAILED_LOGIN_SECONDS", 3.0)
         with serving(tmp_path, noise=Noise()) as service:
             assert service.admin.get("/v1/datasets").status_code == 200
             limits = httpx.Limits(max_connections=60)
@@ -204,8 +244,8 @@ class TestGuessing:
                 looked_at = [reply for reply in replies if reply.status_code != 429]
                 for reply in looked_at:
                     refused(reply, "unauthenticated")
-                # Each place serves one guess in a quarter of a second.
-                assert 32 <= len(looked_at) <= 32 * (1 + spent / 0.25)
+                # Each place serves one guess in three seconds.
+                assert 32 <= len(looked_at) <= 32 * (1 + spent / 3)
                 assert len(turned_away) == counted(service, "login") > 0
                 assert service.built.services.door._guesses == {}
                 assert service.built.services.door._guessing == 0
@@ -297,7 +337,7 @@ class TestGuessing:
 # ---------------------------------------------------------------------------------------------- too slowly
 
 #: Seconds a stretch, and bytes a second; a connection is looked at eight times a stretch.
-STRETCH, LEAST = 0.8, 2000
+STRETCH, LEAST = 1.5, 2000
 
 
 @pytest.fixture(scope="class")
@@ -319,11 +359,11 @@ class Line:
         self.socket = socket.socket()
         if buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(30)
+        self.started = time.monotonic()  # before the server can begin to count
         self.socket.connect(service.address)
-        self.started = time.monotonic()
 
-    def dribble(self, content: bytes, pause: float, seconds: float = 8 * STRETCH) -> bool:
+    def dribble(self, content: bytes, pause: float, seconds: float = 12 * STRETCH) -> bool:
         """Send byte by byte until the server hangs up: whether it did."""
         self.socket.setblocking(False)
         try:
@@ -341,7 +381,7 @@ class Line:
         except ConnectionError:
             return True
         finally:
-            self.socket.settimeout(20)
+            self.socket.settimeout(30)
 
     def reply(self) -> Any:
         return read_reply(self.socket.makefile("rb"))
@@ -364,7 +404,7 @@ class Line:
         self.socket.close()
 
 
-PATIENCE = 4 * STRETCH
+PATIENCE = 8 * STRETCH
 """A cut comes within a stretch and a look; a busy machine may take longer, a server that cuts nobody off for ever."""
 
 
@@ -396,14 +436,14 @@ class TestSendingSlowly:
 
     def test_idle(self, tmp_path: Path) -> None:
         """Catches a keep-alive without an end, or without a beginning."""
-        with serving(tmp_path, noise=Noise(), keep_alive_seconds=1.0) as service, Line(service) as line:
+        with serving(tmp_path, noise=Noise(), keep_alive_seconds=2.0) as service, Line(service) as line:
             for _ in range(3):
                 time.sleep(0.3)
+                line.started = time.monotonic()
                 line.socket.sendall(head("GET", "/healthz").replace(b"Connection: close\r\n", b""))
                 assert line.reply().status == 200
-            line.started = time.monotonic()
             assert line.ended()
-            assert 0.8 < line.age < 5
+            assert 1.6 < line.age < 10
 
     @pytest.mark.parametrize("framing", ["length", "chunks"])
     def test_a_body_byte_by_byte(self, brisk: Service, framing: str) -> None:
@@ -447,12 +487,12 @@ class TestSendingSlowly:
             assert line.age < PATIENCE
 
     def test_a_slow_upload_is_taken(self, brisk: Service) -> None:
-        """An honest client on a slow line uploads for five stretches, at twice the least rate. Catches a time limit on
-        the whole.
+        """An honest client on a slow line uploads for five stretches. Catches a time limit on the whole. It sends what
+        is due by the clock, at ten times the least rate: a stall of less than a stretch is made up for.
         """
         name = unique("slow")
         record = b"female,15\n"
-        rows = int(5 * STRETCH * 2 * LEAST) // len(record)
+        rows = int(5 * STRETCH * 10 * LEAST) // len(record)
         body = multipart({**PEOPLE, "name": name}, b"sex,age\n" + record * rows)
         with Line(brisk) as line:
             line.socket.sendall(
@@ -464,9 +504,11 @@ class TestSendingSlowly:
                     Content_Length=len(body),
                 )
             )
-            step = int(2 * LEAST * 0.05)
-            for start in range(0, len(body), step):
-                line.socket.sendall(body[start : start + step])
+            began, sent = time.monotonic(), 0
+            while sent < len(body):
+                due = int((time.monotonic() - began) * 10 * LEAST)
+                line.socket.sendall(body[sent:due])
+                sent = max(sent, due)
                 time.sleep(0.05)
             reply = line.reply()
             assert reply.status == 201, reply.body
@@ -483,7 +525,7 @@ class TestSendingSlowly:
             assert opened.wait(20)
             return 0
 
-        with serving(tmp_path, noise=Noise(draw), client_timeout_seconds=0.4, client_min_rate=LEAST) as service:
+        with serving(tmp_path, noise=Noise(draw), client_timeout_seconds=1, client_min_rate=LEAST) as service:
             id = open_session(service.admin, people(service), epsilon=0.1)["id"]
             body = json.dumps(FEMALE).encode()
             first = head("POST", f"/v1/sessions/{id}/queries", service.admin_key, Content_Length=len(body))
@@ -491,7 +533,7 @@ class TestSendingSlowly:
             second = head("GET", "/healthz")
             with Line(service) as line:
                 line.socket.sendall(first + second[:20])
-                time.sleep(1.2)
+                time.sleep(2.5)
                 opened.set()
                 stream = line.socket.makefile("rb")
                 answer = read_reply(stream)
@@ -529,9 +571,9 @@ class TestReadingSlowly:
         with Line(brisk, buffer=4096) as line:
             line.socket.sendall(head("GET", f"/v1/sessions/{large['id']}/{what}", brisk.admin_key))
             while counted(brisk, "slow_reader") == before:
-                assert line.age < 20
+                assert line.age < 60
                 time.sleep(0.05)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 30
             while len(brisk._server.server_state.connections) > connections:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -595,7 +637,7 @@ class TestTooManyConnections:
     @staticmethod
     def wait(service: Service, number: int) -> None:
         """Until the server has seen so many connections."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 15
         while len(service._server.server_state.connections) != number:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -659,7 +701,7 @@ def test_what_a_body_holds_is_bounded_before_it_is_parsed(service: Service, held
     body = crowded(9 << 20)[held]
     name = people(service)
     id = open_session(service.admin, name)["id"]
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     for method, path in [
         ("POST", f"/v1/sessions/{id}/queries"),
         ("POST", f"/v1/sessions/{id}/queries/batch"),
@@ -675,7 +717,7 @@ def test_what_a_body_holds_is_bounded_before_it_is_parsed(service: Service, held
         assert all(word in problem["detail"] for word in ("2,000,000", ".npy", "Arrow", "fewer queries"))
     kind = {"Content-Type": "multipart/form-data; boundary=b0undary"}
     refused(service.admin.post("/v1/datasets", content=multipart(body, b""), headers=kind), "payload-too-large")
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5  # of work: what a busy machine adds is not the server's
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10
 
 
@@ -714,7 +756,8 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
 
 def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
     """Bodies that hold as much as is parsed, while others ask whether the server lives. Catches bodies that are let in
-    and keep everybody else out.
+    and keep everybody else out, by the time that this process, which the server is part of, worked until a reply came:
+    what a busy machine adds is not the server's.
     """
     longest, done = 0.0, threading.Event()
     analyst = service.principal("analyst")
@@ -732,9 +775,9 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(send)
         while not done.is_set() and not sent.done():
-            started = time.perf_counter()
+            started = time.process_time()
             assert service.admin.get("/healthz").status_code == 200
-            longest = max(longest, time.perf_counter() - started)
+            longest = max(longest, time.process_time() - started)
         sent.result()
     assert longest < 2
 
@@ -768,12 +811,12 @@ def test_asked_to_wait_with_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A client sends its head and, as HTTP has it, waits until it is asked for the body, while the server takes its
     time to look at the key. Catches a client that is cut off for waiting when it was told to.
     """
-    with serving(tmp_path, noise=Noise(), client_timeout_seconds=0.4, client_min_rate=LEAST) as service:
+    with serving(tmp_path, noise=Noise(), client_timeout_seconds=1, client_min_rate=LEAST) as service:
         known = service.built.services.principals
         real = known.authenticate
 
         def slowly(key: str) -> principals.Principal:
-            time.sleep(1.2)
+            time.sleep(2.5)
             return real(key)
 
         monkeypatch.setattr(known, "authenticate", slowly)

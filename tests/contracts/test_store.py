@@ -887,7 +887,7 @@ class TestTransactions:
                 writing.append([entry(second.id, 1)], [])
                 writing.move_ledger([LedgerRow(data.name, second.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
                 writing.commit()
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 30
 
     @pytest.mark.postgres
     @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -901,17 +901,17 @@ class TestTransactions:
             tx.dataset(data.name, lock=True)
             started = time.monotonic()
             with other.write() as writing:
-                writing._connection.execute(text("SET LOCAL lock_timeout = '5s'"))
+                writing._connection.execute(text("SET LOCAL lock_timeout = '30s'"))
                 writing.move_ledger([LedgerRow(data.name, asked.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
                 writing.commit()
-            assert time.monotonic() - started < 4
+            assert time.monotonic() - started < 25
 
 
 def migrate_when_told(url: str, barrier: Any, results: Any) -> None:
     """What a second process does at the same moment."""
     try:
         _, writing = make_engines(url)
-        barrier.wait(30)
+        barrier.wait(120)
         migrate(writing)
         results.put("done")
     except BaseException as error:
@@ -982,7 +982,7 @@ class TestMigrations:
         processes = [spawn.Process(target=migrate_when_told, args=(empty_url, barrier, results)) for _ in range(2)]
         for process in processes:
             process.start()
-        assert [results.get(timeout=60) for _ in processes] == ["done", "done"]
+        assert [results.get(timeout=150) for _ in processes] == ["done", "done"]
         for process in processes:
             process.join()
         _, engine = make_engines(empty_url)

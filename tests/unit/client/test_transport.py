@@ -234,9 +234,9 @@ class TestRetries:
         """Sleeping through a wait that cannot help would only hide the refusal."""
         script.replies = [say(503, {"type": "/problems/unavailable", "detail": "draining"}, Retry_After="3600")]
         start = time.monotonic()
-        with Curator(script.url, "k", retry_for=2) as curator, pytest.raises(Problem, match="draining"):
+        with Curator(script.url, "k", retry_for=30) as curator, pytest.raises(Problem, match="draining"):
             curator.datasets()
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 20
 
     def test_a_service_that_stays_away_is_unreachable(self) -> None:
         with socket.socket() as taken:

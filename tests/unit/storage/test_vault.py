@@ -399,8 +399,8 @@ while True:
             for process in (first, second):
                 assert process.stdout is not None
                 process.stdout.readline()
-            deadline = time.monotonic() + 3
-            while len(entries) < 200 and time.monotonic() < deadline:
+            enough, deadline = time.monotonic() + 3, time.monotonic() + 60
+            while len(entries) < 200 and time.monotonic() < (enough if len(entries) > 10 else deadline):
                 with vault.registration():
                     entries.append(vault.put("adult", dense(100)))
                     (committed / entries[-1].file_name).touch()
