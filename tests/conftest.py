@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.databases import fresh_database
 
@@ -20,6 +21,16 @@ _PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[Healt
 settings.register_profile("seeded", _PATIENT, derandomize=True)
 settings.register_profile("random", _PATIENT)
 settings.load_profile("seeded")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep constants of the code out of what is drawn, but for `make fuzz`.
+
+    Hypothesis takes them from whichever modules are loaded: a change anywhere, or a selection of tests, would draw
+    other examples everywhere.
+    """
+    if config.getoption("--hypothesis-profile", None) != "random":
+        providers._get_local_constants = providers.Constants
 
 
 @pytest.fixture(scope="session")
