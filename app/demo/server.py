@@ -34,11 +34,16 @@ class Server:
     admin_key: str = field(repr=False)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def _port_of_its_own() -> Iterator[int]:
+    """A port that the system gives to nobody else while the context lasts.
+
+    It is bound here and not listened on: connections are refused until the server, which binds it as well, is there.
+    """
+    with socket.socket() as given:
+        given.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        given.bind(("127.0.0.1", 0))
+        yield given.getsockname()[1]
 
 
 def _end_of(log: Path) -> str:
@@ -72,10 +77,9 @@ def running_server(folder: Path) -> Iterator[Server]:
     admin_key = secrets.token_urlsafe(32)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
     environment |= {"CURATOR_DATA_DIR": str(folder / "data"), "CURATOR_ADMIN_KEY": admin_key}
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}"
     log = folder / "server.log"
-    with log.open("wb") as sink:
+    with _port_of_its_own() as port, log.open("wb") as sink:
+        url = f"http://127.0.0.1:{port}"
         # A session of its own: Ctrl-C reaches this process alone, which then ends the server in good order.
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port)],

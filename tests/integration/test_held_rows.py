@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from app.services import turns
 from app.services.errors import Unavailable
+from app.services.turns import Ticket
 from app.storage import store
 from app.storage.database import make_engines
 from app.storage.store import SqlTransaction
@@ -155,33 +158,45 @@ def test_the_database_fails_while_something_is_tried_again(worlds: Callable[...,
     world.audit()
 
 
-def test_nobody_is_passed_over(worlds: Callable[..., World], postgres_url: str) -> None:
-    """Another process takes a session's row again and again, and lets go of it for a moment in between; here somebody
-    asks in that session and others in their own. Catches a process that takes a row only when it happens to be free,
-    while it has other things to do: who asks for it would wait for ever.
+def test_nobody_is_passed_over(
+    worlds: Callable[..., World], postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process takes a session's row again and again, for longer than a turn waits for it, and lets go of it for
+    a moment in between; here somebody asks in that session and others in their own. Catches a process that takes a row
+    only when it happens to be free, while it has other things to do: who asks for it would wait for ever.
     """
+    monkeypatch.setattr(turns, "PATIENT_EVERY", 0.3)
     world = worlds(postgres_url)
     world.register("d")
     ann = world.analyst("ann")
-    shared, own = (world.open(ann, "d", max_queries=10**6) for _ in range(2))
-    until, heard = time.monotonic() + 4, {shared: 0, own: 0}
+    shared, *own = (world.open(ann, "d", max_queries=10**6) for _ in range(5))
+    until, heard = time.monotonic() + 20, Counter[str]()
+
+    def going() -> bool:
+        return heard[shared] < 6 and time.monotonic() < until
 
     def hold() -> None:
         with psycopg.connect(plain(postgres_url)) as connection:
-            while time.monotonic() < until:
+            while going():
                 connection.execute("SELECT id FROM sessions WHERE id = %s FOR UPDATE", (shared,))
-                time.sleep(0.05)
+                time.sleep(0.25)
                 connection.commit()
 
-    def client(id: str) -> None:
-        while time.monotonic() < until:
-            world.ask(ann, id, {**query(1), "unverified": True})
-            heard[id] += 1
+    def client(id: str, ahead: int) -> None:
+        sent = deque[Ticket]()
+        while going():
+            sent.append(world.submit(ann, id, {**query(1), "unverified": True}))
+            if len(sent) > ahead:
+                wait(sent.popleft())
+                heard[id] += 1
+        for ticket in sent:
+            wait(ticket)
 
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(hold), pool.submit(client, shared), pool.submit(client, own)]:
+    with ThreadPoolExecutor(6) as pool:
+        # More wait than one turn takes: the lane always has something else to do.
+        for done in [pool.submit(hold), pool.submit(client, shared, 0), *(pool.submit(client, id, 40) for id in own)]:
             done.result()
-    assert min(heard.values()) >= 8, heard
+    assert min(heard[id] for id in (shared, *own)) >= 6, heard
     world.audit()
 
 
