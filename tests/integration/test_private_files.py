@@ -209,13 +209,20 @@ def test_a_file_that_cannot_be_read_for_a_while(worlds: Callable[..., World], mo
     ann = world.analyst("ann")
     id = world.open(ann, "d")
     monkeypatch.setattr(private_store, "REFUSED_SECONDS", 0.1)
-    with monkeypatch.context() as patch:
-        patch.setattr(Vault, "verify", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
-        patch.setattr(Vault, "open", Vault.verify)
-        with pytest.raises(Unavailable):
-            world.ask(ann, id, query(1))
-    time.sleep(0.2)
+
+    def refused() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Vault, "verify", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+            patch.setattr(Vault, "open", Vault.verify)
+            with pytest.raises(Unavailable):
+                world.ask(ann, id, query(1))
+        time.sleep(0.2)
+
+    refused()  # when it is to be read
     assert world.ask(ann, id, query(1))["sequence"] == 1
+    os.utime(file_of(world, "d"))
+    refused()  # when it is to be looked at again, as it was touched
+    assert world.ask(ann, id, query(1))["sequence"] == 2
 
 
 def asked(caller: Caller, path: str) -> httpx.Response | None:
