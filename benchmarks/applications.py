@@ -61,8 +61,9 @@ CONSTRUCTIONS = ("mw", "fk", "group", "schatten")
 #: Those of which JT12 says how their errors grow on graphs.
 PREDICTED = ("mw", "fk", "group")
 CALIBRATIONS = ("rdp", "jt2012", "gru2011")
-#: Graphs that are also played with other S, with cuts of any sides, and at the papers' calibrations.
-DUELLISTS = ("imbalanced", "power law 1.2")
+#: Graphs that are also played with cuts of any sides, and at the papers' calibrations; the first two with other S too.
+DUELLISTS = ("imbalanced", "power law 1.2", "power law 1.1", "power law 1.3", "power law 1.4")
+SIZED = DUELLISTS[:2]
 BETA = 0.05
 QUERIES = 10**6
 
@@ -73,10 +74,6 @@ class Size:
 
     nodes: tuple[int, ...]
     seeds: int
-    #: Seeds of graphs by the number of nodes, as games take longer; of Schatten's; of low-rank matrices.
-    graph_seeds: tuple[int, ...]
-    schatten_seeds: tuple[int, ...]
-    matrix_seeds: tuple[int, ...]
     sizes: tuple[int, ...]
     size: int
     epsilon: float
@@ -94,11 +91,6 @@ class Size:
     real: tuple[str, ...]
     real_asks: int
 
-    def seeds_of(self, construction: str, nodes: int, right: int | None) -> int:
-        """Seeds at so many nodes, of cuts with so many right ones; cuts of any sides (None) take Schatten less."""
-        slow = construction == "schatten" and right is not None
-        return (self.schatten_seeds if slow else self.graph_seeds)[self.nodes.index(nodes)]
-
     def terms(self, family: str) -> Terms:
         """What sessions on graphs have whose growth is looked at: enough epsilon for hypotheses to move."""
         return Terms(self.power_epsilon if family.startswith("power") else self.epsilon, QUERIES)
@@ -107,9 +99,6 @@ class Size:
 FULL = Size(
     nodes=(64, 128, 256, 512),
     seeds=5,
-    graph_seeds=(5, 5, 5, 5),
-    schatten_seeds=(5, 5, 5, 1),
-    matrix_seeds=(5, 5, 5, 3),
     sizes=(8, 32),
     size=16,
     epsilon=10.0,
@@ -117,7 +106,7 @@ FULL = Size(
     matrix_epsilon=30.0,
     betas=(1.1, 1.2, 1.3, 1.4),
     columns=(16, 32, 64, 128),
-    rank_columns=(16, 24, 32, 48),
+    rank_columns=(16, 24, 32, 48, 64),
     ranks=(1, 2, 4),
     records=(8_192, 32_768, 131_072, 524_288),
     cells=(2_048, 8_192, 32_768),
@@ -130,9 +119,6 @@ FULL = Size(
 QUICK = Size(
     nodes=(16, 32),
     seeds=1,
-    graph_seeds=(1, 1),
-    schatten_seeds=(1, 1),
-    matrix_seeds=(1, 1),
     sizes=(2,),
     size=4,
     epsilon=100.0,
@@ -201,7 +187,7 @@ def _cut_tasks(size: Size) -> Iterator[Task]:
         family: str, right: int | None, name: str, calibration: str, terms: Terms, nodes: Sequence[int], step: str
     ) -> Iterator[Task]:
         for count in nodes:
-            for seed in range(size.seeds_of(name, count, right)):
+            for seed in range(size.seeds):
                 yield Task("cuts", cuts, (family, right, name, calibration, (count,), (seed,), terms, step))
 
     families = [name for name, kind in FAMILIES.items() if kind.beta is None or kind.beta in size.betas]
@@ -209,15 +195,16 @@ def _cut_tasks(size: Size) -> Iterator[Task]:
         yield from task(family, size.size, name, "rdp", size.terms(family), size.nodes, "projection")
     for family in families:
         yield Task("cuts", plain, (family, size.nodes, size.size, range(size.seeds), size.terms(family)))
-    for family, name in itertools.product(DUELLISTS, CONSTRUCTIONS):
-        for right in size.sizes:
-            yield from task(family, right, name, "rdp", size.terms(family), size.nodes[:-1], "projection")
+    for family, name, right in itertools.product(SIZED, CONSTRUCTIONS, size.sizes):
+        yield from task(family, right, name, "rdp", size.terms(family), size.nodes[:-1], "projection")
+    duellists = [family for family in DUELLISTS if family in families]
+    for family, name in itertools.product(duellists, CONSTRUCTIONS):
         for calibration in CALIBRATIONS[1:]:
             yield from task(family, size.size, name, calibration, size.terms(family), size.nodes, "projection")
         # Cuts of any sides hold so many edges that epsilon = 1 moves hypotheses; the papers' calibrations need more.
         for calibration, epsilon in (*((c, 1.0) for c in CALIBRATIONS), ("jt2012", 10.0), ("gru2011", 100.0)):
             yield from task(family, None, name, calibration, Terms(epsilon, QUERIES), size.nodes, "projection")
-    for family in DUELLISTS:
+    for family in duellists:
         yield Task("cuts", plain, (family, size.nodes, None, range(size.seeds), Terms(1.0, QUERIES)))
     for name, step in itertools.product(CONSTRUCTIONS, ("paper", "full", "refit")):
         yield from task("imbalanced", size.size, name, "rdp", size.terms("imbalanced"), size.nodes[1:2], step)
@@ -227,33 +214,31 @@ def _matrix_tasks(size: Size) -> Iterator[Task]:
     terms = Terms(size.matrix_epsilon, QUERIES)
     fitting = CONSTRUCTIONS[1:]  # MW keeps no negative entries
     for name, columns, rank in itertools.product(fitting, size.rank_columns, size.ranks):
-        for seed in range(1 if name == "group" else size.seeds if columns <= 32 else min(2, size.seeds)):
+        for seed in range(size.seeds):
             yield Task("rank", gaussian_queries, (name, columns, rank, (seed,), 0.5))
-    amounts = tuple(zip(size.columns, size.matrix_seeds, strict=True))
-    for name, calibration, (columns, seeds) in itertools.product(fitting, CALIBRATIONS, amounts):
-        for seed in range(seeds):
+    for name, calibration, columns in itertools.product(fitting, CALIBRATIONS, size.columns):
+        for seed in range(size.seeds):
             yield Task("rank", matrices, (name, calibration, (columns,), 1, (seed,), terms))
     yield Task("rank", plain_matrices, (size.columns, 1, range(size.seeds), terms))
 
 
 def _linear_tasks(size: Size) -> Iterator[Task]:
-    def task(name: str, seeds: int, *arguments: int) -> Iterator[Task]:
-        for seed in range(seeds):
+    def task(name: str, *arguments: int) -> Iterator[Task]:
+        for seed in range(size.seeds):
             yield Task("linear", linear_queries, (name, *arguments, (seed,), 1.0))
 
     middle, base = size.records[1], size.cells[0]
     varied = {(records, base, QUERIES) for records in size.records}
     varied |= {(middle, cells, QUERIES) for cells in size.cells} | {(middle, base, k) for k in size.queries}
     for name, (records, cells, queries) in itertools.product(("mw", "fk"), sorted(varied)):
-        yield from task(name, size.seeds, records, cells, size.support, queries)
+        yield from task(name, records, cells, size.support, queries)
     tiny = {(records, MEDIAN_CELLS[0], QUERIES) for records in size.median_records}
     tiny |= {(size.median_records[0], cells, QUERIES) for cells in MEDIAN_CELLS}
     tiny |= {(size.median_records[0], MEDIAN_CELLS[0], k) for k in size.queries}
     for name, (records, cells, queries) in itertools.product(("mw", "fk", "median, sampled"), sorted(tiny)):
-        seeds = size.seeds if name != "median, sampled" else min(3, size.seeds)
-        yield from task(name, seeds, records, cells, MEDIAN_SUPPORT, queries)
+        yield from task(name, records, cells, MEDIAN_SUPPORT, queries)
     for name in ("mw", "fk", "median, sampled", "median"):
-        yield from task(name, size.seeds, 1_000, 4, 2, 16)
+        yield from task(name, 1_000, 4, 2, 16)
 
 
 #: Universes of the sampled median mechanism, and the cells that hold the records there.
@@ -262,11 +247,12 @@ MEDIAN_SUPPORT = 16
 
 
 def _real_tasks(size: Size, data: Path) -> Iterator[Task]:
-    for source in size.real:
-        for mechanism in real.SOURCES[source].mechanisms:
-            yield Task("real", real.trial, (source, mechanism, str(data), 1.0, QUERIES, size.real_asks))
-    for sparsity in real.WORDS:
-        yield Task("real", real.words, (str(data), 1.0, QUERIES, sparsity, size.real_asks))
+    for name in size.real:
+        source = real.SOURCES[name]
+        for mechanism, seed in itertools.product(source.mechanisms, range(min(size.seeds, source.seeds))):
+            yield Task("real", real.trial, (name, mechanism, str(data), 1.0, QUERIES, seed, size.real_asks))
+    for sparsity, seed in itertools.product(real.WORDS, range(size.seeds)):
+        yield Task("real", real.words, (str(data), 1.0, QUERIES, sparsity, seed, size.real_asks))
 
 
 def measure(todo: Sequence[Task], until: float, workers: int, keep: Path | None) -> list[Row] | None:
@@ -371,13 +357,9 @@ def _where(rows: Sequence[Row], **asked: Any) -> list[Row]:
     return [row for row in rows if all(row.get(key) == value for key, value in asked.items())]
 
 
-def _seeds(rows: Sequence[Row]) -> str:
-    """How many seeds a point has, by the number of nodes where they differ."""
-    by: dict[int, set[int]] = {}
-    for row in rows:
-        by.setdefault(row["nodes"], set()).add(row["seed"])
-    counts = [str(len(found)) for _, found in sorted(by.items())]
-    return counts[0] if len(set(counts)) == 1 else ", ".join(counts)
+def _seeds(rows: Sequence[Row]) -> int:
+    """How many seeds there are of each point."""
+    return len({row["seed"] for row in rows})
 
 
 def _power(rows: Sequence[Row], key: str) -> Exponent | None:
@@ -532,9 +514,8 @@ def ranks(rows: list[Row], size: Size, output: Output) -> None:
             found += [((columns, rank), first["updates"] / second["updates"]) for first, second in pairs]
         fk, group, schatten = (_mean(mine[name], "updates") for name in CONSTRUCTIONS[1:])
         ratios = [fk / schatten, (fk / schatten) ** 0.25, (columns / rank) ** 0.25]
-        seeds = ", ".join(str(len(found)) for found in mine.values())
         zero = _mean(mine["fk"], "zero_error")
-        table.append([f"{4 * columns} x {columns}", rank, seeds, fk, group, schatten, *ratios, zero])
+        table.append([f"{4 * columns} x {columns}", rank, _seeds(mine["fk"]), fk, group, schatten, *ratios, zero])
     powers = {
         name: exponents([factors for factors, _ in found], [ratio for _, ratio in found]) if len(found) > 3 else []
         for name, found in points.items()
@@ -657,13 +638,13 @@ def _contest(rows: list[Row], label: Sequence[str], nodes: Sequence[int]) -> lis
             str(_power(_moved(mine), "error_bound") or ""),
             *(planned, used, bound),
             "" if overtakes is None else f"{overtakes:,}",
-            *(calibration, f"{epsilon:g}", _seeds(mine)),
+            *(calibration, f"{epsilon:g}", str(_seeds(mine))),
         )
         table.setdefault(key, []).append(construction)
     for name in ALTERNATIVES:
         mine = _where(rows, construction=name)
         if mine:
-            key = (*_errors(mine, zero, nodes), "", None, None, None, "", "", f"{epsilons[0]:g}", _seeds(mine))
+            key = (*_errors(mine, zero, nodes), "", None, None, None, "", "", f"{epsilons[0]:g}", str(_seeds(mine)))
             table.setdefault(key, []).append(name)
     for name, line in (("independent Gaussian", gaussian), ("independent Laplace", laplace)):
         found = line(epsilons[0], DELTA, QUERIES, BETA)
@@ -700,19 +681,24 @@ def _contest_columns(nodes: Sequence[int]) -> list[str]:
 
 def duels(rows: list[Row], size: Size, output: Output) -> None:
     """Sessions against the plain alternatives, on graphs."""
-    table = []
-    for family, right in itertools.product(DUELLISTS, (None, size.size)):
-        here = [row for row in _where(rows, family=family, size=right) if row.get("step") in (None, "projection")]
-        if here:
-            table += _contest(here, (family, "any" if right is None else f"S = {right}"), size.nodes)
-    output.table(
-        "duel",
-        f"Sessions against the alternatives, k = 10^6 cuts: worst error by V; the rest at V = {size.nodes[-1]}",
-        ["graphs", "cuts", *_contest_columns(size.nodes)],
-        table,
-        points=[row for row in rows if row["size"] is None or row.get("calibration") != "rdp"],
-        delta=DELTA,
-    )
+    for name, families in (("duel", SIZED), ("duel_powers", DUELLISTS[2:])):
+        table = []
+        for family, right in itertools.product(families, (None, size.size)):
+            here = [row for row in _where(rows, family=family, size=right) if row.get("step") in (None, "projection")]
+            if here:
+                table += _contest(here, (family, "any" if right is None else f"S = {right}"), size.nodes)
+        output.table(
+            name,
+            f"Sessions against the alternatives, k = 10^6 cuts: worst error by V; the rest at V = {size.nodes[-1]}",
+            ["graphs", "cuts", *_contest_columns(size.nodes)],
+            table,
+            points=[
+                row
+                for row in rows
+                if row["family"] in families and (row["size"] is None or row.get("calibration") != "rdp")
+            ],
+            delta=DELTA,
+        )
 
 
 def contests(rows: list[Row], size: Size, output: Output) -> None:
@@ -730,38 +716,32 @@ def contests(rows: list[Row], size: Size, output: Output) -> None:
 
 def reals(rows: list[Row], output: Output) -> None:
     """What sessions make of real data."""
-    names = [*real.SOURCES, "afwiki words"]
+    shown = [
+        *("error_bound", "worst_part", "random_median", "random_error", "adaptive_error", "left"),
+        *("zero_error", "start_error", "gaussian_asked", "gaussian_bound"),
+    ]
+    counted = ("updates", "random_asked", "random_used", "chosen_asked", "chosen_used")
     table = [
         [
             row["data"],
             row["mechanism"],
+            row["seeds"],
             "" if row["cells"] is None else f"{row['cells']:,}",
             f"{row['mass']:,.0f}",
-            row["updates"],
-            row["random_asked"],
-            row["random_used"],
-            row["asked"] - row["random_asked"],
-            row["used"] - row["random_used"],
+            *(f"{row[key]:,.0f}" for key in counted),
             row["ended"],
-            row["error_bound"],
-            row["random_median"],
-            row["random_error"],
-            row["adaptive_error"],
-            row["left"],
-            row["zero_error"],
-            row["start_error"],
-            row["gaussian_asked"],
-            row["gaussian_bound"],
-            "" if row["overtakes"] is None else f"{row['overtakes']:,}",
+            *(row[key] for key in shown),
+            "" if row["overtakes"] is None else f"{row['overtakes']:,.0f}",
         ]
-        for row in sorted(rows, key=lambda row: names.index(row["data"]))
+        for row in real.over_seeds(rows)
     ]
     output.table(
         "real",
-        "Real data, epsilon = 1, delta = 1e-6, k = 10^6 planned: random questions, then the worst that are found",
+        "Real data, epsilon = 1, delta = 1e-6, k = 10^6 planned: random questions, then the worst; medians of seeds",
         [
             "data",
             "mechanism",
+            "seeds",
             "cells",
             "mass",
             "updates",
@@ -771,6 +751,7 @@ def reals(rows: list[Row], output: Output) -> None:
             "hits of these",
             "ended by",
             "bound",
+            "worst of all, of bound",
             "random: median",
             "random: largest",
             "chosen: largest",
@@ -799,7 +780,7 @@ def tables(section: str, rows: list[Row], size: Size, output: Output) -> dict[st
         return {
             "growth": lambda path: plot.growth(rows, fits, size.size, path),
             "exponents": lambda path: plot.powers(fits, path),
-            "duel": lambda path: plot.duel([row for row in rows if row["family"] in DUELLISTS], size.size, path),
+            "duel": lambda path: plot.duel([row for row in rows if row["family"] in SIZED], size.size, path),
         }
     if section == "rank":
         silent, noisy = ([row for row in rows if ("nodes" in row) is told] for told in (False, True))
@@ -811,7 +792,7 @@ def tables(section: str, rows: list[Row], size: Size, output: Output) -> dict[st
         large = [row for row in rows if row["support"] == size.support]
         return {"linear": lambda path: plot.linear(large, size.records[1], size.cells[0], BETA, path)}
     reals(rows, output)
-    return {"real": lambda path: plot.real(rows, path)}
+    return {"real": lambda path: plot.real(real.over_seeds(rows), path)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -75,8 +75,9 @@ def _points(
             by.setdefault(x(row), []).append(row[key])
     levels = sorted(by)
     means = [float(np.mean(by[level])) for level in levels]
-    spans = [[m - min(by[level]) for m, level in zip(means, levels, strict=True)],
-             [max(by[level]) - m for m, level in zip(means, levels, strict=True)]]  # fmt: skip
+    # The mean of equal figures may be rounded past them.
+    spans = [[max(0.0, m - min(by[level])) for m, level in zip(means, levels, strict=True)],
+             [max(0.0, max(by[level]) - m) for m, level in zip(means, levels, strict=True)]]  # fmt: skip
     ax.errorbar(levels, means, yerr=spans, capsize=2.5, **style)
     return list(zip(levels, means, strict=True))
 

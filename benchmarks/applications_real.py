@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,12 @@ WORDS = (1, 8)
 #: Random questions of a trial where a question takes no time, and how many are chosen with the truth in view, at most.
 RANDOM = 20_000
 CHOSEN = 5_000
+#: What a trial finds out, apart from what is known of it before.
+_FIGURES = frozenset(
+    {"updates", "used", "asked", "error_bound", "gaussian_asked", "overtakes", "zero_error", "start_error", "left"}
+    | {"random_asked", "random_used", "random_error", "random_median"}
+    | {"chosen_asked", "chosen_used", "adaptive_error", "seconds"}
+)
 #: Sessions are tried with more and more updates, each time twice as many, up to so many.
 MOST = 2_048
 
@@ -104,15 +111,15 @@ def ranges(name: str) -> Callable[[Path, float], tuple[Private, Analyst]]:
 @dataclass(frozen=True)
 class Source:
     """A data set and the mechanisms that fit it; how often its analyst looks before giving up; where the search for
-    updates begins and ends; how many random questions there are, and how many chosen ones at most."""
+    updates begins; how many random questions there are, and seeds: fewer where a trial takes minutes.
+    """
 
     load: Callable[[Path, float], tuple[Private, Analyst]]
     mechanisms: dict[str, dict[str, Any]]
     starts: int = 1
     first: int = 16
-    most: int = MOST
     asks: int = RANDOM
-    chosen: int = CHOSEN
+    seeds: int = 5
 
 
 def _some(*names: str) -> dict[str, dict[str, Any]]:
@@ -122,16 +129,18 @@ def _some(*names: str) -> dict[str, dict[str, Any]]:
 _COLUMNS = {"group, columns": {**MECHANISMS["group"], "axis": "columns"}}
 
 SOURCES: dict[str, Source] = {
-    "email-Eu-core": Source(email, _some("mw", "fk", "group", "schatten"), asks=5_000, chosen=500),
-    "deezer": Source(deezer, _some("mw", "fk") | _COLUMNS, first=256, most=512, asks=1_500, chosen=60),
-    "lastfm": Source(lastfm, _some("mw", "fk"), first=128, most=256, asks=1_000, chosen=30),
+    "email-Eu-core": Source(email, _some("mw", "fk", "group", "schatten"), asks=5_000),
+    "deezer": Source(deezer, _some("mw", "fk") | _COLUMNS, first=256, asks=1_500, seeds=3),
+    "lastfm": Source(lastfm, _some("mw", "fk"), first=128, asks=1_000, seeds=3),
     "adult": Source(adult, _some("mw", "fk"), starts=4),
-    "dpbench HEPTH": Source(ranges("HEPTH"), _some("mw", "fk"), asks=100_000),
-    "dpbench SEARCHLOGS": Source(ranges("SEARCHLOGS"), _some("mw", "fk"), asks=100_000),
+    "dpbench HEPTH": Source(ranges("HEPTH"), _some("mw", "fk")),
+    "dpbench SEARCHLOGS": Source(ranges("SEARCHLOGS"), _some("mw", "fk")),
 }
 
 
-def trial(name: str, mechanism: str, folder: str, epsilon: float, queries: int, asks: int = RANDOM) -> Iterator[Row]:
+def trial(
+    name: str, mechanism: str, folder: str, epsilon: float, queries: int, seed: int, asks: int = RANDOM
+) -> Iterator[Row]:
     """Random questions, then the worst that can be found; the least power of two of updates that lasts for both."""
     started = time.perf_counter()
     source = SOURCES[name]
@@ -140,24 +149,25 @@ def trial(name: str, mechanism: str, folder: str, epsilon: float, queries: int, 
     except FileNotFoundError:
         return
     assert data.counts is not None
-    rng, asks = np.random.default_rng(0), min(asks, source.asks)
+    rng, asks = np.random.default_rng(seed), min(asks, source.asks)
     zero = analyst.choose(data.counts, None, rng).gap
     updates = source.first
     while True:
         game = Game(data, source.mechanisms[mechanism], Terms(epsilon, queries), updates)
         before = analyst.choose(data.counts - game.hypothesis(), None, rng).gap
         at_random = _random_questions(game, lambda: analyst.random(rng), asks)
-        cap = game.asked + source.chosen
+        cap = game.asked + CHOSEN
         played = attack(game, analyst, rng, slow=False, most=cap, starts=source.starts)
-        if not game.exhausted or updates >= source.most:
+        if not game.exhausted or updates >= MOST:
             break
         updates *= 2
     yield (
-        _result(name, mechanism, data.public, game, queries, epsilon)
+        _result(name, mechanism, data.public, game, queries, epsilon, seed)
         | at_random
         | {
             "zero_error": zero,
             "start_error": before,
+            **_chosen(game, at_random),
             "adaptive_error": played.largest_error,
             "left": played.gap,
             "ended": _ended(game, played.gap, cap),
@@ -182,6 +192,14 @@ def _random_questions(game: Game, draw: Callable[[], Query], asks: int) -> Row:
     }
 
 
+def _chosen(game: Game, at_random: Row) -> Row:
+    """What was asked after the random questions."""
+    return {
+        "chosen_asked": game.asked - at_random["random_asked"],
+        "chosen_used": game.session.updates_used - at_random["random_used"],
+    }
+
+
 def _ended(game: Game, gap: float, cap: int) -> str:
     """Why no more was asked."""
     if game.exhausted:
@@ -191,12 +209,15 @@ def _ended(game: Game, gap: float, cap: int) -> str:
     return "no gap" if gap <= game.threshold else "patience"
 
 
-def _result(name: str, mechanism: str, public: PublicDataset, game: Game, queries: int, epsilon: float) -> Row:
+def _result(
+    name: str, mechanism: str, public: PublicDataset, game: Game, queries: int, epsilon: float, seed: int
+) -> Row:
     line = gaussian(epsilon, DELTA, queries, 0.05)
     bound = game.plan.error_bound
     return {
         "data": name,
         "mechanism": mechanism,
+        "seed": seed,
         "mass": public.records,
         "cells": public.space.size if public.space.bounded else None,
         "updates": game.plan.max_updates,
@@ -210,6 +231,30 @@ def _result(name: str, mechanism: str, public: PublicDataset, game: Game, querie
         "overtakes": queries_to_overtake(bound, queries, 0.05, epsilon, DELTA),
         "queries": queries,
     }
+
+
+def over_seeds(rows: list[Row]) -> list[Row]:
+    """One row for each data set and mechanism: the median of each figure, how sessions ended, and the largest error of
+    all seeds as a part of its session's bound."""
+    trials: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        trials.setdefault((row["data"], row["mechanism"]), []).append(row)
+    return [_over_seeds(same) for same in trials.values()]
+
+
+def _over_seeds(rows: list[Row]) -> Row:
+    ended = Counter(row["ended"] for row in rows)
+    one = {key: _median([row[key] for row in rows]) if key in _FIGURES else value for key, value in rows[0].items()}
+    return one | {
+        "seeds": len(rows),
+        "ended": ", ".join(why if times == len(rows) else f"{why} {times}" for why, times in ended.most_common()),
+        "worst_part": max(max(row["random_error"], row["adaptive_error"]) / row["error_bound"] for row in rows),
+    }
+
+
+def _median(values: list[Any]) -> float | None:
+    """The middle one; None where some trial has no such figure."""
+    return None if None in values else float(np.median(values))
 
 
 class Words:
@@ -263,7 +308,7 @@ class Words:
         return gaps[best], self.query(np.sort(ends[best]))
 
 
-def words(folder: str, epsilon: float, queries: int, sparsity: int, asks: int = RANDOM) -> Iterator[Row]:
+def words(folder: str, epsilon: float, queries: int, sparsity: int, seed: int, asks: int = RANDOM) -> Iterator[Row]:
     """Words of a corpus: sparse multiplicative weights over all strings."""
     started = time.perf_counter()
     file = Path(folder) / "afwiki-words" / "afwiki-2024-02-20.txt"
@@ -273,14 +318,14 @@ def words(folder: str, epsilon: float, queries: int, sparsity: int, asks: int = 
     counts = np.array([int(count) for _, count in lines])
     order = np.argsort(-counts, kind="stable")
     corpus = Words([lines[i][0] for i in order], counts[order], epsilon, sparsity)
-    yield from words_trial(corpus, epsilon, queries, asks, CHOSEN, MOST, started)
+    yield from words_trial(corpus, epsilon, queries, seed, asks, CHOSEN, MOST, started)
 
 
 def words_trial(
-    corpus: Words, epsilon: float, queries: int, asks: int, chosen: int, most: int, started: float
+    corpus: Words, epsilon: float, queries: int, seed: int, asks: int, chosen: int, most: int, started: float
 ) -> Iterator[Row]:
     """The trial of :func:`words` on any multiset, its elements by falling counts."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     mechanism = {"construction": "smw", "sparsity": corpus.sparsity}
     updates = 64
     while True:
@@ -300,11 +345,12 @@ def words_trial(
             break
         updates *= 2
     yield (
-        _result("afwiki words", f"smw, {corpus.sparsity} a question", corpus.data.public, game, queries, epsilon)
+        _result("afwiki words", f"smw, {corpus.sparsity} a question", corpus.data.public, game, queries, epsilon, seed)
         | at_random
         | {
             "zero_error": zero,
             "start_error": before,
+            **_chosen(game, at_random),
             "adaptive_error": max(game.largest_error, gap if gap <= game.threshold else 0.0),
             "left": gap,
             "ended": _ended(game, gap, cap),

@@ -435,21 +435,21 @@ class TestRealData:
         names = [f"w{i}" for i in range(300)]
         counts = np.sort(rng.integers(1, 10**6, 300))[::-1]
         corpus = applications_real.Words(names, counts, 10.0, sparsity)
-        (row,) = applications_real.words_trial(corpus, 10.0, 10**5, 20, 50, 512, 0.0)
+        (row,) = applications_real.words_trial(corpus, 10.0, 10**5, 0, 20, 50, 512, 0.0)
         assert row["start_error"] > row["error_bound"]
         assert not applications._broken(row)
 
     def test_absent(self, tmp_path: Path) -> None:
         """Would catch a benchmark that fails where there is no real data."""
         for name, source in applications_real.SOURCES.items():
-            assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6))
-        assert not list(applications_real.words(str(tmp_path), 1.0, 10**6, 8))
+            assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6, 0))
+        assert not list(applications_real.words(str(tmp_path), 1.0, 10**6, 8, 0))
 
     def test_ranges(self, shared: Path) -> None:
         """Would catch a trial on a real histogram that breaks its bound or measures nothing. Of other draws of noise
         three in fourteen leave a gap so little above the threshold that it is given up.
         """
-        (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 200)
+        (row,) = applications_real.trial("dpbench HEPTH", "mw", str(shared / "data"), 1.0, 10**6, 0, 200)
         assert row["mass"] == 347_414
         assert 0 < row["used"] < row["asked"] / 2
         assert row["ended"] == "no gap"
