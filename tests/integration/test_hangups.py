@@ -210,27 +210,19 @@ class TestWaiting:
         world.register("d")
         ann, bob = world.analyst("ann"), world.analyst("bob")
         id, other = world.open(ann, "d"), world.open(bob, "d")
-        failing = threading.Event()
-        failing.set()
-
-        def fail_while() -> None:
-            if failing.is_set():
-                world.store.faults.append("before")
-
-        world.store.committing = fail_while
         world.noise.script.extend([HIT, 0])
         with served(world) as port:
             client, neighbour = Client(port, world.keys["ann"]), Client(port, world.keys["bob"])
-            for who, session in ((client, id), (client, id), (neighbour, other)):
-                reply = who.ask(session, query(1), "k")
-                assert reply.status_code == 503
-                assert reply.headers["content-type"] == "application/problem+json"
-                assert reply.json()["type"] == "/problems/unavailable"
-                assert int(reply.headers["Retry-After"]) >= 1
-            eventually(lambda: client.http.get("/readyz").status_code == 503)
-            assert client.http.get("/healthz").status_code == 200
-            assert world.noise.drawn == 1
-            failing.clear()
+            with world.store.failing():
+                for who, session in ((client, id), (client, id), (neighbour, other)):
+                    reply = who.ask(session, query(1), "k")
+                    assert reply.status_code == 503
+                    assert reply.headers["content-type"] == "application/problem+json"
+                    assert reply.json()["type"] == "/problems/unavailable"
+                    assert int(reply.headers["Retry-After"]) >= 1
+                eventually(lambda: client.http.get("/readyz").status_code == 503)
+                assert client.http.get("/healthz").status_code == 200
+                assert world.noise.drawn == 1
 
             def answered(who: Client, session: str) -> Any:
                 reply = who.ask(session, query(1), "k")

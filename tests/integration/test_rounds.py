@@ -176,17 +176,9 @@ class TestFailedCommits:
         world.register("d")
         ann = world.analyst("ann")
         id = world.open(ann, "d")
-        failing = threading.Event()
-        failing.set()
-
-        def fail_while() -> None:
-            if failing.is_set():
-                world.store.faults.append("before")
-
-        world.store.committing = fail_while
-        ticket = world.submit(ann, id, query(0))
-        eventually(lambda: world.built.services.ready())
-        failing.clear()
+        with world.store.failing():
+            ticket = world.submit(ann, id, query(0))
+            eventually(lambda: world.built.services.ready())
         wait(ticket)
         assert world.built.services.ready() is None
 

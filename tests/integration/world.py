@@ -172,6 +172,15 @@ class FaultyStore(SqlStore):
         with super().write() as tx:
             yield FaultyTransaction(tx, self)
 
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """While the context lasts every commit that counts fails before it happens."""
+        self.committing = lambda: self.faults.append("before")
+        try:
+            yield
+        finally:
+            self.committing = lambda: None
+
     def cut(self, pid: int) -> None:
         with self._writing.connect() as connection:
             connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
