@@ -726,7 +726,7 @@ def reals(rows: list[Row], output: Output) -> None:
             row["data"],
             row["mechanism"],
             row["seeds"],
-            "" if row["cells"] is None else f"{row['cells']:,}",
+            "" if row["cells"] is None else f"{row['cells']:,.0f}",
             f"{row['mass']:,.0f}",
             *(f"{row[key]:,.0f}" for key in counted),
             row["ended"],

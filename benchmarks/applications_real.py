@@ -43,12 +43,6 @@ WORDS = (1, 8)
 #: Random questions of a trial where a question takes no time, and how many are chosen with the truth in view, at most.
 RANDOM = 20_000
 CHOSEN = 5_000
-#: What a trial finds out, apart from what is known of it before.
-_FIGURES = frozenset(
-    {"updates", "used", "asked", "error_bound", "gaussian_asked", "overtakes", "zero_error", "start_error", "left"}
-    | {"random_asked", "random_used", "random_error", "random_median"}
-    | {"chosen_asked", "chosen_used", "adaptive_error", "seconds"}
-)
 #: Sessions are tried with more and more updates, each time twice as many, up to so many.
 MOST = 2_048
 
@@ -244,7 +238,10 @@ def over_seeds(rows: list[Row]) -> list[Row]:
 
 def _over_seeds(rows: list[Row]) -> Row:
     ended = Counter(row["ended"] for row in rows)
-    one = {key: _median([row[key] for row in rows]) if key in _FIGURES else value for key, value in rows[0].items()}
+    one = {
+        key: _median([row[key] for row in rows]) if isinstance(value, int | float) else value
+        for key, value in rows[0].items()
+    }
     return one | {
         "seeds": len(rows),
         "ended": ", ".join(why if times == len(rows) else f"{why} {times}" for why, times in ended.most_common()),

@@ -22,9 +22,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import postgres, report
+from benchmarks.harness import free_port, postgres, report
 from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
-from tests.integration.servers import free_port, launching
+from tests.integration.servers import launching
 from tests.integration.steps import KEEPING, MIGRATING, WORKING
 
 DATABASES = ("SQLite", "PostgreSQL")

@@ -30,11 +30,20 @@ ADMIN_KEY = "benchmark-admin-key-0123456789"
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
 
+#: Ports that were given out. A server takes seconds to come to its own, and others are looking for theirs meanwhile.
+_given: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port on which nobody listens, and which the system gives to nobody else while this process lives.
+
+    It is bound here and not listened on: connections are refused until a server, which binds it as well, is there.
+    """
+    given = socket.socket()
+    given.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    given.bind(("127.0.0.1", 0))
+    _given.append(given)
+    return int(given.getsockname()[1])
 
 
 @dataclass(frozen=True)

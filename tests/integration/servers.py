@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,26 +17,11 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
+from benchmarks.harness import free_port
 from tests.integration.world import ADMIN_KEY, SPEC, Audited, audit_books
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).with_name("launcher.py")
-
-
-#: Ports that were given out. A server takes seconds to come to its own, and others are looking for theirs meanwhile.
-_given: list[socket.socket] = []
-
-
-def free_port() -> int:
-    """A port on which nobody listens, and which the system gives to nobody else while this process lives.
-
-    It is bound here and not listened on: connections are refused until a server, which binds it as well, is there.
-    """
-    given = socket.socket()
-    given.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    given.bind(("127.0.0.1", 0))
-    _given.append(given)
-    return int(given.getsockname()[1])
 
 
 def environment(folder: Path, url: str | None, **settings: str) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness import free_port
 from tests.integration.crashes import RANDOM, WORKER, Findings, check, prepare, torture
-from tests.integration.servers import free_port, launching
+from tests.integration.servers import launching
 from tests.integration.steps import KEEPING, MIGRATING, WORKING
 
 #: Kills at random moments, beside one at each named step.

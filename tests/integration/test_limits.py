@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.integration.servers import ROOT, Server, environment, free_port
+from benchmarks.harness import free_port
+from tests.integration.servers import ROOT, Server, environment
 from tests.integration.world import ADMIN_KEY
 
 

@@ -23,8 +23,9 @@ from sqlalchemy.exc import OperationalError
 
 from app.storage.database import make_engines
 from app.storage.store import SqlStore
+from benchmarks.harness import free_port
 from tests.integration.crashes import Clients, Findings, check, prepare
-from tests.integration.servers import Server, free_port, launching
+from tests.integration.servers import Server, launching
 from tests.integration.steps import WORKING, cut_connections
 from tests.integration.world import eventually
 

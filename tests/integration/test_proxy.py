@@ -26,8 +26,9 @@ from app.client import Curator
 from app.settings import Settings, settings_table
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
+from benchmarks.harness import free_port
 from tests.databases import fresh_database
-from tests.integration.servers import ROOT, Caller, Launcher, Server, free_port, launching
+from tests.integration.servers import ROOT, Caller, Launcher, Server, launching
 from tests.integration.world import SHAPE, distinct_queries
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"

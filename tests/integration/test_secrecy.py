@@ -36,8 +36,9 @@ import numpy as np
 import pytest
 import structlog
 
+from benchmarks.harness import free_port
 from tests.api.support import npy, register
-from tests.integration.servers import ROOT, free_port
+from tests.integration.servers import ROOT
 
 #: Bits of the answer grid: the capacity of the data below is 2^28 and more.
 BITS = 17

@@ -445,6 +445,25 @@ class TestRealData:
             assert not list(applications_real.trial(name, next(iter(source.mechanisms)), str(tmp_path), 1.0, 10**6, 0))
         assert not list(applications_real.words(str(tmp_path), 1.0, 10**6, 8, 0))
 
+    def test_seeds_together(self) -> None:
+        """Would catch means for medians, and a worst answer that is the middle seed's or a part of another's bound."""
+        shared_by_all = {"data": "d", "mechanism": "mw", "cells": None}
+        figures = (
+            (100.0, 10.0, 70.0, None, "no gap"),
+            (200.0, 90.0, 20.0, 7, "patience"),
+            (600.0, 30.0, 300.0, 9, "no gap"),
+        )
+        names = ("error_bound", "random_error", "adaptive_error", "overtakes", "ended")
+        rows = [shared_by_all | dict(zip(names, each, strict=True)) for each in figures]
+        (one,) = applications_real.over_seeds(rows)
+        assert one["error_bound"] == 200.0
+        assert one["random_error"] == 30.0
+        assert one["overtakes"] is None
+        assert one["ended"] == "no gap 2, patience 1"
+        assert one["worst_part"] == 0.7
+        assert one["seeds"] == 3
+        assert applications_real.over_seeds(rows[::-1])[0]["overtakes"] is None
+
     def test_ranges(self, shared: Path) -> None:
         """Would catch a trial on a real histogram that breaks its bound or measures nothing. Of other draws of noise
         three in fourteen leave a gap so little above the threshold that it is given up.
