@@ -123,6 +123,16 @@ class Construction(ABC):
         """Over how many cells a state could be held at these parameters; None where cells are not what limits it."""
         return None
 
+    @property
+    def most_updates(self) -> int | None:
+        """The most updates of which each takes a few seconds at most; None where they take no longer the more there
+        are.
+
+        Where a state is made anew from all that was measured, the time of an update grows with their number: a session
+        of many more would end in updates that take longer than a request may.
+        """
+        return None
+
     def admit(self, query: Query) -> None:
         """Refuse a query outside the class that the construction was promised; takes all unless overridden.
 

@@ -20,7 +20,7 @@ from app.constructions.base import (
     target_of,
 )
 from app.constructions.dumps import Dump
-from app.constructions.refit import Kept, euclidean
+from app.constructions.refit import Kept, euclidean, most_euclidean
 from app.spaces.query import PairQuery, ProductQuery, Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
@@ -54,6 +54,10 @@ class FriezeKannan(Construction):
     facts: PublicFacts
     step: Step
     progress: float
+
+    @property
+    def most_updates(self) -> int | None:
+        return most_euclidean(self.space) if self.step == "refit" else None
 
     def working_bytes(self, state: CutState, query: Query) -> int:
         return super().working_bytes(state, query) + system_bytes(len(state.kept.measurements) + 1)

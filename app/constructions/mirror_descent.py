@@ -28,7 +28,7 @@ from app.constructions.mirror.form import Form
 from app.constructions.mirror.group import GroupForm
 from app.constructions.mirror.power import PowerForm
 from app.constructions.mirror.schatten import SchattenForm
-from app.constructions.refit import Kept, euclidean
+from app.constructions.refit import Kept, euclidean, most_euclidean
 from app.geometry.norms import Norm
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
@@ -69,6 +69,10 @@ class MirrorDescent(Construction):
     def nbytes(self, updates: int) -> int:
         kept = 8 * updates**2 if self.step == "refit" else 0
         return self.form.nbytes(updates) + kept
+
+    @property
+    def most_updates(self) -> int | None:
+        return most_euclidean(self.space) if self.step == "refit" else None
 
     def working_bytes(self, state: MirrorState, query: Query) -> int:
         kept = len(state.kept.measurements) + 1 if self.step == "refit" else 0

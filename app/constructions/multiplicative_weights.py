@@ -21,7 +21,7 @@ from app.constructions.base import (
     target_of,
 )
 from app.constructions.dumps import Dump, numbers
-from app.constructions.refit import dump_measurements, entropic, load_measurements
+from app.constructions.refit import dump_measurements, entropic, load_measurements, most_entropic
 from app.geometry.potentials import reach, tilted_line
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
@@ -81,6 +81,10 @@ class MultiplicativeWeights(Construction):
     def dimension(self) -> int:
         """Cells of the simplex."""
         return self.space.size + (1 if self.facts.padded else 0)
+
+    @property
+    def most_updates(self) -> int | None:
+        return most_entropic(self.space) if self.step == "refit" else None
 
     def working_bytes(self, state: WeightsState, query: Query) -> int:
         return super().working_bytes(state, query) + system_bytes(len(state.kept) + 1)

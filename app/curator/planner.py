@@ -236,6 +236,13 @@ def _make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     construction = planner.construction(plan)
     if construction.infeasible is not None:
         raise _TooLarge(construction)
+    most = construction.most_updates
+    if most is not None and plan.max_updates > most:
+        raise PlanInfeasible(
+            f"step refit fits the hypothesis anew to everything measured, which over {space.cells:,} cells takes many "
+            f"seconds an update from some {most:,} updates on: allow at most {most:,}, or use step full",
+            max_updates=most,
+        )
     return replace(plan, reserved=share, purchase=purchase, epsilon_alone=alone)
 
 

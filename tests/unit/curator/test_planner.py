@@ -497,3 +497,17 @@ def test_plans_read_public_facts_only() -> None:
     assert len(documents) == 1
     through_json = PublicDataset.from_descriptor(json.loads(rfc8785.dumps(declared.descriptor())))
     assert make_plan(through_json, asked(max_updates=7)) == make_plan(declared, asked(max_updates=7))
+
+
+@pytest.mark.parametrize("construction", ["mw", "fk"])
+def test_a_refit_that_would_take_longer_than_a_request_may_has_no_plan(construction: str) -> None:
+    """1.8 million cells, 100 updates: the last ones took minutes, so that no batch came to an end. Catches a plan that
+    its own session cannot keep up with, and a remedy that is none."""
+    wide = dataset(size=1_800_000, records=48_842)
+    allowed = {"mw": 18, "fk": 74}[construction]  # 2^25 and 2^27 cells times measurements
+    with pytest.raises(PlanInfeasible, match=f"at most {allowed}, or use step full") as refused:
+        make_plan(wide, asked(construction, step="refit", max_updates=100))
+    assert refused.value.extra == {"max_updates": allowed}
+    assert make_plan(wide, asked(construction, step="refit", max_updates=allowed)).max_updates == allowed
+    assert make_plan(wide, asked(construction, step="full", max_updates=100)).max_updates == 100
+    assert make_plan(dataset(), asked(construction, step="refit", max_updates=100)).max_updates == 100
