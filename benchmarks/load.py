@@ -1,8 +1,9 @@
 """Sustained traffic with a rising number of clients: throughput, latency, errors, memory.
 
 Run `python -m benchmarks.load [--seconds N] [--minutes M]`: N seconds a step (default 8), M minutes of constant load
-on each database, with an eye on memory (default 2); about eleven minutes in all. Each rate is given beside that of a
-POST that does nothing, on the same server settings, at the same number of clients, in the same run.
+on each database and number of workers, with an eye on memory (default 2); about fourteen minutes in all. Each rate is
+given beside that of a POST that does nothing, on the same server settings, at the same number of clients, in the same
+run.
 
 Single answers are fresh predicates in eight sessions, as the aims have it. Mixed traffic is what eight analysts do,
 each with four sessions of his own, and an auditor: fresh predicates and cuts of which some percent are charged,
@@ -384,7 +385,7 @@ class Run:
                         f"{name}, fresh answers in sessions that stay open", clients, found, watched, found.requests
                     )
 
-    def mixed(self, name: str, start: Callable[[], AbstractContextManager[Server]], *, constant: bool) -> None:
+    def mixed(self, name: str, start: Callable[[], AbstractContextManager[Server]]) -> None:
         """Mixed traffic, more and more clients, and then a constant load for minutes."""
         with start() as running:
             traffic = Mixed(running)
@@ -392,8 +393,7 @@ class Run:
             self.errors += load(running.port, traffic.clients(CONSTANT), self.seconds).errors
             for clients in STEPS:
                 self._step(f"{name}, mixed", running, traffic, clients)
-            if constant:
-                self._constant(name, running, traffic)
+            self._constant(name, running, traffic)
             self._end(name, traffic)
 
     def race(self, name: str, start: Callable[[], AbstractContextManager[Server]]) -> None:
@@ -441,7 +441,7 @@ def main() -> None:
     run = Run(asked.seconds, asked.minutes)
     run.nothing()
     run.singles("SQLite", "SQLite", curator)
-    run.mixed("SQLite", curator, constant=True)
+    run.mixed("SQLite", curator)
     with postgres() as url:
         commits = {
             "SQLite commits a second": commits_sqlite(3),
@@ -451,7 +451,7 @@ def main() -> None:
         name = f"PostgreSQL, {workers} worker{'s' * (workers > 1)}"
         start = partial(on_postgres, workers)
         run.singles(name, "PostgreSQL", start)
-        run.mixed(name, start, constant=workers == 1)
+        run.mixed(name, start)
     run.race("SQLite", curator)
     run.race("PostgreSQL, 1 worker", partial(on_postgres, 1))
     report(
