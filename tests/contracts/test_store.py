@@ -426,10 +426,15 @@ class TestEntries:
             first = [rows[n] for n in (0, 1, 5)]
             assert list(found.answers) == [(row.digest, row.value, row.error_bound) for row in first]
             assert list(found.measurements) == [(rows[n].value, rows[n].line) for n in (0, 5)]
-            assert (found.idle, found.forfeits) == (3, 1)
+            assert (found.cached, found.unverified, found.forfeits) == (1, 2, 1)
             rest = tx.known_entries(asked.id, 4)
-            assert (len(rest.answers), len(rest.measurements), rest.idle, rest.forfeits) == (1, 1, 1, 1)
-            assert tx.known_entries(asked.id, 7) == KnownEntries([], [], 0, 0)
+            assert (len(rest.answers), len(rest.measurements), rest.cached + rest.unverified, rest.forfeits) == (
+                1,
+                1,
+                1,
+                1,
+            )
+            assert tx.known_entries(asked.id, 7) == KnownEntries([], [])
 
     def test_latest_entries(self, store: SqlStore, asked: SessionRow, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches entries of one session given to another, one too many or too few at either end, and a last line that
@@ -458,7 +463,8 @@ class TestEntries:
                     taught = [(row.value, row.line) for row in part if row.kind == "measurement"]
                     assert known.measurements == taught
                     assert known.forfeits == sum(row.kind == "forfeit" for row in part)
-                    assert known.idle == sum(row.kind in ("cached", "unverified") for row in part)
+                    assert known.cached == sum(row.kind == "cached" for row in part)
+                    assert known.unverified == sum(row.kind == "unverified" for row in part)
                     assert line == part[-1].line
             assert tx.latest_entries({}) == {}
 
