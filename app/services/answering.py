@@ -101,8 +101,13 @@ class Meter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """What a group of requests did, to be written in one transaction."""
+    """What a group of requests did, to be written in one transaction.
 
+    ``now`` is the one time of all its records. It is taken before anything private is looked at: a clock that is read
+    between two records tells how long the first one took.
+    """
+
+    now: str
     base: dict[str, SessionRow] = field(default_factory=dict)
     rows: dict[str, SessionRow] = field(default_factory=dict)
     entries: list[EntryRow] = field(default_factory=list)
@@ -366,7 +371,7 @@ class _Lane(threading.Thread):
 
     def _turn(self, group: list[Ticket]) -> None:
         started = time.perf_counter()
-        work = _Work()
+        work = _Work(self.service.clock())
         try:
             self._answer(group, work)
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
@@ -469,7 +474,7 @@ class _Lane(threading.Thread):
     def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow], moved: set[str]) -> None:
         """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
         # Read before anything is rewritten: should the database fail here, the next try begins with whole work.
-        times = {id: max(self.service.clock(), last_recorded(tx, stored[id])) for id in moved}
+        times = {id: max(work.now, last_recorded(tx, stored[id])) for id in moved}
         for id in moved:
             work.entries = [e for e in work.entries if e.session != id]
             work.weights = [w for w in work.weights if w.session != id]
@@ -612,7 +617,7 @@ class _Lane(threading.Thread):
                 )
         if key is not None:
             work.base.setdefault(row.id, row)
-            work.replies[key.name] = key.row(200, ticket.reply, self.service.clock())
+            work.replies[key.name] = key.row(200, ticket.reply, work.now)
         work.done.append(ticket)
 
     def _staying(self, begin: Callable[[], Transaction], queries: Sequence[Any]) -> Iterator[Any]:
@@ -682,7 +687,7 @@ class _Lane(threading.Thread):
 
     def _record(self, live: Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
         session, row = live.session, live.row
-        now = live.recorded_at = max(self.service.clock(), live.recorded_at)
+        now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
         sealed = records.answer_entry(
             sequence=sequence,
@@ -736,16 +741,15 @@ class _Lane(threading.Thread):
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
 
     def _close(self, row: SessionRow, work: _Work) -> bytes:
-        now = self.service.clock()
         work.base.setdefault(row.id, row)
-        closed = replace(row, status="closed", reserved="0", closed_at=now)
+        closed = replace(row, status="closed", reserved="0", closed_at=work.now)
         kind: Literal["charge", "return"] = "return"
         if orjson.loads(row.header)["plan"]["calibration"] == "exact":
             # Its accounting has no refunds: what was not used is spent all the same.
             kind = "charge"
             closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
         work.rows[row.id] = closed
-        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, now))
+        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, work.now))
         self.residents.end(row.id)
         return orjson.dumps(session_view(closed))
 

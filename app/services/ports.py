@@ -324,7 +324,7 @@ class NoisePort(Protocol):
 
 
 class Clock(Protocol):
-    """The time as the records keep it."""
+    """The time as the records keep it, no finer than a second: what work on private data took must not show in it."""
 
     def __call__(self) -> str:
-        """UTC, RFC 3339."""
+        """UTC, RFC 3339, whole seconds."""
