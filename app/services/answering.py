@@ -116,6 +116,8 @@ class _Work:
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     files: dict[str, Unavailable | None] = field(default_factory=dict)
+    #: The transactions by which it was tried to write this.
+    tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
 
@@ -126,6 +128,8 @@ class _Work:
 
     def store(self, tx: Transaction) -> None:
         """Put everything into a transaction and commit it."""
+        if tx.name is not None:
+            self.tried.append(tx.name)
         with tx.together():
             if self.entries:
                 tx.append(self.entries, self.weights)
@@ -454,8 +458,11 @@ class _Lane(threading.Thread):
         """Whether the failed commit had happened after all.
 
         All of it shares one fate, so one trace will do, of a kind that nobody changes afterwards: an entry, a
-        reply, or the row of a closed session.
+        reply, or the row of a closed session. Where others write, the database must also know the transaction: the
+        same question that another process answered in the same second leaves the same trace.
         """
+        if work.tried and not any(tx.happened(name) for name in work.tried):
+            return False
         if work.entries:
             entry = work.entries[0]
             return tx.entry_lines(entry.session, entry.sequence - 1, 1) == [(entry.sequence, entry.line)]

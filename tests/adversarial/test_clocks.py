@@ -192,11 +192,8 @@ FINE = re.compile(r"\d\d:\d\d:\d\d[.,]\d")
 #: A number long enough to be the time since 1970 to a second or finer, in whatever unit.
 NUMBER = re.compile(r"(?<![\w.])\d\.\d{8,}[eE]\+\d+|(?<![\w.])\d{10,19}(?:\.\d+)?(?!\w)")
 NAMED = re.compile(r'"(\w+_at)": ?"([^"]*)"')
-HEADERS = {
-    "allow", "cache-control", "content-disposition", "content-length", "content-security-policy", "content-type",
-    "curator-sequence", "curator-updates", "date", "location", "retry-after", "transfer-encoding", "www-authenticate",
-    "x-content-type-options",
-}  # fmt: skip
+#: Headers in which frameworks tell how long they took.
+TOLD = re.compile(r"time|timing|duration|elapsed|runtime", re.IGNORECASE)
 
 
 def clocks(text: str) -> list[str]:
@@ -266,7 +263,7 @@ def test_nothing_that_leaves_holds_a_fine_clock(tmp_path: Path) -> None:
     for reply, text in zip(replies, texts, strict=True):
         if reply.url.path != "/metrics":
             assert clocks(text) == [], reply.url
-        assert set(reply.headers) <= HEADERS, reply.url
+        assert not [name for name in reply.headers if TOLD.search(name)], reply.url
     times = dict(NAMED.findall(" ".join(texts)))
     assert times.keys() >= {"created_at", "revoked_at", "opened_at", "closed_at", "recorded_at"}
     for name, time_ in NAMED.findall(" ".join(texts)):
@@ -310,16 +307,6 @@ def multiset(elements: list[str]) -> ElementsData:
     words = sorted(element.encode() for element in elements)
     offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
     return ElementsData(np.frombuffer(b"".join(words), np.uint8), offsets, np.full(len(words), 3, np.int64), 1)
-
-
-class Counted(bytes):
-    """Bytes that count how often they are compared with what is to be found."""
-
-    compared = 0
-
-    def __gt__(self, other: bytes) -> bool:
-        Counted.compared += 1
-        return bytes.__gt__(self, other)
 
 
 @pytest.mark.parametrize("others", [0, 1, 6, 7, 8, 9, 15, 16, 17, 63, 64, 65, 100, 1000])
