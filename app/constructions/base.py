@@ -23,6 +23,11 @@ from app.spaces.tensor import FloatArray
 Step = Literal["projection", "paper", "full", "refit"]
 #: The steps that keep the update bound.
 BOUNDED_STEPS: tuple[Step, ...] = ("projection", "paper")
+#: Bytes that answers and updates may take whatever the universe: the parts in which arrays are worked on.
+PARTS_BYTES = 4 << 20
+#: Bytes an entry of the matrix of inner products that a refit of m measurements solves, m^2 of them: the matrix while
+#: it grows, the system, and its decomposition.
+_SYSTEM_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,15 @@ class Construction(ABC):
         """About how many bytes a state takes after so many updates; unless overridden, a number for every cell."""
         return self.space.dense_bytes
 
+    def working_bytes(self, state: Any, query: Query) -> int:
+        """The most bytes that answering a query and learning from it take beside the present state, what the state
+        grows by included; unless overridden, two numbers for every cell.
+
+        Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory that a
+        miss would not have run out of (docs/privacy.md, section 11).
+        """
+        return 2 * self.space.dense_bytes + PARTS_BYTES
+
     @property
     def infeasible(self) -> str | None:
         """Why a state cannot be held at these parameters and what to change; None where it can."""
@@ -159,6 +173,11 @@ class Construction(ABC):
     @abstractmethod
     def step_size(self, progress: float) -> float | None:
         """The rate a fixed-length step takes at the given progress; None where there are no such steps."""
+
+
+def system_bytes(measurements: int) -> int:
+    """The most bytes that a refit to so many measurements takes for the system that it solves."""
+    return _SYSTEM_BYTES * measurements**2
 
 
 def certified(measurement: Measurement, present: float) -> float:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, target_of
+from app.constructions.base import (
+    BOUNDED_STEPS,
+    Construction,
+    Measurement,
+    PublicFacts,
+    Step,
+    system_bytes,
+    target_of,
+)
 from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, euclidean
 from app.spaces.query import PairQuery, ProductQuery, Query
@@ -46,6 +54,9 @@ class FriezeKannan(Construction):
     facts: PublicFacts
     step: Step
     progress: float
+
+    def working_bytes(self, state: CutState, query: Query) -> int:
+        return super().working_bytes(state, query) + system_bytes(len(state.kept.measurements) + 1)
 
     def start(self) -> CutState:
         """The zero hypothesis."""

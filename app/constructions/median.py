@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from app.constructions.base import Construction, Measurement, PublicFacts, Step, certified
+from app.constructions.base import PARTS_BYTES, Construction, Measurement, PublicFacts, Step, certified
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
@@ -205,6 +205,10 @@ class Median(_MedianBase):
             return 0
         return round(2 ** self.size(self.progress)) * (4 * self.dimension + 32)
 
+    def working_bytes(self, state: DatabasesState, query: Query) -> int:
+        """A copy of the members that stay, and some numbers for each member."""
+        return int(state.members.nbytes + 64 * state.members.shape[1]) + PARTS_BYTES
+
     def start(self) -> DatabasesState:
         """All databases of m records."""
         return DatabasesState(compositions(self.records(self.progress), self.dimension))
@@ -328,6 +332,11 @@ class SampledMedian(_MedianBase):
     def nbytes(self, updates: int) -> int:
         """Points and cuts."""
         return 8 * POINTS * (self.dimension + 2 * updates) + 8 * self.dimension * updates
+
+    def working_bytes(self, state: SampleState, query: Query) -> int:
+        """Copies of the points, and for each point and cut what a step works out."""
+        cuts = len(state.cuts) + 1
+        return 8 * (POINTS * (4 * self.dimension + 12 * cuts) + 4 * cuts * self.dimension) + PARTS_BYTES
 
     def start(self) -> SampleState:
         """Points drawn uniformly from the simplex: the gaps between sorted uniform numbers."""

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
+from app.constructions.base import (
+    BOUNDED_STEPS,
+    Construction,
+    Measurement,
+    PublicFacts,
+    Step,
+    check_zeta,
+    system_bytes,
+    target_of,
+)
 from app.constructions.dumps import Dump
 from app.constructions.mechanism import Mechanism
 from app.constructions.mirror.form import Form
@@ -60,6 +69,10 @@ class MirrorDescent(Construction):
     def nbytes(self, updates: int) -> int:
         kept = 8 * updates**2 if self.step == "refit" else 0
         return self.form.nbytes(updates) + kept
+
+    def working_bytes(self, state: MirrorState, query: Query) -> int:
+        kept = len(state.kept.measurements) + 1 if self.step == "refit" else 0
+        return self.form.working_bytes(state.form, query) + system_bytes(kept)
 
     def admit(self, query: Query) -> None:
         if self.zeta is not None:

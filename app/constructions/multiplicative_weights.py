@@ -10,7 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.constructions.base import BOUNDED_STEPS, Construction, Measurement, PublicFacts, Step, check_zeta, target_of
+from app.constructions.base import (
+    BOUNDED_STEPS,
+    Construction,
+    Measurement,
+    PublicFacts,
+    Step,
+    check_zeta,
+    system_bytes,
+    target_of,
+)
 from app.constructions.dumps import Dump, numbers
 from app.constructions.refit import dump_measurements, entropic, load_measurements
 from app.geometry.potentials import reach, tilted_line
@@ -72,6 +81,9 @@ class MultiplicativeWeights(Construction):
     def dimension(self) -> int:
         """Cells of the simplex."""
         return self.space.size + (1 if self.facts.padded else 0)
+
+    def working_bytes(self, state: WeightsState, query: Query) -> int:
+        return super().working_bytes(state, query) + system_bytes(len(state.kept) + 1)
 
     def start(self) -> WeightsState:
         """The uniform hypothesis."""

@@ -34,7 +34,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.constructions.base import Construction, ListedHypothesis, Measurement, PublicFacts, Step, certified
+from app.constructions.base import (
+    PARTS_BYTES,
+    Construction,
+    ListedHypothesis,
+    Measurement,
+    PublicFacts,
+    Step,
+    certified,
+)
 from app.constructions.dumps import Dump, numbers
 from app.geometry.potentials import tilted_line
 from app.geometry.projections import solve
@@ -152,6 +160,10 @@ class SparseWeights(Construction):
     def nbytes(self, updates: int) -> int:
         """About what the elements of so many updates take."""
         return ELEMENT_BYTES * self.sparsity * updates
+
+    def working_bytes(self, state: SlotsState, query: Query) -> int:
+        """The slots' masses while they grow, and some numbers for each."""
+        return ELEMENT_BYTES * (len(state.places) + 2 * self.sparsity) + PARTS_BYTES
 
     def admit(self, query: Query) -> None:
         """Refuse a query of more elements than the session was opened for.

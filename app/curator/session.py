@@ -27,8 +27,11 @@ Source = Literal["hypothesis", "measurement", "cached"]
 #: Largest answer of a hypothesis, in grid units. Steps along queries of tiny weights can take a hypothesis far from all
 #: data, whose answers have at most 46 bits; differences to noisy values must stay 64-bit integers.
 GREATEST_ANSWER = 2**61
+#: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
+#: record that is kept: without an end to them one session could fill the disk.
+UNVERIFIED = 10_000
 #: What a session counts, beside its answers and its hypothesis.
-_COUNTERS = ("sequence", "queries_asked", "updates_used", "forfeits")
+_COUNTERS = ("sequence", "queries_asked", "updates_used", "forfeits", "unverified_given")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Session:
         self.updates_used = 0
         #: How many of these were forfeits, which taught the hypothesis nothing.
         self.forfeits = 0
+        self.unverified_given = 0
         self._given = FirstAnswers()
         self._farthest = self.real(GREATEST_ANSWER)
         self.hypothesis = self.construction.start() if state is None else self._load(state)
@@ -91,6 +95,11 @@ class Session:
     def updates_left(self) -> int:
         """Updates that may still be made."""
         return self.plan.max_updates - self.updates_used
+
+    @property
+    def unverified_left(self) -> int:
+        """Unverified answers that may still be given."""
+        return max(self.plan.max_queries, UNVERIFIED) - self.unverified_given
 
     @property
     def settled(self) -> bool:
@@ -129,12 +138,18 @@ class Session:
 
         Raises:
             InvalidQuery: the construction was promised other queries.
-            QueriesExhausted: all queries of the plan were asked.
+            QueriesExhausted: all queries of the plan were asked, or all unverified answers given.
             UpdatesExhausted: no update is left to make in a best-effort session, or in one that was guaranteed before
                 forfeits used them; or the hypothesis has no room for one.
         """
         self.construction.admit(query)
         if unverified:
+            if self.unverified_left == 0:
+                raise QueriesExhausted(
+                    "all unverified answers of the session were given: download its hypothesis, which answers every "
+                    "query, or open another session",
+                    max_unverified=self.unverified_given,
+                )
             return Answer(self._ask_hypothesis(query), "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
         if given is not None:
@@ -177,8 +192,11 @@ class Session:
 
     def record(self, query: Query, answer: Answer) -> None:
         """Take a recorded answer into the state: counters, first answers, and on a measurement the update."""
-        if answer.unverified or answer.source == "cached":
-            self.skip()
+        if answer.unverified:
+            self.skip(unverified=1)
+            return
+        if answer.source == "cached":
+            self.skip(cached=1)
             return
         self.recall(query.digest, answer.value, answer.error_bound)
         if answer.source == "measurement":
@@ -196,9 +214,10 @@ class Session:
         self.queries_asked += len(answers)
         self._given.add_all(answers)
 
-    def skip(self, entries: int = 1) -> None:
-        """Count entries that move nothing: cached or unverified answers."""
-        self.sequence += entries
+    def skip(self, *, cached: int = 0, unverified: int = 0) -> None:
+        """Count entries that move nothing."""
+        self.sequence += cached + unverified
+        self.unverified_given += unverified
 
     def learn(self, query: Query, value: float) -> None:
         """Make the update that a measurement is due."""

@@ -23,8 +23,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -75,6 +75,12 @@ NOISE_BLOCK = 1024
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
 #: a gigabyte at most.
 RECORD_BYTES = 500_000_000
+#: How long one group keeps others waiting: then a long batch pauses, and what was not begun waits for the next group.
+SLICE_SECONDS = 0.05
+#: Long batches that a lane has under way at a time, of different principals.
+LONG_BATCHES = 4
+#: How often a lane looks whether other processes have closed sessions that it holds in memory.
+LOOK_SECONDS = 5.0
 #: How long after a turn a lane waits, at most, for those it has answered to ask again.
 GATHER_SECONDS = 0.001
 #: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
@@ -140,6 +146,20 @@ class _Work:
             if self.replies:
                 tx.add_replies(list(self.replies.values()))
             tx.commit()
+
+
+@dataclass(slots=True, eq=False)
+class _Paused:
+    """A long batch between two slices: what its turn has done and has still to do, and who waits for its session."""
+
+    ticket: Ticket
+    work: _Work
+    steps: Iterator[None]
+    behind: list[Ticket]
+
+
+class _Enough(Exception):
+    """A group has had its time: what was not begun of it waits for the next one."""
 
 
 class _Unfinished(Exception):
@@ -313,13 +333,22 @@ class _Lane(threading.Thread):
         self.stalled = False
         self.residents = Residents(service.private, service.noise, service.snapshots, memory_limit)
         self._turns, self._aside = Turns(), Aside()
+        #: Long batches under way, by session.
+        self._paused: OrderedDict[str, _Paused] = OrderedDict()
         self._stopping = False
         self._expected, self._until = 0, 0.0
+        self._look_at = 0.0
 
     def run(self) -> None:
         """Answer until told to stop and nothing waits."""
-        while group := self._gather():
-            self._turn(group)
+        while True:
+            group = self._gather()
+            if self._stopping and not group and not self._paused:
+                break
+            if group:
+                self._begin(group)
+            self._go_on()
+            self._forget_closed()
             while not self.inbox.empty():
                 self._arrive(self.inbox.get())
             # Whoever has just been answered is likely to ask again at once.
@@ -327,6 +356,17 @@ class _Lane(threading.Thread):
             self._until = time.perf_counter() + GATHER_SECONDS
         self._refuse_aside()
         self.residents.leave()
+
+    def _forget_closed(self) -> None:
+        """Drop what other processes have closed: nobody asks for it again, and so it would never leave."""
+        if self.service.store.exclusive or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        try:
+            with self.service.store.read() as tx:
+                self.residents.forget_closed(tx, self._unwritten())
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: there is a next time
+            log.warning("closed sessions could not be looked for", error=type(error).__name__)
 
     def _refuse_aside(self) -> None:
         """At the end nothing is waited for any more. Nothing of these was begun."""
@@ -337,7 +377,7 @@ class _Lane(threading.Thread):
         self.service.deliver(tickets)
 
     def _gather(self) -> list[Ticket]:
-        """Wait for requests and take a group of them; empty when told to stop and nothing waits.
+        """Wait for requests and take a group of them; an empty one when there is something else to do.
 
         Right after a turn the answered clients are given a moment to come back: two turns that overlap cost more than
         one, and all of them wait for the same disk.
@@ -348,9 +388,11 @@ class _Lane(threading.Thread):
                 self._arrive(self.inbox.get())
                 continue
             again = [] if self._stopping else self._aside.try_again()
-            if again or self._stopping:
-                return again + self._turns.take()
+            if again or self._stopping or self._paused:
+                return again + self._turns.take(self._may_begin)
             seconds = self._aside.seconds
+            if not self.service.store.exclusive:
+                seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
             if waiting:
                 left = self._until - time.perf_counter()
                 if waiting >= self._expected or left <= 0:
@@ -359,25 +401,64 @@ class _Lane(threading.Thread):
             try:
                 self._arrive(self.inbox.get(timeout=seconds))
             except queue.Empty:
-                if waiting:
+                if waiting or not self._aside:
                     return self._turns.take()
 
     def _arrive(self, tickets: list[Ticket] | None) -> None:
         if tickets is None:
             self._stopping = True
-        elif self._aside:
-            self._aside.put([ticket for ticket in tickets if ticket.session in self._aside])
-            self._turns.add([ticket for ticket in tickets if ticket.session not in self._aside])
-        else:
-            self._turns.add(tickets)
+            return
+        for ticket in tickets if self._paused else ():
+            if ticket.session in self._paused:
+                self._paused[ticket.session].behind.append(ticket)
+        others = [ticket for ticket in tickets if ticket.session not in self._paused]
+        if self._aside:
+            self._aside.put([ticket for ticket in others if ticket.session in self._aside])
+            others = [ticket for ticket in others if ticket.session not in self._aside]
+        self._turns.add(others)
+
+    # ------------------------------------------------------------------ long batches
+
+    def _may_begin(self, ticket: Ticket) -> bool:
+        """Whether a long batch may be begun beside those under way."""
+        under_way = {paused.ticket.actor for paused in self._paused.values()}
+        return len(under_way) < LONG_BATCHES and ticket.actor not in under_way
+
+    def _begin(self, group: list[Ticket]) -> None:
+        """Answer a group; of a long batch, which is a group of its own, the first slice."""
+        work = _Work(self.service.clock())
+        steps = self._turn(group, work)
+        for _ in steps:
+            ticket = group[0]
+            # What else is asked of the session waits for the batch.
+            behind = self._turns.withdraw(ticket.session)
+            self._paused[ticket.session] = _Paused(ticket, work, steps, behind)
+            return
+
+    def _go_on(self) -> None:
+        """One more slice of the long batch whose last one is longest ago."""
+        if not self._paused:
+            return
+        session, paused = self._paused.popitem(last=False)
+        for _ in paused.steps:
+            self._paused[session] = paused
+            return
+        self._turns.add(paused.behind)
+
+    def _unwritten(self, work: _Work | None = None) -> Container[str]:
+        """Sessions with answers that are not written yet, those of a turn among them."""
+        base = () if work is None else work.base
+        if not self._paused:
+            return base
+        return {*base, *(id for paused in self._paused.values() for id in paused.work.base)}
 
     # ------------------------------------------------------------------ a turn
 
-    def _turn(self, group: list[Ticket]) -> None:
+    def _turn(self, group: list[Ticket], work: _Work) -> Iterator[None]:
+        """Answer a group, commit, and reply; yields between the slices of a long batch."""
         started = time.perf_counter()
-        work = _Work(self.service.clock())
         try:
-            self._answer(group, work)
+            yield from self._answer(group, work)
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
             log.error("answering failed", error=type(error).__name__)
             self._abandon(work)
@@ -393,27 +474,29 @@ class _Lane(threading.Thread):
             service.meter.answered(source, number)
         service.meter.group(len(group), time.perf_counter() - started)
         try:
-            self.residents.rest(work.base)
+            self.residents.rest(work.base, self._unwritten())
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
             log.error("states could not be kept", error=type(error).__name__)
             for id in work.base:
                 self.residents.drop(id)
 
-    def _answer(self, group: list[Ticket], work: _Work) -> None:
+    def _answer(self, group: list[Ticket], work: _Work) -> Iterator[None]:
         """Play the group in one transaction and commit it."""
         store = self.service.store
         if store.exclusive:
             # What this process remembers is what is stored: nothing is held while computing, and a turn that
             # needs nothing from the database reads nothing.
-            with ExitStack() as stack:
-                self._play(_begun_when_needed(store, stack), group, work)
+            with _Reading(store) as begin:
+                for _ in self._play(begin, group, work):
+                    begin.end()  # a view of the database that lasts keeps its log from being cleared
+                    yield
             if not work.empty:
                 self._commit(work)
             return
         played = False
         try:
             with store.write() as tx:
-                self._play(lambda: tx, group, work)
+                yield from self._play(lambda: tx, group, work)
                 played = True
                 if not work.empty:
                     work.store(tx)
@@ -532,7 +615,8 @@ class _Lane(threading.Thread):
 
     # ------------------------------------------------------------------ playing, in memory
 
-    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: _Work) -> None:
+    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: _Work) -> Iterator[None]:
+        until = time.perf_counter() + SLICE_SECONDS
         ids = sorted({ticket.session for ticket in group})
         if self.service.store.exclusive:
             missing = [id for id in ids if id not in self.residents]
@@ -545,8 +629,10 @@ class _Lane(threading.Thread):
         given = begin().replies(names) if names else {}
         for number, ticket in enumerate(group):
             try:
-                self._one(begin, ticket, rows, given, work)
-            except NoRoom:
+                if number and time.perf_counter() > until:
+                    raise _Enough
+                yield from self._one(begin, ticket, rows, given, work)
+            except (NoRoom, _Enough):
                 self._turns.put_back(group[number:])
                 del group[number:]
                 return
@@ -589,7 +675,7 @@ class _Lane(threading.Thread):
         rows: dict[str, SessionRow],
         given: dict[ReplyName, ReplyRow],
         work: _Work,
-    ) -> None:
+    ) -> Iterator[None]:
         key = ticket.key
         if key is not None:
             twin = work.replies.get(key.name)
@@ -614,25 +700,31 @@ class _Lane(threading.Thread):
         if ticket.kind == "close":
             ticket.reply = self._close(row, work)
         else:
-            live = self.residents.load(begin, row, work.base)
+            live = self.residents.load(begin, row, self._unwritten(work))
             self._check_file(live, work)
             if ticket.kind == "ask":
                 ticket.reply = orjson.dumps(self._ask(live, ticket.queries[0], work))
             else:
-                ticket.reply = b'{"answers":[%b]}' % b",".join(
-                    orjson.dumps(self._try(live, asked, work)) for asked in self._staying(begin, ticket.queries)
-                )
+                answers: list[bytes] = []
+                yield from self._batch(begin, live, ticket, work, answers)
+                ticket.reply = b'{"answers":[%b]}' % b",".join(answers)
         if key is not None:
             work.base.setdefault(row.id, row)
             work.replies[key.name] = key.row(200, ticket.reply, work.now)
         work.done.append(ticket)
 
-    def _staying(self, begin: Callable[[], Transaction], queries: Sequence[Any]) -> Iterator[Any]:
-        """Queries one by one, the rows held all the while."""
-        for asked in queries:
+    def _batch(
+        self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: _Work, answers: list[bytes]
+    ) -> Iterator[None]:
+        """Answer queries one by one, the rows held all the while. A long batch pauses when it has had its time."""
+        until = time.perf_counter() + SLICE_SECONDS
+        for asked in ticket.queries:
             if not self.service.store.exclusive:
                 begin().stay()
-            yield asked
+            if ticket.long and time.perf_counter() > until:
+                yield
+                until = time.perf_counter() + SLICE_SECONDS
+            answers.append(orjson.dumps(self._try(live, asked, work)))
 
     def _check_file(self, live: Live, work: _Work) -> None:
         """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""
@@ -667,7 +759,10 @@ class _Lane(threading.Thread):
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
         due = session.consider(query, unverified=unverified)
-        private = space.to_answer_grid(query.exact(live.data), query) if isinstance(due, RoundDue) else 0
+        private = 0
+        if isinstance(due, RoundDue):
+            private = space.to_answer_grid(query.exact(live.data), query)
+            self.residents.make_ready(live, query)
         try:
             if isinstance(due, RoundDue):
                 # From here on the round counts, whatever happens to the request.
@@ -706,7 +801,7 @@ class _Lane(threading.Thread):
             recorded_at=now,
             previous_hash=row.head_hash,
         )
-        session.record(query, answer)
+        self.residents.record(live, query, answer)
         spent, reserved = row.spent, row.reserved
         if answer.source == "measurement":
             spent, reserved = str(Decimal(spent) + live.cost), str(Decimal(reserved) - live.cost)
@@ -733,7 +828,7 @@ class _Lane(threading.Thread):
             "entry_hash": sealed.entry_hash,
         }
         if answer.unverified:
-            view["unverified"] = True
+            view |= {"unverified": True, "unverified_left": session.unverified_left}
         return view
 
     def _keep_weights(self, live: Live, query: Query, sequence: int, work: _Work) -> None:
@@ -761,16 +856,29 @@ class _Lane(threading.Thread):
         return orjson.dumps(session_view(closed))
 
 
-def _begun_when_needed(store: Store, stack: ExitStack) -> Callable[[], Transaction]:
-    """A reading transaction that is begun at the first call and ended with the stack."""
-    begun: list[Transaction] = []
+class _Reading:
+    """A reading transaction that is begun when it is first called for, and may be ended and begun again."""
 
-    def begin() -> Transaction:
-        if not begun:
-            begun.append(stack.enter_context(store.read()))
-        return begun[0]
+    def __init__(self, store: Store) -> None:
+        self._store, self._stack = store, ExitStack()
+        self._begun: Transaction | None = None
 
-    return begin
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def __call__(self) -> Transaction:
+        """The transaction."""
+        if self._begun is None:
+            self._begun = self._stack.enter_context(self._store.read())
+        return self._begun
+
+    def end(self) -> None:
+        """Read no more until the next call."""
+        self._begun = None
+        self._stack.close()
 
 
 def check_body(asked: Any) -> None:

@@ -23,7 +23,7 @@ from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, St
 log = structlog.get_logger(__name__)
 
 #: What a snapshot holds and how; another is not read.
-FORMAT = 2
+FORMAT = 3
 _PAGE = 500
 Kind = TypeVar("Kind", bound=Session)
 
@@ -89,7 +89,7 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
     """
     space = session.dataset.space
     session.recall_all(known.answers)
-    session.skip(known.idle)
+    session.skip(cached=known.cached, unverified=known.unverified)
     for _ in range(known.forfeits):
         session.forfeit()
     for value, line in known.measurements:

@@ -111,14 +111,14 @@ class KnownEntries:
     """What a session must know of its entries to go on, in bulk.
 
     ``answers`` are digest, value and error bound of the answers given first, ``measurements`` the values and lines of
-    those among them that move the hypothesis, both in order; the others are counted: ``idle`` ones, cached or
-    unverified, and ``forfeits``.
+    those among them that move the hypothesis, both in order; the others are counted.
     """
 
     answers: list[tuple[bytes, float, float | None]]
     measurements: list[tuple[float, bytes]]
-    idle: int
-    forfeits: int
+    cached: int = 0
+    unverified: int = 0
+    forfeits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

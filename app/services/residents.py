@@ -18,7 +18,8 @@ import structlog
 
 from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
-from app.curator.session import Session, construction_of
+from app.curator.session import Answer, Session, construction_of
+from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
 from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
@@ -38,6 +39,8 @@ SNAPSHOT_SECONDS, SNAPSHOT_BYTE_SECONDS = 1e-3, 3e-9
 #: A session in use is written down when making it again would take so many times as long: what a lane spends on
 #: snapshots is a small part of what it spends on updates.
 SNAPSHOT_SHARE = 20
+#: Sessions whose state the database is asked for at a time.
+_PAGE = 500
 #: What waits for a stop does not wait longer than this for snapshots.
 LEAVING_SECONDS = 10.0
 
@@ -79,6 +82,8 @@ class Live:
     kept: int
     kept_seconds: float
     cost_seconds: float
+    #: The most memory that it ever had to have ready for an update.
+    working: int = 0
 
     @property
     def redo_seconds(self) -> float:
@@ -98,6 +103,8 @@ class Residents:
         self._memory_limit = memory_limit
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._held = 0
+        self._ballast = Ballast()
+        self._unloaded = False
 
     def __contains__(self, id: str) -> bool:
         return id in self._live
@@ -153,10 +160,26 @@ class Residents:
         self._live.move_to_end(row.id)
         return live
 
-    def rest(self, ids: Iterable[str]) -> None:
+    def make_ready(self, live: Live, query: Query) -> None:
+        """Before noise is drawn: take all the memory that learning this query could take. It is beside the limit.
+
+        Raises:
+            Unavailable: when there is none.
+        """
+        needed = live.session.construction.working_bytes(live.session.hypothesis, query)
+        live.working = max(live.working, needed)
+        self._ballast.hold(needed)
+
+    def record(self, live: Live, query: Query, answer: Answer) -> None:
+        """Take an answer into a session's state; what it learns from has the memory that was held ready."""
+        if answer.source == "measurement":
+            self._ballast.release()
+        live.session.record(query, answer)
+
+    def rest(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
         """Between two turns: account for what these sessions have learnt, and write down those for which it is time.
 
-        All that they hold must be committed.
+        All that they hold must be committed; ``unwritten`` are others of which that is not so.
         """
         for id in ids:
             live = self._live.get(id)
@@ -164,7 +187,18 @@ class Residents:
                 self._account(live)
                 if live.redo_seconds > SNAPSHOT_SHARE * live.cost_seconds:
                     self._keep(live)
-        self._make_room(0, ())
+        self._make_room(0, unwritten)
+        if self._unloaded:
+            self._unloaded = False
+            self._ballast.keep(max((live.working for live in self._live.values()), default=0))
+
+    def forget_closed(self, tx: Transaction, unwritten: Container[str] = ()) -> None:
+        """Drop the sessions that another process has closed."""
+        known = [id for id in self._live if id not in unwritten]
+        for start in range(0, len(known), _PAGE):
+            page = known[start : start + _PAGE]
+            for id in set(page) - tx.open_sessions(page):
+                self.drop(id)
 
     def leave(self) -> None:
         """At the end: write down what would take longer to make again, as far as there is time."""
@@ -184,6 +218,7 @@ class Residents:
         live = self._live.pop(id, None)
         if live is not None:
             self._held -= live.nbytes
+            self._unloaded = True
 
     def _evict(self, live: Live) -> None:
         """Drop a session whose state is committed."""

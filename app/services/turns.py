@@ -12,8 +12,10 @@ from app.services.sessions import IdempotencyKey
 
 #: Most requests that one transaction carries.
 GROUP = 64
-#: Queries after which nothing more is put into the same transaction. A batch is never split: a longer one goes alone.
+#: Queries after which nothing more is put into the same transaction.
 GROUP_QUERIES = 512
+#: A batch of more queries goes alone: it is answered in slices, between which others have their turn.
+LONG_BATCH = 64
 #: After how long requests that were put aside are tried again: at first, and at last.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
 #: How often at most others wait together with what was put aside.
@@ -35,6 +37,11 @@ class Ticket:
     reply: bytes | None = None
     error: BaseException | None = None
     delivered: bool = False
+
+    @property
+    def long(self) -> bool:
+        """Whether it goes alone."""
+        return len(self.queries) > LONG_BATCH
 
 
 class Turns:
@@ -66,20 +73,33 @@ class Turns:
             self._waiting.move_to_end(ticket.actor, last=False)
         self._count += len(tickets)
 
-    def take(self) -> list[Ticket]:
-        """The next group: one request of each principal, and again, until it is full or nobody waits."""
+    def take(self, may_begin: Callable[[Ticket], bool] = lambda _: True) -> list[Ticket]:
+        """The next group: one request of each principal, and again, until it is full or nobody waits.
+
+        A long batch is a group of its own, if it ``may_begin``; else its principal is passed over, and keeps the place.
+        """
         group: list[Ticket] = []
+        passed: list[str] = []
         queries = 0
         while self._waiting and len(group) < GROUP:
-            actor, waiting = next(iter(self._waiting.items()))
+            actor = next((actor for actor in self._waiting if actor not in passed), None)
+            if actor is None:
+                break
+            waiting = self._waiting[actor]
+            long = waiting[0].long
+            if long and not may_begin(waiting[0]):
+                passed.append(actor)
+                continue
             queries += len(waiting[0].queries)
-            if group and queries > GROUP_QUERIES:
+            if group and (long or queries > GROUP_QUERIES):
                 break
             group.append(waiting.popleft())
             if waiting:
                 self._waiting.move_to_end(actor)
             else:
                 del self._waiting[actor]
+            if long:
+                break
         self._count -= len(group)
         return group
 

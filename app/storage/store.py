@@ -525,8 +525,9 @@ class SqlTransaction:
         return KnownEntries(
             [tuple(row) for row in answers],
             [tuple(row) for row in measurements],
-            counts.get(t.CACHED, 0) + counts.get(t.UNVERIFIED, 0),
-            counts.get(t.FORFEIT, 0),
+            cached=counts.get(t.CACHED, 0),
+            unverified=counts.get(t.UNVERIFIED, 0),
+            forfeits=counts.get(t.FORFEIT, 0),
         )
 
     def latest_entries(self, spans: Mapping[str, tuple[int, int]]) -> dict[str, tuple[KnownEntries, bytes]]:
@@ -538,7 +539,7 @@ class SqlTransaction:
         cursor = self._cursor()
         values = [value for id, (after, last) in spans.items() for value in (id, after, last)]
         cursor.execute(_find_latest(len(spans), self._mark), values)
-        known = {id: KnownEntries([], [], 0, 0) for id in spans}
+        known = {id: KnownEntries([], []) for id in spans}
         lines: dict[str, bytes] = {}
         for session, sequence, kind, digest, value, error_bound, line in cursor.fetchall():
             entries = known[session]
@@ -549,8 +550,10 @@ class SqlTransaction:
                         entries.measurements.append((value, line))
                 case t.FORFEIT:
                     entries.forfeits += 1
+                case t.UNVERIFIED:
+                    entries.unverified += 1
                 case _:
-                    entries.idle += 1
+                    entries.cached += 1
             if sequence == spans[session][1]:
                 lines[session] = line
         return {id: (entries, lines[id]) for id, entries in known.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.base import PARTS_BYTES
 from app.constructions.dumps import Dump
 from app.geometry.norms import conjugate, vector_norm
 from app.geometry.potentials import Line
@@ -48,6 +49,10 @@ class Form(ABC):
     @abstractmethod
     def nbytes(self, updates: int) -> int:
         """About how many bytes a state takes after so many updates."""
+
+    def working_bytes(self, state: Any, query: Query) -> int:
+        """See :meth:`app.constructions.base.Construction.working_bytes`."""
+        return 2 * self.space.dense_bytes + PARTS_BYTES
 
     @abstractmethod
     def count(self) -> int:

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.services.turns import FIRST_PAUSE, GROUP, GROUP_QUERIES, LAST_PAUSE, Aside, Ticket, Turns
+from app.services.turns import FIRST_PAUSE, GROUP, GROUP_QUERIES, LAST_PAUSE, LONG_BATCH, Aside, Ticket, Turns
 
 
 def ticket(actor: str, queries: int = 1, session: str = "s") -> Ticket:
@@ -37,12 +37,30 @@ def test_everything_is_taken_once_and_each_ones_requests_in_their_order(sent: li
 
 @given(SENT)
 def test_groups_are_bounded(sent: list[Ticket]) -> None:
-    """Catches a transaction that grows without end, and an empty one. A batch is not split: a long one is alone."""
+    """Catches a transaction that grows without end, and an empty one. A long batch is alone."""
     turns = Turns()
     turns.add(sent)
     for group in all_groups(turns):
         assert 1 <= len(group) <= GROUP
         assert len(group) == 1 or sum(len(t.queries) for t in group) <= GROUP_QUERIES
+        assert len(group) == 1 or all(len(t.queries) <= LONG_BATCH for t in group)
+
+
+@given(SENT, st.sets(st.sampled_from("abc")))
+def test_a_long_batch_that_may_not_begin_keeps_its_place(sent: list[Ticket], busy: set[str]) -> None:
+    """Catches a batch begun beside another of the same principal, one that is lost or overtaken by the principal's own
+    later requests, and one that holds up others."""
+    turns = Turns()
+    turns.add(sent)
+    taken = []
+    while group := turns.take(lambda t: t.actor not in busy):
+        taken += group
+    for actor in "abc":
+        mine = [t for t in sent if t.actor == actor]
+        held = next((n for n, t in enumerate(mine) if t.long), len(mine)) if actor in busy else len(mine)
+        assert [t for t in taken if t.actor == actor] == mine[:held]
+    rest = [t for group in all_groups(turns) for t in group]
+    assert sorted(map(id, taken + rest)) == sorted(map(id, sent))
 
 
 @given(SENT, st.integers(0, 300))
