@@ -463,7 +463,9 @@ class SqlTransaction:
         return set(self._connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> Iterator[SessionRow]:
-        """Sessions in the order they were opened, of an owner or a data set where named, read as they are taken."""
+        """Sessions in the order they were opened, those of one second by their ids, of an owner or a data set where
+        named, read as they are taken.
+        """
         statement = select(t.sessions).order_by(t.sessions.c.opened_at, t.sessions.c.id)
         if owner is not None:
             statement = statement.where(t.sessions.c.owner == owner)

@@ -24,6 +24,7 @@ import pytest
 
 from app import bootstrap
 from app.constructions.multiplicative_weights import MultiplicativeWeights
+from app.services import answering
 from app.services import sessions as sessions_module
 from app.services.datasets import Datasets
 from app.services.errors import Unavailable
@@ -142,6 +143,24 @@ def test_a_commit_has_one_time(world: World, watch: Watch, by: str, faults: list
     if by == "looks":
         assert [times[0] for times, _ in watch.written] == begun(watch, 0)
     assert closed["closed_at"] == watch.written[-1][0][0]
+    world.audit()
+
+
+def test_a_batch_in_slices(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches slices of a long batch that have a time each: others' turns come in between, but its commit is one."""
+    monkeypatch.setattr(answering, "SLICE_SECONDS", 0)
+    world.register("d")
+    ann, bob = world.analyst("ann"), world.analyst("bob")
+    first, second = world.open(ann, "d"), world.open(bob, "d")
+    questions = distinct_queries()
+    ticket = world.submit(ann, first, *(next(questions) for _ in range(100)), kind="batch")
+    others = [world.submit(bob, second, next(questions)) for _ in range(3)]
+    for each in (ticket, *others):
+        wait(each)
+    assert watch.looks == 103
+    times = {entry["recorded_at"] for entry in world.entries(first)}
+    assert len(times) == 1
+    assert times <= {moment(looks) for looks in range(4)}
     world.audit()
 
 
