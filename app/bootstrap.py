@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -56,6 +56,8 @@ from app.storage.witness import OldDatabase, Witness
 
 log = structlog.get_logger(__name__)
 
+#: How times are written, in records and log lines.
+SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 DRAIN_SECONDS = 30
 #: A worker that lives and gives no sign of it for so long is taken for hung and replaced: an update of a large
 #: hypothesis, or a registration, may well keep one silent for minutes.
@@ -77,14 +79,8 @@ class StartRefused(Exception):
 
 
 def utc_now() -> str:
-    """The time as the records keep it: UTC, RFC 3339, microseconds."""
-    second, nanoseconds = divmod(time.time_ns(), 10**9)
-    return f"{_second(second)}.{nanoseconds // 1000:06d}Z"
-
-
-@lru_cache(maxsize=2)
-def _second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    """The time as the records keep it: UTC, RFC 3339, whole seconds. All that leaves with a time has it from here."""
+    return datetime.fromtimestamp(time.time(), UTC).strftime(SECONDS)
 
 
 class SystemNoise:
@@ -140,7 +136,7 @@ def configure_logs(level: str) -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(fmt=SECONDS, utc=True),
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),

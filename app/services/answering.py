@@ -107,8 +107,13 @@ class Meter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """What a group of requests did, to be written in one transaction."""
+    """What a group of requests did, to be written in one transaction.
 
+    ``now`` is the one time of all its records. It is taken before anything private is looked at: a clock that is read
+    between two records tells how long the first one took.
+    """
+
+    now: str
     base: dict[str, SessionRow] = field(default_factory=dict)
     rows: dict[str, SessionRow] = field(default_factory=dict)
     entries: list[EntryRow] = field(default_factory=list)
@@ -117,6 +122,8 @@ class _Work:
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
     files: dict[str, Unavailable | None] = field(default_factory=dict)
+    #: The transactions by which it was tried to write this.
+    tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
 
@@ -127,6 +134,8 @@ class _Work:
 
     def store(self, tx: Transaction) -> None:
         """Put everything into a transaction and commit it."""
+        if tx.name is not None:
+            self.tried.append(tx.name)
         with tx.together():
             if self.entries:
                 tx.append(self.entries, self.weights)
@@ -355,7 +364,7 @@ class _Lane(threading.Thread):
         self._look_at = time.monotonic() + LOOK_SECONDS
         try:
             with self.service.store.read() as tx:
-                self.residents.forget_closed(tx, self._unwritten(_Work()))
+                self.residents.forget_closed(tx, self._unwritten())
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: there is a next time
             log.warning("closed sessions could not be looked for", error=type(error).__name__)
 
@@ -417,7 +426,7 @@ class _Lane(threading.Thread):
 
     def _begin(self, group: list[Ticket]) -> None:
         """Answer a group; of a long batch, which is a group of its own, the first slice."""
-        work = _Work()
+        work = _Work(self.service.clock())
         steps = self._turn(group, work)
         for _ in steps:
             ticket = group[0]
@@ -436,11 +445,12 @@ class _Lane(threading.Thread):
             return
         self._turns.add(paused.behind)
 
-    def _unwritten(self, work: _Work) -> Container[str]:
-        """Sessions with answers that are not written yet."""
+    def _unwritten(self, work: _Work | None = None) -> Container[str]:
+        """Sessions with answers that are not written yet, those of a turn among them."""
+        base = () if work is None else work.base
         if not self._paused:
-            return work.base
-        return {id for each in (work, *(paused.work for paused in self._paused.values())) for id in each.base}
+            return base
+        return {*base, *(id for paused in self._paused.values() for id in paused.work.base)}
 
     # ------------------------------------------------------------------ a turn
 
@@ -464,7 +474,7 @@ class _Lane(threading.Thread):
             service.meter.answered(source, number)
         service.meter.group(len(group), time.perf_counter() - started)
         try:
-            self.residents.rest(work.base, self._unwritten(_Work()))
+            self.residents.rest(work.base, self._unwritten())
         except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
             log.error("states could not be kept", error=type(error).__name__)
             for id in work.base:
@@ -531,8 +541,11 @@ class _Lane(threading.Thread):
         """Whether the failed commit had happened after all.
 
         All of it shares one fate, so one trace will do, of a kind that nobody changes afterwards: an entry, a
-        reply, or the row of a closed session.
+        reply, or the row of a closed session. Where others write, the database must also know the transaction: the
+        same question that another process answered in the same second leaves the same trace.
         """
+        if work.tried and not any(tx.happened(name) for name in work.tried):
+            return False
         if work.entries:
             entry = work.entries[0]
             return tx.entry_lines(entry.session, entry.sequence - 1, 1) == [(entry.sequence, entry.line)]
@@ -551,7 +564,7 @@ class _Lane(threading.Thread):
     def _forfeit(self, work: _Work, tx: Transaction, stored: dict[str, SessionRow], moved: set[str]) -> None:
         """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
         # Read before anything is rewritten: should the database fail here, the next try begins with whole work.
-        times = {id: max(self.service.clock(), last_recorded(tx, stored[id])) for id in moved}
+        times = {id: max(work.now, last_recorded(tx, stored[id])) for id in moved}
         for id in moved:
             work.entries = [e for e in work.entries if e.session != id]
             work.weights = [w for w in work.weights if w.session != id]
@@ -697,7 +710,7 @@ class _Lane(threading.Thread):
                 ticket.reply = b'{"answers":[%b]}' % b",".join(answers)
         if key is not None:
             work.base.setdefault(row.id, row)
-            work.replies[key.name] = key.row(200, ticket.reply, self.service.clock())
+            work.replies[key.name] = key.row(200, ticket.reply, work.now)
         work.done.append(ticket)
 
     def _batch(
@@ -776,7 +789,7 @@ class _Lane(threading.Thread):
 
     def _record(self, live: Live, query: Query, answer: Answer, work: _Work) -> dict[str, Any]:
         session, row = live.session, live.row
-        now = live.recorded_at = max(self.service.clock(), live.recorded_at)
+        now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
         sealed = records.answer_entry(
             sequence=sequence,
@@ -830,16 +843,15 @@ class _Lane(threading.Thread):
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
 
     def _close(self, row: SessionRow, work: _Work) -> bytes:
-        now = self.service.clock()
         work.base.setdefault(row.id, row)
-        closed = replace(row, status="closed", reserved="0", closed_at=now)
+        closed = replace(row, status="closed", reserved="0", closed_at=work.now)
         kind: Literal["charge", "return"] = "return"
         if orjson.loads(row.header)["plan"]["calibration"] == "exact":
             # Its accounting has no refunds: what was not used is spent all the same.
             kind = "charge"
             closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
         work.rows[row.id] = closed
-        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, now))
+        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, work.now))
         self.residents.end(row.id)
         return orjson.dumps(session_view(closed))
 

@@ -140,6 +140,7 @@ class Datasets:
 
     def _keep(self, spec: Spec, filename: str, path: Path) -> DatasetRow:
         """Write file and row, the row last."""
+        now = self._clock()  # before anything private is looked at
         with self._private.registration():
             upload = self._read(spec, filename, path)
             entry = self._private.put(spec.name, upload)
@@ -149,7 +150,7 @@ class Datasets:
                 records=upload.mass if spec.mass_public else None,
                 bought={},
                 vault_entry=entry,
-                created_at=self._clock(),
+                created_at=now,
             )
             try:
                 with self._store.write() as tx:

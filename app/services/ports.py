@@ -173,8 +173,12 @@ class Holding:
 class Transaction(Protocol):
     """Reads and writes that become visible together."""
 
+    @property
+    def name(self) -> str | None:
+        """What the database calls it, once it holds a session's row; None where no other process writes."""
+
     def commit(self) -> None:
-        """Make everything durable; an exception means it may or may not have happened."""
+        """Make everything durable; an exception means it may or may not have happened: see :meth:`happened`."""
 
     def together(self) -> AbstractContextManager[Any]:
         """Within it writes and the commit need not be done one by one; at its end they are, or it raises."""
@@ -208,6 +212,7 @@ class Transaction(Protocol):
     def lock_sessions(
         self, ids: Sequence[str], known: Mapping[str, SessionRow] = NONE_KNOWN, seconds: float | None = None
     ) -> dict[str, SessionRow]: ...
+    def happened(self, name: str) -> bool: ...
     def existing_sessions(self, ids: Sequence[str]) -> set[str]: ...
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> Iterator[SessionRow]: ...
     def open_sessions(self, ids: Sequence[str]) -> set[str]: ...
@@ -324,7 +329,7 @@ class NoisePort(Protocol):
 
 
 class Clock(Protocol):
-    """The time as the records keep it."""
+    """The time as the records keep it, no finer than a second: what work on private data took must not show in it."""
 
     def __call__(self) -> str:
-        """UTC, RFC 3339."""
+        """UTC, RFC 3339, whole seconds."""

@@ -195,9 +195,10 @@ class Sessions:
         plan = make_plan(dataset, request)
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(self._datasets.private_file(request.dataset))
+        now = self._clock()  # before anything private is looked at
         exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
         try:
-            return self._open(actor, request, dataset, plan, key, exact)
+            return self._open(actor, request, dataset, plan, key, exact, now)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
             with self._store.read() as tx:
@@ -214,6 +215,7 @@ class Sessions:
         plan: Plan,
         key: IdempotencyKey | None,
         exact: int | None,
+        now: str,
     ) -> bytes:
         """Reserve, buy, record and commit, under the data set's lock."""
         with self._datasets.holding(request.dataset) as (tx, row):
@@ -226,7 +228,7 @@ class Sessions:
                 dataset = public_dataset(row)
                 plan = make_plan(dataset, request)
             self._reserve(tx, row, actor, dataset, plan)
-            reply = self._begin(tx, row, actor, dataset, request, plan, key, exact)
+            reply = self._begin(tx, row, actor, dataset, request, plan, key, exact, now)
             tx.commit()
         return reply
 
@@ -264,8 +266,9 @@ class Sessions:
         plan: Plan,
         key: IdempotencyKey | None,
         exact: int | None,
+        now: str,
     ) -> bytes:
-        now, id = self._clock(), secrets.token_hex(16)
+        id = secrets.token_hex(16)
         bought = None
         if plan.purchase is not None:
             # Facts are only ever added, so what this plan buys the first one bought too.

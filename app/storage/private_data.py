@@ -2,7 +2,7 @@
 not in logs.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +14,10 @@ from scipy.sparse import csr_array
 
 IntArray: TypeAlias = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
 
-#: One element in this many is a landmark of look-ups.
-_STRIDE = 8
+#: One element in this many is a landmark of look-ups, and how a search halves what is behind one.
+_STRIDE, _HALVES = 8, (4, 2, 1)
+#: Above the UTF-8 bytes of every text.
+_ABOVE = b"\xff"
 
 
 class _Concealed:
@@ -92,39 +94,48 @@ class ElementsData(_Concealed):
         return {"blob": self.blob, "offsets": self.offsets, "counts": self.counts}
 
     def lookup(self, elements: Iterable[str]) -> NDArray[np.int64]:
-        """The counts of `elements` in their order, 0 where absent, by binary search (about 20 comparisons
-        in 10^6, most of them among the landmarks).
-        """
+        """The counts of `elements` in their order, 0 where absent: see `_Search`."""
         keys = [element.encode("utf-8", "surrogatepass") for element in elements]
-        answer = np.zeros(len(keys), np.int64)
-        sequence = _Elements(self.blob.data, self.offsets.data)
-        for position, key in enumerate(keys):
-            first = max(0, bisect_right(self._landmarks, key) - 1) * _STRIDE
-            beyond = min(first + _STRIDE, len(sequence))
-            found = bisect_left(sequence, key, first, beyond)
-            if found < beyond and sequence[found] == key:
-                answer[position] = self.counts[found]
-        return answer
+        return np.array([self._search.count(key) for key in keys], np.int64)
 
     @cached_property
-    def _landmarks(self) -> list[bytes]:
-        """Every eighth element, at hand as bytes: a search begins among these."""
-        sequence = _Elements(self.blob.data, self.offsets.data)
-        return [sequence[index] for index in range(0, len(sequence), _STRIDE)]
+    def _search(self) -> "_Search":
+        return _Search(self)
 
 
-class _Elements:
-    """The elements as a sequence of bytes, cut from the blob when asked for."""
+class _Search:
+    """Binary search (about 20 comparisons in 10^6 elements, most of them among landmarks, every eighth element, which
+    are at hand as bytes) that takes the same steps whether an element is there or not, be it before, between or
+    behind all others: how many depends on the number of elements alone, in powers of two.
+    """
 
-    def __init__(self, blob: memoryview, offsets: memoryview) -> None:
-        self._blob = blob
-        self._offsets = offsets
+    def __init__(self, data: ElementsData) -> None:
+        blob, offsets, counts = data.blob, data.offsets, data.counts
+        lacking = _STRIDE - len(counts)
+        if lacking > 0:
+            blob = np.concatenate([blob, np.full(lacking, _ABOVE[0], np.uint8)])
+            offsets = np.concatenate([offsets, offsets[-1] + np.arange(1, lacking + 1)])
+            counts = np.concatenate([counts, np.zeros(lacking, counts.dtype)])
+        self._blob, self._offsets, self._counts = blob.data, offsets.data, counts.data
+        self._last = len(counts) - _STRIDE
+        marks = [bytes(self._blob[offsets[i] : offsets[i + 1]]) for i in range(_STRIDE, len(counts), _STRIDE)]
+        # One less than a power of two: each search among so many takes as many comparisons.
+        self._marks = marks + [_ABOVE] * ((1 << len(marks).bit_length()) - 1 - len(marks))
 
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
+    def count(self, key: bytes) -> int:
+        """How often an element occurs."""
+        # Longer elements are cut: in what order they and the key are shows in this much.
+        most = len(key) + 1
+        # Of the eight elements from here on the last that is not above the key is the key, if any is.
+        place = min(bisect_right(self._marks, key) * _STRIDE, self._last)
+        for step in _HALVES:
+            place += step * (self._element(place + step, most) <= key)
+        return self._counts[place] * (self._element(place, most) == key)
 
-    def __getitem__(self, index: int) -> bytes:
-        return bytes(self._blob[self._offsets[index] : self._offsets[index + 1]])
+    def _element(self, index: int, most: int) -> bytes:
+        """So many bytes of an element, or all it has."""
+        start = self._offsets[index]
+        return bytes(self._blob[start : min(self._offsets[index + 1], start + most)])
 
 
 PrivateData: TypeAlias = DenseData | CsrData | ElementsData

@@ -103,8 +103,10 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
 
 @lru_cache(maxsize=256)
 def _lock(count: int, mark: str, hold: str) -> str:
+    # What the transaction is called comes along: nothing more is sent for it.
+    read = ("id", *_MOVED, "CAST(pg_current_xact_id() AS TEXT)" if hold else "NULL")
     return (
-        f"SELECT {', '.join(('id', *_MOVED))} FROM {t.sessions.name} WHERE id IN ({', '.join(_rows(count, 1, mark))}) "  # noqa: S608
+        f"SELECT {', '.join(read)} FROM {t.sessions.name} WHERE id IN ({', '.join(_rows(count, 1, mark))}) "  # noqa: S608
         f"ORDER BY id{hold}"
     )
 
@@ -191,6 +193,7 @@ class SqlTransaction:
         self._insert = pg_insert if self._locks else sqlite_insert
         self._seen = time.monotonic()
         self._sent: Any = None
+        self.name: str | None = None
 
     def commit(self) -> None:
         """Make everything durable."""
@@ -411,7 +414,10 @@ class SqlTransaction:
         """
         if not ids:
             return {}
-        moved = {row[0]: row[1:] for row in self._lock_rows(list(ids), seconds)}
+        locked = self._lock_rows(list(ids), seconds)
+        if locked:
+            self.name = locked[0][-1]
+        moved = {row[0]: row[1:-1] for row in locked}
         rows = {id: replace(known[id], **dict(zip(_MOVED, moved[id], strict=True))) for id in moved if id in known}
         unknown = [id for id in moved if id not in rows]
         if unknown:
@@ -441,13 +447,25 @@ class SqlTransaction:
         cursor.execute(_lock(len(ids), self._mark, " FOR UPDATE SKIP LOCKED"), ids)
         return list(cursor.fetchall())
 
+    def happened(self, name: str) -> bool:
+        """Whether the transaction of this name was committed. One that the database has never heard of, as it was lost
+        with another server, was not.
+        """
+        cursor = self._cursor()
+        cursor.execute(
+            "SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) END", [name]
+        )
+        return bool(cursor.fetchall() == [("committed",)])
+
     def existing_sessions(self, ids: Sequence[str]) -> set[str]:
         """Those of these sessions that there are, whoever holds them."""
         c = t.sessions.c
         return set(self._connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
     def sessions(self, owner: str | None = None, dataset: str | None = None) -> Iterator[SessionRow]:
-        """Sessions in the order they were opened, of an owner or a data set where named, read as they are taken."""
+        """Sessions in the order they were opened, those of one second by their ids, of an owner or a data set where
+        named, read as they are taken.
+        """
         statement = select(t.sessions).order_by(t.sessions.c.opened_at, t.sessions.c.id)
         if owner is not None:
             statement = statement.where(t.sessions.c.owner == owner)

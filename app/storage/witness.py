@@ -3,8 +3,8 @@
 Ledgers only grow, and rows of data sets stay. A database that lacks a movement which this folder has seen, or has
 another in its place, or fewer data sets, is an old copy (a backup put back in place, a standby that lost the last
 transactions) or another database altogether. Serving the one would spend budgets twice, serving the other would take
-every private file for a left-over. What was seen is written beside the work, at most about a second late: it is a net,
-not a proof.
+every private file for a left-over. What was seen is written beside the work, at most about a second late, and another
+movement in the same place is told by the second of its time: it is a net, not a proof.
 """
 
 from __future__ import annotations

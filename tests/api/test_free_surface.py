@@ -210,9 +210,9 @@ def free_surface(server: Process, neighbour: bool) -> list[tuple[str, Any]]:
     call(analyst, "GET", "/v1/datasets")
     time.sleep(4 * LEVELS_SECONDS)  # what they hold now is looked at from time to time
     counters = call(auditor, "GET", "/metrics").text.splitlines()
-    # Durations and the moments that counters were made at are wall time; the database is looked at once a minute; how
-    # often a server was asked whether it is there yet is the test's own doing.
-    timed = ("_seconds", "_created", "curator_database_bytes", "/readyz")
+    # Durations are wall time; the database is looked at once a minute; how often a server was asked whether it is
+    # there yet is the test's own doing.
+    timed = ("_seconds", "curator_database_bytes", "/readyz")
     seen[-1] = ("GET /metrics", [line for line in counters if not any(word in line for word in timed)])
     # The line of a request is written when its reply has left.
     deadline = time.monotonic() + 20
@@ -225,7 +225,7 @@ def free_surface(server: Process, neighbour: bool) -> list[tuple[str, Any]]:
 
 def comparable(lines: list[str]) -> list[Any]:
     """Log lines without their times and the server's port, and without the requests that waited for its start."""
-    passing = ("timestamp", "milliseconds", "port")
+    passing = ("timestamp", "port")
     read = [json.loads(line) for line in lines]
     return [
         {name: value for name, value in line.items() if name not in passing}

@@ -897,6 +897,31 @@ class TestTransactions:
 
     @pytest.mark.postgres
     @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("seconds", [None, 0, 0.1])
+    def test_whether_a_transaction_happened(
+        self, store: SqlStore, other: SqlStore, asked: SessionRow, seconds: float | None
+    ) -> None:
+        """Catches a retry that takes another's commit for its own, and one that fails for ever over a transaction
+        that the database does not know, as it was lost with the server that a standby stands in for.
+        """
+        names = []
+        for commits in (True, False):
+            with store.write() as tx:
+                assert tx.name is None
+                tx.lock_sessions([asked.id], {}, seconds)
+                assert tx.name is not None
+                names.append(tx.name)
+                if commits:
+                    tx.move_sessions([replace(asked, sequence=1)])
+                    tx.commit()
+        with other.write() as tx:
+            tx.lock_sessions([asked.id])
+            assert tx.name not in names
+            lost = str(int(names[0]) + 10**6)
+            assert [tx.happened(name) for name in (*names, lost)] == [True, False, False]
+
+    @pytest.mark.postgres
+    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
     def test_opening_a_session_holds_up_no_charge(
         self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, asked: SessionRow
     ) -> None:

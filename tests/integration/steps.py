@@ -318,14 +318,9 @@ def _write_down_everything(resumed: Path) -> None:
 
 def _shift_clock(file: Path) -> None:
     """Have the process's clock off by what a file says, as when an operator or a time server sets it."""
-    now, utc_now = time.time, bootstrap.utc_now
-    assert utc_now is not None
+    now = time.time
 
     def shifted() -> float:
         return now() + float(file.read_text())
 
-    def records_clock() -> str:
-        return bootstrap.datetime.fromtimestamp(shifted(), bootstrap.UTC).isoformat(timespec="microseconds")[:-6] + "Z"
-
     time.time = shifted
-    bootstrap.utc_now = records_clock

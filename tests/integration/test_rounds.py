@@ -410,6 +410,41 @@ class TestMovedByAnother:
         assert first.ask(ann, id, query(3))["sequence"] == 3
         first.audit()
 
+    @pytest.mark.parametrize("fault", ["before", "after"])
+    def test_the_same_answer_of_another_is_not_ours(self, two: tuple[World, World], fault: str) -> None:
+        """The client was impatient and another process answered the same question, in the same second: its entry is
+        ours to the last byte. Catches a retry that takes it for our own, and with it a draw that is told and not paid
+        for, and answers of others in the same turn that nobody stores; and one that no longer knows its own entry.
+        """
+        first, second = two
+        first.register("d")
+        ann = first.analyst("ann")
+        id, other = sorted(first.open(ann, "d") for _ in range(2))
+        first.answering.clock = second.answering.clock = lambda: "2100-01-01T00:00:00Z"
+        hold = Gate()
+        first.noise.before = hold
+        started = first.submit(ann, first.open(ann, "d"), query(0))
+        hold.reached.wait(10)
+        first.noise.before = lambda: None
+        # The first commit is of what holds the lane, the next one of what came together meanwhile.
+        first.store.faults.extend([None, fault])
+        if fault == "before":
+            first.store.between = lambda: second.ask(ann, id, query(1))
+        tickets = [first.submit(ann, id, query(1)), first.submit(ann, other, query(2))]
+        hold.open()
+        wait(started)
+        if fault == "after":
+            assert [wait(ticket)["sequence"] for ticket in tickets] == [1, 1]
+            records = ["answer"]
+        else:
+            with pytest.raises(Unavailable):
+                wait(tickets[0])
+            assert wait(tickets[1])["sequence"] == 1
+            records = ["answer", "forfeit"]
+        assert [entry["record"] for entry in first.entries(id)] == records
+        assert [entry["record"] for entry in first.entries(other)] == ["answer"]
+        first.audit()
+
     def test_closed_by_another_it_stays_closed(self, two: tuple[World, World]) -> None:
         """Catches a retry that writes its own row over a close: the session would be open again and hold what had
         been returned, which others may have reserved since.
