@@ -35,6 +35,7 @@ from app.http.door import Door, Rates
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
+from app.http.places import Places
 from app.http.protocol import Wire
 from app.services.answering import Answering, check_body
 from app.services.datasets import Datasets
@@ -67,6 +68,9 @@ class Limits(Rates, Protocol):
     def request_timeout_seconds(self) -> float: ...
     @property
     def max_connections(self) -> int: ...
+    @property
+    def connections_a_client(self) -> int: ...
+    def trusts(self, host: str) -> bool: ...
     @property
     def client_timeout_seconds(self) -> float: ...
     @property
@@ -215,7 +219,7 @@ def create_app(services: Services) -> FastAPI:
     """The application over its services."""
     limits = services.limits
     wire = Wire(
-        connections=limits.max_connections,
+        places=Places(limits.max_connections, limits.connections_a_client, limits.trusts),
         seconds=limits.client_timeout_seconds,
         bytes_a_second=limits.client_min_rate,
         idle_seconds=limits.keep_alive_seconds,
