@@ -40,6 +40,7 @@ from app.services.datasets import Datasets
 from app.services.loading import sweep_snapshots
 from app.services.ports import StoreConflict
 from app.services.principals import Principals
+from app.services.replies import ReplyKeeper
 from app.services.sessions import Sessions
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
@@ -216,7 +217,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
 
-    witness = Witness(settings.data_dir, store)
+    witness, keeper = Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)
 
     def start() -> None:
         if lock is not None:
@@ -225,6 +226,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         datasets.recover()
         sweep_snapshots(store, snapshots)
         witness.start()
+        keeper.start()
         metrics.watch(levels, lambda: database_bytes(reading, settings.embedded_database))
         missing = [
             name for name, entry in open_files().items() if not (settings.vault_dir / entry["file_name"]).exists()
@@ -236,6 +238,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics.stop()
         answering.stop(DRAIN_SECONDS)
         witness.stop()
+        keeper.stop()
         store.close()
         if lock is not None:
             lock.release()
