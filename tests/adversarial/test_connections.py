@@ -21,12 +21,14 @@ from tests.api.support import Noise, RawReply, Service, head, read_reply, refuse
 
 LIMIT = 64
 OTHER = "127.0.0.2"
+#: Nothing ends for its age, however slow the machine is.
+PATIENT = {"keep_alive_seconds": 300.0, "client_timeout_seconds": 300.0}
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[Service]:
     """A server of 64 connections."""
-    with serving(tmp_path, noise=Noise(), max_connections=LIMIT) as service:
+    with serving(tmp_path, noise=Noise(), max_connections=LIMIT, **PATIENT) as service:
         yield service
 
 
@@ -128,7 +130,9 @@ def test_connections_of_a_proxy(tmp_path: Path) -> None:
     takes a proxy for one.
     """
     with (
-        serving(tmp_path, noise=Noise(), max_connections=LIMIT, trusted_proxies="192.0.2.1, 127.0.0.0/31") as service,
+        serving(
+            tmp_path, noise=Noise(), max_connections=LIMIT, trusted_proxies="192.0.2.1, 127.0.0.0/31", **PATIENT
+        ) as service,
         contextlib.ExitStack() as stack,
     ):
         lines = held(service, stack, "127.0.0.1", LIMIT)
