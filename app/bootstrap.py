@@ -40,6 +40,7 @@ from app.services.datasets import Datasets
 from app.services.loading import sweep_snapshots
 from app.services.ports import StoreConflict
 from app.services.principals import Principals
+from app.services.replies import ReplyKeeper
 from app.services.sessions import Sessions
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
@@ -185,8 +186,10 @@ def end_with_parent() -> None:
             sys.exit(0)
 
 
-def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> Built:
-    """Wire a service. ``noise`` replaces the system's, for tests; ``shared`` is where several workers count."""
+def build(settings: Settings, noise: Any = None, shared: Path | None = None, lock: DataDirLock | None = None) -> Built:
+    """Wire a service. ``noise`` replaces the system's, for tests; ``shared`` is where several workers count, ``lock``
+    what each of them shares with the others while it runs.
+    """
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
@@ -210,13 +213,16 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> 
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
 
-    witness = Witness(settings.data_dir, store)
+    witness, keeper = Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)
 
     def start() -> None:
+        if lock is not None:
+            lock.acquire(shared=True)
         answering.start()
         datasets.recover()
         sweep_snapshots(store, snapshots)
         witness.start()
+        keeper.start()
         metrics.watch(levels, lambda: database_bytes(reading, settings.embedded_database))
         missing = [
             name for name, entry in open_files().items() if not (settings.vault_dir / entry["file_name"]).exists()
@@ -228,7 +234,10 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> 
         metrics.stop()
         answering.stop(DRAIN_SECONDS)
         witness.stop()
+        keeper.stop()
         store.close()
+        if lock is not None:
+            lock.release()
 
     def levels() -> Levels:
         return Levels(answering.waiting, *answering.residents, settings.memory_limit)
@@ -316,7 +325,11 @@ def application() -> FastAPI:
     # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
     # each wait for the slowest of them, which on a busy machine costs many times what the product does.
     threadpool_limits(1, "blas")
-    app = build(settings, shared=shared_folder() if multiprocessing.parent_process() is not None else None).app
+    if multiprocessing.parent_process() is None:  # which holds the lock already
+        app = build(settings).app
+    else:
+        # The supervisor's own ends with it, and workers drain without it: each keeps others out by itself.
+        app = build(settings, shared=shared_folder(), lock=_lock(settings)).app
     # What is loaded by now stays: full collections need not look through it while answers wait.
     gc.collect()
     gc.freeze()

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -138,6 +139,12 @@ class Settings(BaseSettings):
     max_connections: int = Field(
         2048, ge=1, description="Connections that each server process serves at a time; more get 503 with Retry-After."
     )
+    max_connections_per_client: int | None = Field(
+        None,
+        ge=1,
+        description="How many of them one client address may have, a network of 64 bits in IPv6; proxies of "
+        "CURATOR_TRUSTED_PROXIES may have all. Unset: a quarter of CURATOR_MAX_CONNECTIONS.",
+    )
     client_timeout_seconds: float = Field(
         20.0,
         gt=0,
@@ -190,11 +197,10 @@ class Settings(BaseSettings):
     @field_validator("trusted_proxies")
     @classmethod
     def _addresses(cls, value: str | None) -> str | None:
-        for part in (value or "").split(",") if value else []:
-            try:
-                ipaddress.ip_network(part.strip())
-            except ValueError:
-                raise ValueError("expected addresses or networks, such as 10.0.0.2 or 10.0.0.0/24") from None
+        try:
+            _networks(value)
+        except ValueError:
+            raise ValueError("expected addresses or networks, such as 10.0.0.2 or 10.0.0.0/24") from None
         return value
 
     @field_validator("vault_key", "vault_old_key")
@@ -211,6 +217,19 @@ class Settings(BaseSettings):
     def vault_old_key_bytes(self) -> bytes | None:
         """The 32 bytes of the vault key before this one, or None where private files lay in the clear."""
         return None if self.vault_old_key is None else _decode_key(self.vault_old_key)
+
+    @property
+    def connections_a_client(self) -> int:
+        """Connections that one client address may have to a process."""
+        return self.max_connections_per_client or max(1, self.max_connections // 4)
+
+    def trusts(self, host: str) -> bool:
+        """Whether an address is a proxy's whose word is taken."""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in _networks(self.trusted_proxies))
 
     @property
     def vault_dir(self) -> Path:
@@ -238,6 +257,11 @@ class Settings(BaseSettings):
     def sqlalchemy_url(self) -> str:
         """The database in use: `database_url`, or SQLite in the data folder."""
         return self.database_url or f"sqlite:///{self.embedded_database}"
+
+
+@lru_cache(maxsize=1)
+def _networks(text: str | None) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    return [ipaddress.ip_network(part.strip()) for part in text.split(",")] if text else []
 
 
 def _decode_key(value: SecretStr) -> bytes:

@@ -35,6 +35,8 @@ from app.http.door import Door, Rates
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
+from app.http.pages import add_pages
+from app.http.places import Places
 from app.http.protocol import Wire
 from app.services.answering import Answering, check_body
 from app.services.datasets import Datasets
@@ -68,6 +70,9 @@ class Limits(Rates, Protocol):
     @property
     def max_connections(self) -> int: ...
     @property
+    def connections_a_client(self) -> int: ...
+    def trusts(self, host: str) -> bool: ...
+    @property
     def client_timeout_seconds(self) -> float: ...
     @property
     def client_min_rate(self) -> int: ...
@@ -100,7 +105,7 @@ class Services:
 
 
 class Application(FastAPI):
-    """FastAPI for routing, the description and its page; a request goes from :class:`Observe` straight to its route.
+    """FastAPI for routing and the description; a request goes from :class:`Observe` straight to its route.
 
     The layers between are for dependencies, telemetry and debugging, which nothing here uses. They would cost more
     than an answer does.
@@ -215,7 +220,7 @@ def create_app(services: Services) -> FastAPI:
     """The application over its services."""
     limits = services.limits
     wire = Wire(
-        connections=limits.max_connections,
+        places=Places(limits.max_connections, limits.connections_a_client, limits.trusts),
         seconds=limits.client_timeout_seconds,
         bytes_a_second=limits.client_min_rate,
         idle_seconds=limits.keep_alive_seconds,
@@ -240,6 +245,7 @@ def create_app(services: Services) -> FastAPI:
         version="1",
         lifespan=lifespan,
         openapi_url=None,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -248,8 +254,9 @@ def create_app(services: Services) -> FastAPI:
     _open_routes(app, services)
     _admin_routes(app, services)
     _session_routes(app, services)
+    add_pages(app)
     app.openapi_url = "/openapi.json"
-    app.setup()  # the description and its page, last
+    app.setup()  # the description, last
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
     app.requests = Observe(app.router, services.metrics, services.room, verbose=services.limits.log_level == "debug")
     return app

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import structlog
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from app.http import bodies
+from app.http.places import client_of
 from app.http.rates import Rate
 from app.services.errors import TooManyRequests, Unauthenticated
 from app.services.principals import Principal, Principals
@@ -19,7 +22,9 @@ log = structlog.get_logger("app.http")
 
 #: A wrong key costs its sender this long.
 FAILED_LOGIN_SECONDS = 0.25
-#: Unknown keys that are looked at, or whose senders wait, at a time: from one address, and in all.
+#: Keys that are new here and looked at, or wrong and being paid for, at a time: of one client, and in all. The next one
+#: waits for its turn, and is not looked at before: a refusal that tells a guess apart would be a faster guess, and one
+#: that does not would turn good keys away (docs/decisions/0016-who-makes-room.md).
 GUESSES_A_CLIENT = 32
 GUESSES = 256
 
@@ -43,23 +48,24 @@ class Door:
     Args:
         principals: who there is.
         limits: requests that one key may send.
-        refused: called with the reason, ``login`` or ``rate``, of each request that comes too often.
+        refused: called with the reason, ``login`` or ``rate``, of each wrong key and each request that comes too often.
     """
 
     def __init__(self, principals: Principals, limits: Rates, refused: Callable[[str], None]) -> None:
         self._principals, self._refused = principals, refused
         self._rate = Rate(limits.rate_limit, limits.rate_burst)
         self._heavy = Rate(limits.heavy_rate_limit, limits.heavy_rate_burst)
-        self._guesses: dict[str, int] = {}
         self._looking: dict[str, asyncio.Event] = {}
-        self._guessing = 0
+        self._places = asyncio.Semaphore(GUESSES)
+        #: There while somebody uses them.
+        self._places_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def admit(self, request: Request, *, heavy: bool = False) -> Principal:
         """Who is asking; ``heavy`` requests are those that take much work, and have a rate of their own.
 
         Raises:
             Unauthenticated: when the key is nobody's.
-            TooManyRequests: when the key, or whoever tries keys, comes too often.
+            TooManyRequests: when the key comes too often.
         """
         principal = await self._recognise(request)
         self._take(self._rate, principal)
@@ -100,25 +106,29 @@ class Door:
             known = self._principals.recall(key)
             if known is not None:
                 return known
-        client = request.client.host if request.client else "unknown"
         # Whose key was good a moment ago does not wait behind those who guess.
         guess = not (key and self._principals.remembers(key))
-        if guess:
-            self._begin_guess(client)
         looked = self._looking.setdefault(key, asyncio.Event())
+        host = request.client.host if request.client else "unknown"
         try:
-            if not key:
-                raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
-            return await run_in_threadpool(self._principals.authenticate, key)
-        except Unauthenticated:
-            self._found(key, looked)
-            log.warning("log-in failed", client=client)
-            await asyncio.sleep(FAILED_LOGIN_SECONDS)
-            raise
+            async with AsyncExitStack() as places:
+                if guess:
+                    client = client_of(host)
+                    own = self._places_of.setdefault(client, asyncio.Semaphore(GUESSES_A_CLIENT))
+                    await places.enter_async_context(_held(own, request))
+                    await places.enter_async_context(_held(self._places, request))
+                try:
+                    if not key:
+                        raise Unauthenticated("an API key is needed: send Authorization: Bearer KEY")
+                    return await run_in_threadpool(self._principals.authenticate, key)
+                except Unauthenticated:
+                    self._found(key, looked)
+                    self._refused("login")
+                    log.warning("log-in failed", client=host)
+                    await asyncio.sleep(FAILED_LOGIN_SECONDS)
+                    raise
         finally:
             self._found(key, looked)
-            if guess:
-                self._end_guess(client)
 
     def _found(self, key: str, looked: asyncio.Event) -> None:
         """A key has been looked up: whoever waits for that goes on."""
@@ -126,19 +136,23 @@ class Door:
         if self._looking.get(key) is looked:
             del self._looking[key]
 
-    def _begin_guess(self, client: str) -> None:
-        """Beyond the bounds the key is not looked at: a refusal that tells a guess apart would be a faster guess."""
-        mine = self._guesses.get(client, 0)
-        if mine >= GUESSES_A_CLIENT or self._guessing >= GUESSES:
-            self._refused("login")
-            raise TooManyRequests("too many unknown keys are being tried: send again a little later")
-        self._guesses[client] = mine + 1
-        self._guessing += 1
 
-    def _end_guess(self, client: str) -> None:
-        self._guessing -= 1
-        left = self._guesses[client] - 1
-        if left:
-            self._guesses[client] = left
+@asynccontextmanager
+async def _held(places: asyncio.Semaphore, request: Request) -> AsyncIterator[None]:
+    """One of these places, in the order of those who came. Nobody waits for a client that has hung up; one that hangs
+    up later keeps its place.
+
+    Raises:
+        ClientDisconnect: when it has hung up before its turn.
+    """
+    turn = asyncio.ensure_future(places.acquire())
+    try:
+        await asyncio.wait((turn, request.scope["state"]["lost"]), return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done():
+            raise ClientDisconnect
+        yield
+    finally:
+        if turn.done():
+            places.release()
         else:
-            del self._guesses[client]
+            turn.cancel()

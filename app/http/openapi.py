@@ -142,7 +142,8 @@ def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str,
             "name": "Idempotency-Key",
             "in": "header",
             "required": False,
-            "description": "names this call: a repeat with the same key and body gets the same reply",
+            "description": "names this call: a repeat with the same key and body gets the same reply while the session "
+            "is open, and for seven days after it was closed",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         }
         for path, item in document["paths"].items():

@@ -10,13 +10,14 @@ import fcntl
 import struct
 import termios
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http import problems
+from app.http.places import Places
 from app.services.errors import PayloadTooLarge, RequestTimeout, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
 
@@ -30,14 +31,14 @@ class Wire:
     """What the operator allows connections.
 
     Args:
-        connections: served at a time by this process.
+        places: of the connections that this process serves at a time.
         seconds: in which a request's head must be there, and over which the rate of bodies and replies is taken.
         bytes_a_second: least rate at which a client sends a body and reads a reply.
         idle_seconds: that a connection may stay without a request.
         refused: called with the reason of each connection that is refused or cut off.
     """
 
-    connections: int = 2048
+    places: Places = field(default_factory=Places)
     seconds: float = 20.0
     bytes_a_second: int = 1024
     idle_seconds: float = 30.0
@@ -57,6 +58,9 @@ class Protocol(HttpToolsProtocol):
         self.timeout_keep_alive = self._wire.idle_seconds  # type: ignore[assignment]
         self._pause = min(1.0, self._wire.seconds / 8)
         self._look_later: asyncio.TimerHandle | None = None
+        self._refusal: Unavailable | None = None
+        #: Done when the connection is gone: whoever waits on behalf of its client may stop.
+        self._lost: asyncio.Future[None] = self.loop.create_future()
         self._bare = 0
         # The request that is coming in: its number, how far it is, and the body's bytes since the stretch began.
         self._number = 0
@@ -74,23 +78,33 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Serve a connection, tell it that there are too many, or, when there are far too many, end it."""
         super().connection_made(transport)
-        if len(self.connections) > self._wire.connections:
+        places = self._wire.places
+        try:
+            places.take(self, self.client[0] if self.client else "")
+        except Unavailable as refusal:
             self._wire.refused("connections")
-            if len(self.connections) > 2 * self._wire.connections:
+            if len(self.connections) - len(places) > places.most:
                 transport.abort()
                 return
-            self.app = self._crowded
+            self._refusal, self.app = refusal, self._crowded
         self._look_later = self.loop.call_later(self._pause, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more."""
+        """Look no more, and make room."""
         if self._look_later is not None:
             self._look_later.cancel()
+        self._wire.places.leave(self)
+        self._lost.set_result(None)
         super().connection_lost(exc)
+
+    def shed(self) -> None:
+        """End a connection that is idle: what its client has not taken of the last reply still goes out."""
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come; hang up on who sends heads without end."""
         self._bare += len(data)
+        self._wire.places.busy(self)
         super().data_received(data)
         if self._bare > MAX_HEAD and not self.transport.is_closing():
             self._refuse(PayloadTooLarge(f"the head of a request may have at most {MAX_HEAD:,} bytes", limit=MAX_HEAD))
@@ -101,6 +115,7 @@ class Protocol(HttpToolsProtocol):
         self._number += 1
         self._part = "head"
         super().on_message_begin()
+        self.scope["state"]["lost"] = self._lost
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -119,12 +134,19 @@ class Protocol(HttpToolsProtocol):
         self._part = "none"
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """A reply is whole: where nothing follows, the connection is idle."""
+        super().on_response_complete()
+        if self._part == "none" and self.timeout_keep_alive_task is not None:
+            self._wire.places.idle(self)
+
     async def _crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application of a connection too many: whether the process lives, it still tells."""
         if scope["path"] == "/healthz":
             await self.config.loaded_app(scope, receive, send)
             return
-        reply = problems.response(Unavailable("the server has as many connections as it takes: send again later"))
+        assert self._refusal is not None
+        reply = problems.response(self._refusal)
         reply.headers["Connection"] = "close"
         await reply(scope, receive, send)
 

@@ -16,7 +16,24 @@ from typing import Any
 from weakref import WeakSet
 
 import orjson
-from sqlalchemy import BigInteger, Connection, Engine, Table, event, exists, func, insert, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Engine,
+    Select,
+    Table,
+    bindparam,
+    case,
+    delete,
+    event,
+    exists,
+    func,
+    insert,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
@@ -57,6 +74,7 @@ DATASET_SECONDS = 2.0
 #: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
+_CREATED = 201
 #: Rows of a long result that are fetched at a time.
 _AS_TAKEN = {"yield_per": 500}
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
@@ -155,6 +173,14 @@ def _find_replies(count: int, mark: str) -> str:
         f"FROM n CROSS JOIN {t.idempotency.name} i "
         "WHERE i.principal = n.principal AND i.route = n.route AND i.key = n.key"
     )
+
+
+def _next_replies(after: ReplyName, most: int) -> Select[tuple[str, str, str, bytes | None]]:
+    """Names of replies in their order, and what openings replied: nothing else is created by a call with a key."""
+    c = t.idempotency.c
+    opening = case((c.status == _CREATED, c.reply)).label("opening")
+    name = tuple_(c.principal, c.route, c.key)
+    return select(c.principal, c.route, c.key, opening).where(name > after).order_by(*name).limit(most)
 
 
 @contextmanager
@@ -479,6 +505,12 @@ class SqlTransaction:
         c = t.sessions.c
         return set(self._connection.execute(select(c.id).where(c.id.in_(ids), c.status == "open")).scalars())
 
+    def closing_times(self, ids: Sequence[str]) -> dict[str, str]:
+        """When those of these sessions were closed that are."""
+        c = t.sessions.c
+        rows = self._connection.execute(select(c.id, c.closed_at).where(c.id.in_(ids), c.closed_at.is_not(None)))
+        return {row.id: row.closed_at for row in rows}
+
     def add_session(self, row: SessionRow) -> None:
         """Add a session."""
         self._add(insert(t.sessions), {name: getattr(row, name) for name in SessionRow.__slots__})
@@ -618,6 +650,22 @@ class SqlTransaction:
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
         values = attrgetter(*ReplyRow.__slots__)
         self._add_all(t.idempotency, ReplyRow.__slots__, [values(row) for row in rows])
+
+    def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
+        """So many replies in the order of their names, those after ``after``; the reply itself where it tells of a
+        session that was opened.
+        """
+        found = self._connection.execute(_next_replies(after, most))
+        return [((row.principal, row.route, row.key), row.opening) for row in found]
+
+    def remove_replies(self, names: Sequence[ReplyName]) -> None:
+        """Forget replies: their keys are as if they had never been used."""
+        c = t.idempotency.c
+        if names:
+            named = (c.principal == bindparam("p"), c.route == bindparam("r"), c.key == bindparam("k"))
+            self._connection.execute(
+                delete(t.idempotency).where(*named), [{"p": name[0], "r": name[1], "k": name[2]} for name in names]
+            )
 
 
 class SqlStore:

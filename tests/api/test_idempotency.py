@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +425,60 @@ def test_replies_survive_a_restart(tmp_path: Path) -> None:
         again = client.post(f"/v1/sessions/{lasting}/queries", json=FEMALE)
         assert json.loads(again.content)["source"] == "cached"
         assert json.loads(again.content)["sequence"] == 2
+
+
+def test_replies_leave_a_week_after_the_close(tmp_path: Path) -> None:
+    """Four sessions with replies of every kind: one is open since a year, one was closed six days ago, one eight days
+    ago, one a year ago, by clocks that write seconds or parts of them. At the next start the replies of the last two
+    leave, all of them, page by page, and nobody else's; repeats of the others still get the same bytes. Catches replies
+    that are kept for good, one that a repeat within the promised time needs, and an opening that is done again while
+    its session is there.
+    """
+    now = datetime.now(UTC)
+    closed_at = [
+        None,
+        f"{now - timedelta(days=6, hours=23):%Y-%m-%dT%H:%M:%SZ}",
+        f"{now - timedelta(days=7, hours=1):%Y-%m-%dT%H:%M:%S.%fZ}",
+        f"{now - timedelta(days=365):%Y-%m-%dT%H:%M:%SZ}",
+    ]
+    sent: list[list[tuple[str, Any, str, bytes]]] = [[] for _ in closed_at]
+    with serving(tmp_path, noise=Noise()) as service:
+        for number, (at, calls) in enumerate(zip(closed_at, sent, strict=True)):
+
+            def send(path: str, body: Any, key: str, calls: Any = calls) -> Any:
+                reply = service.admin.post(path, json=body, headers={"Idempotency-Key": key})
+                assert reply.is_success, reply.text
+                calls.append((path, body, key, reply.content))
+                return reply.json()
+
+            words = session_words(people(service))
+            id = send("/v1/sessions", words, f"open-{number}")["id"]
+            for turn in range(52):
+                send(f"/v1/sessions/{id}/queries", FEMALE, f"{turn}")
+            send(f"/v1/sessions/{id}/queries/batch", {"queries": [MALE]}, "k")
+            if at is not None:
+                send(f"/v1/sessions/{id}/close", {}, "k")
+        assert len(service.rows("idempotency")) == sum(map(len, sent)) == 4 * 55 - 1
+    with contextlib.closing(sqlite3.connect(tmp_path / "curator.sqlite3")) as database, database:
+        database.execute("UPDATE sessions SET opened_at = '2020-01-01T00:00:00Z'")
+        database.execute("UPDATE idempotency SET recorded_at = '2020-01-01T00:00:00Z'")
+        for at, calls in zip(closed_at, sent, strict=True):
+            id = json.loads(calls[0][3])["id"]
+            assert database.execute("UPDATE sessions SET closed_at = ? WHERE id = ?", (at, id)).rowcount == 1
+    with serving(tmp_path, noise=Noise()) as service:
+        deadline = time.monotonic() + 30
+        while len(service.rows("idempotency")) != len(sent[0]) + len(sent[1]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(0.2)
+        before = service.stored()
+        for path, body, key, content in sent[0][::10] + sent[1][::9] + sent[1][-2:]:
+            assert service.admin.post(path, json=body, headers={"Idempotency-Key": key}).content == content
+        assert service.stored() == before
+        for path, body, key, _ in sent[2][1:3] + sent[3][-2:]:
+            refused(service.admin.post(path, json=body, headers={"Idempotency-Key": key}), "session-closed")
+        assert service.stored() == before
+        path, body, key, content = sent[3][0]
+        again = service.admin.post(path, json=body, headers={"Idempotency-Key": key})
+        assert again.status_code == 201
+        assert again.json()["id"] != json.loads(content)["id"]

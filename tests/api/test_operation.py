@@ -97,7 +97,8 @@ class TestDocuments:
         reply = httpx.get(f"{service.url}/docs")
         assert reply.status_code == 200
         assert reply.headers["content-type"].startswith("text/html")
-        assert "/openapi.json" in reply.text
+        assert 'src="/docs/start.js"' in reply.text
+        assert '"/openapi.json"' in httpx.get(f"{service.url}/docs/start.js").text
 
 
 def test_replies_are_neither_guessed_at_nor_kept(service: Service) -> None:

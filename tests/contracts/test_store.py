@@ -605,6 +605,39 @@ class TestLedgerAndReplies:
             assert tx.replies([(who.name, "/v1/sessions", "other")]) == {}
             assert tx.replies([]) == {}
 
+    def test_replies_in_their_order(self, store: SqlStore, who: PrincipalRow, data: DatasetRow) -> None:
+        """Pages of any size, one after the other, are all there is, each once, with what openings replied; those that
+        are removed are gone, and their keys free, and no others. Catches a page that begins with the last one's end,
+        names that are compared part by part, and a removal by less than the whole name.
+        """
+        opened, closed = session(data.name, who.name), session(data.name, who.name, closed_at="2026-01-03T00:00:00Z")
+        rows = [
+            ReplyRow(who.name, route, key, "h", 200 if "x" in route else 201, b"%d" % n, "2026-01-01T00:00:00Z")
+            for n, (route, key) in enumerate(
+                itertools.product(("/v1/sessions", "/v1/sessions/x/queries", "/v1/sessions/x/close"), "aBc")
+            )
+        ]
+        put(store, opened, closed, *rows)
+        names = {(row.principal, row.route, row.key): row.reply if row.status == 201 else None for row in rows}
+        for most in (1, 2, 4, 100):
+            with store.read() as tx:
+                after, found = (who.name, "", ""), []
+                while page := [each for each in tx.reply_names(after, most) if each[0][0] == who.name]:
+                    found += page
+                    after = page[-1][0]
+            assert len(found) == len(rows)
+            assert dict(found) == names
+        gone = sorted(names)[1::3]
+        with store.write() as tx:
+            tx.remove_replies(gone)
+            tx.remove_replies([])
+            tx.remove_replies(gone)
+            tx.commit()
+        put(store, *(row for row in rows if (row.principal, row.route, row.key) == gone[0]))
+        with store.read() as tx:
+            assert set(tx.replies(list(names))) == set(names) - set(gone[1:])
+            assert tx.closing_times([opened.id, closed.id, "nothing"]) == {closed.id: "2026-01-03T00:00:00Z"}
+
     def test_a_key_has_one_reply(self, store: SqlStore, who: PrincipalRow) -> None:
         row = ReplyRow(who.name, "/v1/sessions", "k", "h", 201, b"first", "2026-01-01T00:00:00Z")
         put(store, row)

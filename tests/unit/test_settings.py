@@ -197,3 +197,19 @@ def test_importing_reads_and_makes_nothing(root: Path, tmp_path: Path) -> None:
     }
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whose_word_is_taken() -> None:
+    """Catches a proxy that is taken for a client, and a client for a proxy, in either kind of address."""
+    settings = Settings(trusted_proxies="10.0.0.2, 192.0.2.0/28,2001:db8::/48")
+    for host in ("10.0.0.2", "192.0.2.15", "2001:db8:0:1::7"):
+        assert settings.trusts(host)
+    for host in ("10.0.0.3", "192.0.2.16", "2001:db9::7", "unknown", ""):
+        assert not settings.trusts(host)
+    assert not Settings().trusts("127.0.0.1")
+
+
+@pytest.mark.parametrize(("most", "said", "a_client"), [(2048, None, 512), (64, 60, 60), (3, None, 1)])
+def test_connections_of_one_client(most: int, said: int | None, a_client: int) -> None:
+    """Catches a server of few connections that serves nobody, and a number that nothing reads."""
+    assert Settings(max_connections=most, max_connections_per_client=said).connections_a_client == a_client

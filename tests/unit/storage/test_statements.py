@@ -6,15 +6,22 @@ import sqlite3
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.dialects.sqlite import dialect
 
-from app.storage.store import _BYTES, _ROWS, _find_latest, _find_replies, _lock, _move, _parts
+from app.storage.store import _BYTES, _ROWS, _find_latest, _find_replies, _lock, _move, _next_replies, _parts
 from app.storage.tables import metadata
 
 
 @pytest.mark.parametrize(
     ("statement", "values"),
-    [(_find_replies(8, "?"), 24), (_find_latest(8, "?"), 24), (_lock(8, "?", ""), 8), (_move(), 9)],
-    ids=["replies", "latest", "lock", "move"],
+    [
+        (_find_replies(8, "?"), 24),
+        (_find_latest(8, "?"), 24),
+        (_lock(8, "?", ""), 8),
+        (_move(), 9),
+        (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 6),
+    ],
+    ids=["replies", "latest", "lock", "move", "next replies"],
 )
 def test_no_table_is_read_whole(statement: str, values: int) -> None:
     """Catches a statement that SQLite answers by reading the whole table, as it does for rows IN a list of values:

@@ -1,0 +1,66 @@
+"""The page that shows the description and tries it out. People paste keys into it: all of it comes from here, and the
+browser is told to let it load nothing else and send nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+
+#: Images within the style sheet are written out as data.
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Curator</title>
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="icon" href="data:,">
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+"""
+
+_START = """SwaggerUIBundle({
+  url: "/openapi.json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  validatorUrl: null,
+});
+"""
+
+#: Files of Swagger UI, as a package brings them, by their media types.
+_FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+
+
+def add_pages(app: FastAPI) -> None:
+    """The page at ``/docs``, and what it loads."""
+
+    @app.get("/docs", include_in_schema=False)
+    async def page(_: Request) -> Response:
+        return Response(_PAGE, headers=_HEADERS, media_type="text/html")
+
+    @app.get("/docs/start.js", include_in_schema=False)
+    async def start(_: Request) -> Response:
+        return Response(_START, headers=_HEADERS, media_type="text/javascript")
+
+    @app.get("/docs/{name}", include_in_schema=False)
+    async def file(_: Request, name: str) -> Response:
+        if name not in _FILES:
+            raise HTTPException(404)
+        path = str(resources.files("fastapi_offline") / "static" / name)
+        return FileResponse(path, headers=_HEADERS, media_type=_FILES[name])

@@ -1,0 +1,92 @@
+"""Without the defence: whoever kills a server's first process has its database alone, while workers still answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.storage.database import AlreadyServed, DataDirLock, make_engines
+from app.storage.migrate import migrate
+from tests.api.support import head, read_reply
+from tests.integration.servers import curator, launching
+from tests.integration.test_supervision import workers
+from tests.integration.world import ADMIN_KEY
+
+pytestmark = pytest.mark.postgres
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def free(folder: Path, server: str | None) -> bool:
+    """Whether a data folder, and a database where one is named, can be had alone."""
+    lock = DataDirLock(folder, None, server)
+    try:
+        lock.acquire()
+    except AlreadyServed:
+        return False
+    lock.release()
+    return True
+
+
+def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: str) -> None:
+    """The first process of a server of two workers is killed with SIGKILL while one of them has a request under way,
+    which it finishes: until then neither the folder nor the database can be had alone, afterwards both. Catches locks
+    that end with the process that took them: files would be put under another key, or budgets forfeited, beside a
+    worker that still answers from them.
+    """
+    _, writing = make_engines(postgres_url)
+    migrate(writing)
+    writing.dispose()
+    (tmp_path / "elsewhere").mkdir()
+    with launching(tmp_path / "data", postgres_url) as launcher:
+        server = launcher.start(workers=2).wait_until_ready()
+        eventually(lambda: len(workers(server)) == 2)
+        left = workers(server)
+        with socket.create_connection(("127.0.0.1", server.port), 60) as line:
+            line.sendall(head("POST", "/v1/plans", ADMIN_KEY, Content_Length=2, Expect="100-continue"))
+            stream = line.makefile("rb")
+            asked = read_reply(stream)
+            assert asked is not None
+            assert asked.status == 100  # a worker is at work on it
+            os.kill(server.pid, signal.SIGKILL)
+            eventually(lambda: len(psutil.wait_procs(left, timeout=0.01)[1]) == 1)
+            assert not free(launcher.folder, None)
+            assert not free(tmp_path / "elsewhere", postgres_url)
+            refused = curator(launcher.folder, postgres_url, "forfeit", "--yes")
+            assert refused.returncode == 1
+            assert "another process already serves" in refused.stderr
+            line.sendall(b"[]")
+            reply = read_reply(stream)
+            assert reply is not None
+            assert reply.status == 422
+        eventually(lambda: not psutil.wait_procs(left, timeout=0.01)[1])
+        eventually(lambda: free(launcher.folder, None) and free(tmp_path / "elsewhere", postgres_url), 10)
+    assert "Traceback" not in launcher.logs()
+
+
+def test_an_embedded_server_has_no_one_to_outlive_it(tmp_path: Path) -> None:
+    """Killed with SIGKILL, the one process of an embedded database leaves nobody behind, and both locks are free.
+    Catches a helper process that goes on holding, or goes on working.
+    """
+    with launching(tmp_path / "data", None) as launcher:
+        server = launcher.start().wait_until_ready()
+        assert not free(launcher.folder, None)
+        children = psutil.Process(server.pid).children(recursive=True)
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: not server.alive())
+        assert not [child for child in children if child.is_running()]
+        lock = DataDirLock(launcher.folder, launcher.folder / "curator.sqlite3")
+        lock.acquire()
+        lock.release()

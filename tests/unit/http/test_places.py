@@ -1,0 +1,107 @@
+"""Places of connections against a plain list of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.http.places import Places, client_of
+from app.services.errors import Unavailable
+
+PROXY = "10.9.9.9"
+HOSTS = ["10.0.0.1", "10.0.0.2", "10.0.0.3", PROXY]
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("unknown", "unknown"),
+        ("", ""),
+    ],
+)
+def test_whom_an_address_counts_for(host: str, client: str) -> None:
+    """Catches somebody with a network of addresses who is taken for as many people, and all of IPv4 taken for one."""
+    assert client_of(host) == client
+
+
+@dataclass(eq=False)
+class Line:
+    """A connection, and what has become of it."""
+
+    host: str
+    served: bool = False
+    idle_since: int | None = None
+    ended: bool = field(default=False)
+
+    def shed(self) -> None:
+        self.ended = True
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from(["come", "come", "idle", "busy", "leave"]), st.integers(0, 9)), max_size=60),
+)
+def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, int]]) -> None:
+    """Any connections that come, fall silent, speak and go. Catches a client, or a house, with more than it may have; a
+    busy one that ends for another, or not the longest idle of those who must; a refusal where there was room, and a
+    place that is never given back.
+    """
+    places = Places(most, most_a_client, lambda host: host == PROXY)
+    lines: list[Line] = []
+
+    def longest(among: list[Line]) -> Line | None:
+        return min((each for each in among if each.idle_since is not None), key=lambda e: e.idle_since, default=None)
+
+    for now, (what, number) in enumerate(steps):
+        served = [line for line in lines if line.served]
+        if what == "come":
+            line = Line(HOSTS[number % len(HOSTS)])
+            own = [each for each in served if each.host == line.host]
+            expected: list[Line] = []
+            taken = True
+            if line.host != PROXY and len(own) >= most_a_client:
+                gives = longest(own)
+                taken = gives is not None
+                expected += [gives] if gives else []
+            if taken and len(served) - len(expected) >= most:
+                gives = longest([each for each in served if each not in expected])
+                taken = gives is not None
+                expected += [gives] if gives else []
+            if taken:
+                places.take(line, line.host)
+                line.served = True
+            else:
+                with pytest.raises(Unavailable):
+                    places.take(line, line.host)
+            for each in expected:
+                assert each.ended
+                each.served, each.idle_since = False, None
+            lines.append(line)
+        elif lines:
+            line = lines[number % len(lines)]
+            if what == "idle":
+                places.idle(line)
+                if line.served and line.idle_since is None:
+                    line.idle_since = now
+            elif what == "busy":
+                places.busy(line)
+                line.idle_since = None
+            else:
+                places.leave(line)
+                line.served, line.idle_since = False, None
+        assert len(places) == sum(line.served for line in lines) <= most
+        assert not any(line.ended for line in lines if line.served)
+    for line in lines:
+        places.leave(line)
+    assert len(places) == 0
+    assert not places._clients
+    assert not places._idle
