@@ -91,7 +91,9 @@ def session_of(header: dict[str, Any]) -> Session:
 #: Bytes that a transcript may make its reader hold, unless told otherwise.
 MEMORY_LIMIT = 4 * 1024**3
 #: A line of JSON takes up to so many times its length while it is read and checked.
-_LINE_FACTOR = 128
+_LINE_FACTOR = 64
+#: Fields that an object of a header has at most.
+_MOST_FIELDS = 64
 #: Asking and teaching a hypothesis takes up to so many times what it holds.
 _WORK_FACTOR = 4
 #: Of queries that a hypothesis keeps: bytes for each byte of their entries. Elements have an entry in a dictionary.
@@ -147,6 +149,21 @@ def _states(stated: Any, session: Session) -> bool:
     if session.request.mechanism.step in BOUNDED_STEPS or session.plan.purchase is not None:
         return False
     return _same({**plan, "step_size": session.construction.step_size(session.plan.progress)}, stated)
+
+
+def _is_narrow(document: Any) -> bool:
+    """Whether no object in a document has more fields than any of a header: telling all that are unknown takes more
+    memory than they do."""
+    left = [document]
+    while left:
+        item = left.pop()
+        if isinstance(item, dict):
+            if len(item) > _MOST_FIELDS:
+                return False
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(part for part in item if isinstance(part, dict | list))
+    return True
 
 
 def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
@@ -244,6 +261,8 @@ class _Replay:
             raise _Broken("the transcript's format is not known")
         if not _is_canonical(record, line):
             raise _Broken("the header is not canonical")
+        if not _is_narrow(record):
+            raise _Broken("the header has more fields than a session's")
         try:
             dataset, request, plan = opening_of(record)
             if dataset.space.bounded:
@@ -469,7 +488,9 @@ def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:
             return state.verdict()
     except _Broken as broken:
         return Verdict(False, {}, broken.problem, broken.sequence)
-    except _UNREADABLE as error:
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
         return Verdict(False, {}, f"the file makes no sense: {type(error).__name__}", state._next())
 
 

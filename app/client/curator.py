@@ -308,7 +308,7 @@ class Session:
         return self._seen_in(SessionState.parse(self._transport.json(Call("GET", self._path))))
 
     def _see(self, sequence: int | None, head: str | None) -> None:
-        """Keep what a reply told of the chain, unless it was told something newer: a repeated call gets an old reply."""
+        """Keep what a reply told of the chain, unless it is older: a repeated call gets an old reply."""
         if sequence is not None and head is not None and (self.seen is None or sequence > self.seen[0]):
             self.seen = sequence, head
 
