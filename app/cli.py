@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -516,10 +517,41 @@ def ask(
 
 
 @audits.command("replay")
-def audit_replay(transcript: Annotated[Path, ExistingFile], as_json: AsJson = False) -> None:
-    """Check a transcript by itself: its chain, its plan, and every answer it derives from earlier ones."""
+def audit_replay(
+    transcript: Annotated[Path, ExistingFile],
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head",
+            metavar="HASH",
+            help="A head_hash or entry_hash that was kept while the session ran; it must be in the transcript's chain.",
+            show_default=False,
+        ),
+    ] = None,
+    entries: Annotated[
+        int | None,
+        typer.Option(
+            "--entries",
+            min=0,
+            help="How many entries there were at least; with --head, the sequence of the one that has the hash.",
+            show_default=False,
+        ),
+    ] = None,
+    memory_limit: Annotated[
+        str, typer.Option(help="Most memory that the transcript may take, such as 500MB; what needs more is refused.")
+    ] = "4GiB",
+    as_json: AsJson = False,
+) -> None:
+    """Check a transcript by itself: its chain, its plan, and every answer it derives from earlier ones.
+
+    Whoever can rewrite the whole file can make times, a cut end, the status and measurements agree again:
+    --head with a hash from a reply, kept elsewhere, shows that what stands up to it is what it was.
+    """
     from app.audit.replay import replay_file
 
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
+        raise typer.BadParameter("a hash has 64 hexadecimal digits", param_hint="--head")
+    limit = _bytes(memory_limit, "--memory-limit")
     with Progress(
         TextColumn("Replaying"),
         BarColumn(),
@@ -530,7 +562,11 @@ def audit_replay(transcript: Annotated[Path, ExistingFile], as_json: AsJson = Fa
     ) as progress:
         task = progress.add_task("replay", total=transcript.stat().st_size)
         verdict = replay_file(
-            transcript, progress=lambda done, total: progress.update(task, completed=done, total=total)
+            transcript,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            head=head,
+            entries=entries,
+            memory_limit=limit,
         )
     if as_json:
         _print_json(
@@ -602,6 +638,17 @@ def _decimal(text: str, what: str) -> Decimal:
     if not value.is_finite():
         raise Refusal(f"{what} must be a number, not {text!r}")
     return value
+
+
+def _bytes(text: str, what: str) -> int:
+    from app.settings import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=what) from None
+    assert isinstance(size, int)
+    return size
 
 
 def _mechanism(

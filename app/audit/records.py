@@ -1,15 +1,18 @@
 """Transcript records as canonical bytes (RFC 8785) and the SHA-256 chain over them.
 
 The chain starts at the header's hash; every entry carries the hash before it and its own, which is the SHA-256 of
-its canonical bytes without ``entry_hash``. Entries are written from a template whose keys are in canonical order:
-queries are canonical already (integers and strings only) and numbers go through the RFC 8785 library, so the
-bytes are those of the library at a fraction of its time. A test holds the two against each other.
+its canonical bytes without ``entry_hash``. The trailer ends it in the same way, with ``trailer_hash``. Entries are
+written from a template whose keys are in canonical order: queries are canonical already (integers and strings only)
+and numbers go through the RFC 8785 library, so the bytes are those of the library at a fraction of its time. A test
+holds the two against each other.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,8 @@ import rfc8785
 
 #: Version of the transcript's format.
 FORMAT = 1
+#: What stands around the weights and the hash in a weights record, which is read and written without a JSON library.
+WEIGHTS_HEAD, WEIGHTS_MIDDLE, WEIGHTS_TAIL = b'{"data":"', b'","record":"weights","sha256":"', b'"}'
 
 
 def canonical(document: Any) -> bytes:
@@ -123,21 +128,53 @@ def weights_record(digest: str, blob: bytes) -> bytes:
 
     It is no link of the chain: the entry that names its hash is.
     """
-    return canonical({"record": "weights", "sha256": digest, "data": base64.b64encode(blob).decode()})
+    return WEIGHTS_HEAD + base64.b64encode(blob) + WEIGHTS_MIDDLE + digest.encode() + WEIGHTS_TAIL
+
+
+def weights_length(size: int) -> int:
+    """Bytes of the record of ``size`` bytes of weights."""
+    return len(WEIGHTS_HEAD) + 4 * -(-size // 3) + len(WEIGHTS_MIDDLE) + 64 + len(WEIGHTS_TAIL)
+
+
+class HypothesisDigest:
+    """The name of a hypothesis: the SHA-256 of what it is computed from.
+
+    That is what the header says of data set, mechanism, plan and purchase, and for every measurement in order the
+    SHA-256 of its query's canonical form and its value (little-endian float64). The numbers of the hypothesis itself
+    have no such name: their last bits differ between machines, and on one machine with what was asked in between.
+    """
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        told = ("bought", "dataset", "mechanism", "plan")
+        self._sum = hashlib.sha256(canonical({name: header[name] for name in told if name in header}))
+
+    def learn(self, query: bytes, value: float) -> None:
+        """Take in a measurement: its query's digest and its value."""
+        self._sum.update(query + struct.pack("<d", value))
+
+    def take(self, entry: bytes) -> None:
+        """Take in a recorded entry; all but measurements change nothing."""
+        record = parse(entry)
+        if record.get("source") == "measurement":
+            form = orjson.dumps(record["query"], option=orjson.OPT_SORT_KEYS)
+            self.learn(hashlib.sha256(form).digest(), record["value"])
+
+    def hexdigest(self) -> str:
+        """The name after the measurements so far, in hexadecimal."""
+        return self._sum.hexdigest()
 
 
 def trailer(*, entries: int, head_hash: str, hypothesis_digest: str, updates: int, status: str) -> bytes:
-    """The last record: what a replay must arrive at."""
-    return canonical(
-        {
-            "record": "trailer",
-            "entries": entries,
-            "head_hash": head_hash,
-            "hypothesis_digest": hypothesis_digest,
-            "updates": updates,
-            "status": status,
-        }
-    )
+    """The last record: what a replay must arrive at, and the hash of all that."""
+    document: dict[str, Any] = {
+        "record": "trailer",
+        "entries": entries,
+        "head_hash": head_hash,
+        "hypothesis_digest": hypothesis_digest,
+        "updates": updates,
+        "status": status,
+    }
+    return canonical(document | {"trailer_hash": sha256(canonical(document))})
 
 
 def parse(line: bytes) -> dict[str, Any]:

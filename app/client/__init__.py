@@ -13,7 +13,7 @@ It knows the contract and nothing of the service's inside::
 """
 
 from app.client.curator import Curator, Session
-from app.client.errors import Problem, ProtocolError, Unreachable
+from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
 from app.client.models import (
     Answer,
     Budget,
@@ -37,6 +37,7 @@ __all__ = [
     "Dense",
     "Hypothesis",
     "Ledger",
+    "NotVerified",
     "Plan",
     "PlanOutcome",
     "Principal",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -21,7 +22,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 
-from app.client.errors import Problem, ProtocolError
+from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
     Answer,
@@ -267,12 +268,19 @@ def _session_path(id: str) -> str:
 
 
 class Session:
-    """One session. As a context manager it is closed at the end, which returns what it did not spend."""
+    """One session. As a context manager it is closed at the end, which returns what it did not spend.
+
+    ``seen`` is the newest place in the transcript's chain that a reply has told: the number of entries and the hash of
+    the last. :meth:`verify` finds it in the transcript; whoever keeps it elsewhere can give it to
+    ``curator audit replay`` as ``--entries`` and ``--head``.
+    """
 
     def __init__(self, transport: Transport, opened: SessionState) -> None:
         self._transport = transport
         self._path = _session_path(opened.id)
         self.opened = opened
+        self.seen: tuple[int, str] | None = None
+        self._see(opened.sequence, opened.head_hash)
 
     def __enter__(self) -> Self:
         return self
@@ -297,7 +305,21 @@ class Session:
 
     def state(self) -> SessionState:
         """Where the session stands now."""
-        return SessionState.parse(self._transport.json(Call("GET", self._path)))
+        return self._seen_in(SessionState.parse(self._transport.json(Call("GET", self._path))))
+
+    def _see(self, sequence: int | None, head: str | None) -> None:
+        """Keep what a reply told of the chain, unless it is older: a repeated call gets an old reply."""
+        if sequence is not None and head is not None and (self.seen is None or sequence > self.seen[0]):
+            self.seen = sequence, head
+
+    def _seen_in(self, state: SessionState) -> SessionState:
+        self._see(state.sequence, state.head_hash)
+        return state
+
+    def _answered(self, reply: JSON) -> Answer:
+        answer = Answer.parse(reply)
+        self._see(answer.sequence, answer.entry_hash)
+        return answer
 
     def ask(self, query: QueryLike, *, key: str | None = None) -> Answer:
         """Answer one query. ``key``: as in :meth:`Curator.open_session`."""
@@ -308,7 +330,7 @@ class Session:
             call = Call("POST", path, {"Content-Type": NPY}, lambda: {"content": body}, key)
         else:
             call = _json_call("POST", path, dict(query), key=key)
-        return Answer.parse(self._transport.json(call))
+        return self._answered(self._transport.json(call))
 
     def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
         """Ask a sum and get a mean: value and error bound are divided by ``over``; ``raw`` is the sum's reply.
@@ -366,14 +388,14 @@ class Session:
         if not isinstance(items, list) or len(items) != len(batch):
             raise ProtocolError("the batch has not as many answers as queries")
         return [
-            Answer.parse(item) if "sequence" in item else Problem.parse(item, int(item.get("status", 0)))
+            self._answered(item) if "sequence" in item else Problem.parse(item, int(item.get("status", 0)))
             for item in items
         ]
 
     def close(self, *, key: str | None = None) -> SessionState:
         """Close the session; what it reserved and did not spend returns to the data set."""
         reply = self._transport.json(_json_call("POST", f"{self._path}/close", key=key or _new_key()))
-        return SessionState.parse(reply)
+        return self._seen_in(SessionState.parse(reply))
 
     def transcript(self, path: Path | str, *, progress: Callable[[int], None] | None = None) -> Path:
         """Download the transcript (NDJSON) to ``path``, which appears only once it is whole.
@@ -398,6 +420,36 @@ class Session:
         finally:
             part.unlink(missing_ok=True)
         return target
+
+    def verify(self, *, memory_limit: int | None = None) -> JSON:
+        """Download the transcript, replay it here, and find in it the newest entry that this client was told of.
+
+        So everything up to there is what it was when it was answered: nothing is cut off, rewritten or timed anew.
+        What stands after it, such as the entries of another client, is only known to follow.
+
+        Args:
+            memory_limit: most bytes that the replay may hold; 4 GiB where nothing is given.
+
+        Returns:
+            What the replay found: entries, updates, what was spent, and so on.
+
+        Raises:
+            NotVerified: when the transcript does not follow, is another session's, or lacks that entry.
+        """
+        # The audit computes plans and hypotheses: whoever only asks need not load what that takes.
+        from app.audit.replay import MEMORY_LIMIT, replay_file
+
+        entries, head = (None, None) if self.seen is None else self.seen
+        limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+        with TemporaryDirectory(prefix="curator-") as folder:
+            path = self.transcript(Path(folder) / "transcript.ndjson")
+            verdict = replay_file(path, head=head, entries=entries, memory_limit=limit)
+        if not verdict.ok:
+            where = "" if verdict.sequence is None else f"entry {verdict.sequence}: "
+            raise NotVerified(f"the transcript of session {self.id}: {where}{verdict.problem}")
+        if verdict.summary["session"] != self.id:
+            raise NotVerified(f"the transcript is not that of session {self.id}")
+        return verdict.summary
 
     def hypothesis(self) -> Hypothesis:
         """The public hypothesis as an array in the shape of the data set's space."""

@@ -41,3 +41,7 @@ class Unreachable(Exception):
 
 class ProtocolError(Exception):
     """A reply that the contract does not allow: most likely something else listens at that address."""
+
+
+class NotVerified(Exception):
+    """A session's transcript does not follow, or is not the one of the answers that this client got."""

@@ -218,6 +218,7 @@ class SessionState:
     updates_left: int | None
     spent: Decimal | None
     reserved: Decimal | None
+    sequence: int | None
     head_hash: str | None
     raw: JSON = field(repr=False)
 
@@ -237,6 +238,7 @@ class SessionState:
             updates_left=_optional_int(reply.get("updates_left")),
             spent=None if spent is None else amount(spent),
             reserved=None if reserved is None else amount(reserved),
+            sequence=_optional_int(reply.get("sequence")),
             head_hash=None if head is None else str(head),
             raw=dict(reply),
         )

@@ -190,6 +190,17 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         raise PlanInfeasible(refused.detail, epsilon=float(whole)) from None
 
 
+def plan_of(dataset: PublicDataset, request: SessionRequest) -> Plan:
+    """The plan of a session that was opened: that of :func:`make_plan`, which had it then.
+
+    Where there is none all the same, as for a header that was made up, no search for changes that would do takes time.
+
+    Raises:
+        PlanInfeasible: when there is none.
+    """
+    return _make_plan(dataset, request)
+
+
 class _NoGuarantee(PlanInfeasible):
     """No number of updates keeps the error below the mass; what would is yet to be found."""
 

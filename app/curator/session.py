@@ -125,7 +125,17 @@ class Session:
         value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
         asked weights of zero.
         """
-        moved = query.rounding * self.dataset.mass_bound
+        return self._bound(query, query.rounding)
+
+    def largest_bound(self, query: Query) -> float:
+        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled.
+
+        A transcript keeps the weights as they were compiled, which does not tell what they were rounded from.
+        """
+        return self._bound(query, self.dataset.space.most_rounding)
+
+    def _bound(self, query: Query, rounding: float) -> float:
+        moved = rounding * self.dataset.mass_bound
         if query.is_zero:
             return moved
         bound = self.plan.error_bound + moved

@@ -14,7 +14,6 @@ from typing import Any
 import orjson
 
 from app.audit import records
-from app.audit.replay import hypothesis_digest
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
@@ -24,7 +23,7 @@ from app.curator.session import Session
 from app.privacy.errors import InsufficientBudget
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
-from app.services.loading import load_session, resume_session
+from app.services.loading import resume_session
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -360,29 +359,28 @@ class Sessions:
         with self._store.read() as tx:
             row = tx.session(id)
             assert row is not None
-            # What an auditor is shown follows from the transcript, and from no cache.
-            session = load_session(tx, row, Session)
             weights = tx.weights_used(id)
         yield row.header + b"\n"
-        # The state may have been loaded a few answers after the row was read: the transcript ends where the
-        # state does. Entries are never changed, so pages may be read one by one.
-        last, head, after = session.sequence, row.head_hash, 0
-        while after < last:
+        # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What an
+        # auditor is shown follows from them alone: no state is made and no cache is read.
+        learnt, after = records.HypothesisDigest(orjson.loads(row.header)), 0
+        while after < row.sequence:
             with self._store.read() as tx:
-                page = [(n, line) for n, line in tx.entry_lines(id, after, PAGE) if n <= last]
+                page = tx.entry_lines(id, after, min(PAGE, row.sequence - after))
                 names = [name for n, _ in page for name in weights.get(n, ())]
                 blobs = tx.blobs(id, names) if names else {}
             for number, line in page:
                 for name in weights.get(number, ()):
                     yield records.weights_record(name, blobs[name]) + b"\n"
+                learnt.take(line)
                 yield line + b"\n"
-            after, head = page[-1][0], records.parse(page[-1][1])["entry_hash"]
+            after = page[-1][0]
         yield (
             records.trailer(
-                entries=last,
-                head_hash=head,
-                hypothesis_digest=hypothesis_digest(session),
-                updates=session.updates_used,
+                entries=row.sequence,
+                head_hash=row.head_hash,
+                hypothesis_digest=learnt.hexdigest(),
+                updates=row.updates_used,
                 status=row.status,
             )
             + b"\n"

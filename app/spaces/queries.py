@@ -17,6 +17,9 @@ from app.spaces.spec import explain
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
 Node = StrictInt | StrictStr
+#: Of a list the first wrong item is told: a problem takes a hundred times the memory of its item.
+Nodes = Annotated[list[Node], Field(fail_fast=True)]
+Weights = Annotated[list[Weight], Field(fail_fast=True)]
 
 
 class QueryModel(BaseModel):
@@ -37,7 +40,7 @@ class Condition(BaseModel):
     between: tuple[Value, Value] | None = Field(
         default=None, description="numeric: half-open, on bin edges; codes: inclusive"
     )
-    in_: list[Value] | None = Field(default=None, alias="in", min_length=1)
+    in_: Annotated[list[Value], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
     equals: Value | None = None
 
     @_model_validator(mode="after")
@@ -62,15 +65,15 @@ class ProductQuery(QueryModel):
     """
 
     type: Literal["product"]
-    weights: dict[str, list[Weight]]
+    weights: dict[str, Weights]
 
 
 class CutQuery(QueryModel):
     """The weight of all edges from ``left`` to ``right`` (of a graph: between S and T)."""
 
     type: Literal["cut"]
-    left: Literal["all"] | list[Node]
-    right: Literal["all"] | list[Node]
+    left: Literal["all"] | Nodes
+    right: Literal["all"] | Nodes
 
 
 class RankOneQuery(QueryModel):
@@ -82,16 +85,16 @@ class RankOneQuery(QueryModel):
     """
 
     type: Literal["rank_one"]
-    left: list[Weight]
-    right: list[Weight]
+    left: Weights
+    right: Weights
 
 
 class SparseQuery(QueryModel):
     """Weights of the listed cells; all others weigh zero. Indices are flat (row-major) or one list a cell."""
 
     type: Literal["sparse"]
-    indices: list[StrictInt] | list[list[StrictInt]]
-    weights: list[Weight]
+    indices: Annotated[list[StrictInt], Field(fail_fast=True)] | Annotated[list[list[StrictInt]], Field(fail_fast=True)]
+    weights: Weights
 
 
 class DenseQuery(QueryModel):

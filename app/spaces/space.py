@@ -201,6 +201,24 @@ class Space(ABC):
             )
         return bits
 
+    @property
+    def most_rounding(self) -> float:
+        """The most that a query's :attr:`~app.spaces.query.Query.rounding` can be: every axis weighted, each weight
+        half a unit off.
+
+        An axis whose weights are rounded to 1 is no longer told in a compiled query, so this is not that query's own.
+        """
+        most = 0.0
+        for weighted in range(1, max(len(self.shape), 1) + 1):
+            try:
+                bits = self.axis_bits(weighted)
+            except InvalidQuery:
+                break
+            # Weights of pairs take each side twice and the product of both twice again, itself rounded up.
+            units = 6.0 if self.symmetric and weighted == 2 else weighted / 2
+            most = max(most, bounding(rounding_error(units, bits)))
+        return most
+
     def with_capacity(self, capacity: int) -> Self:
         """The same space under another bound on its mass."""
         return replace(self, capacity=capacity)
@@ -531,6 +549,8 @@ class Space(ABC):
                 members: dict[int, IntArray] = {}
                 factors: dict[int, IntArray] = {}
                 largest, bits = 1, 0
+                if len(form["axes"]) > len(self.shape):
+                    raise InvalidQuery("canonical axes are more than there are")
                 for i, axis in form["axes"]:
                     index, vector = self._read_axis(axis, self.shape[i], FACTOR_BITS)
                     if index is not None:

@@ -36,8 +36,14 @@ DEFAULT_CAPACITY = 2**31 - 1
 MAX_AXIS = 2**31 - 1
 
 
+#: Telling problems apart takes about a kilobyte each, a few of which are shown.
+_MOST_TOLD = 1000
+
+
 def explain(error: ValidationError) -> str:
     """One sentence a problem: where it is and what is wrong, without the offending value."""
+    if error.error_count() > _MOST_TOLD:
+        return f"{error.error_count():,} fields are unknown or not of their kind"
     parts = []
     for item in error.errors(include_input=False, include_url=False, include_context=False)[:5]:
         where = ".".join(str(step) for step in item["loc"]) or "body"
@@ -76,6 +82,8 @@ def _whole(value: Any) -> Any:
 Number = Annotated[Decimal, BeforeValidator(_number), AfterValidator(_survives)]
 Real = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
+#: Of a list that may be long the first wrong item is told: a problem takes far more memory than its item.
+Labels = Annotated[tuple[str, ...], Field(fail_fast=True)]
 
 
 class Budget(Model):
@@ -94,11 +102,15 @@ class Attribute(Model):
 
     name: str = Field(min_length=1, max_length=128)
     size: Whole | None = Field(default=None, ge=1, le=MAX_AXIS)
-    values: tuple[str | int, ...] | None = Field(default=None, min_length=1, max_length=1_000_000)
+    values: Annotated[tuple[str | int, ...], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=1, max_length=1_000_000
+    )
     lower: Number | None = None
     upper: Number | None = None
     bins: Whole | None = Field(default=None, ge=1, le=1_000_000)
-    edges: tuple[Number, ...] | None = Field(default=None, min_length=2, max_length=1_000_001)
+    edges: Annotated[tuple[Number, ...], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=2, max_length=1_000_001
+    )
 
     @field_validator("values", mode="before")
     @classmethod
@@ -200,7 +212,7 @@ class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
 
     kind: Literal["table"]
-    attributes: tuple[Attribute, ...] = Field(min_length=1, max_length=32)
+    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=32)
     outside: Literal["refuse", "drop"] = "refuse"
     capacity: Whole | None = Field(default=None, ge=1, le=2**40)
 
@@ -259,8 +271,8 @@ class BipartiteSpec(_GraphDeclaration):
     kind: Literal["bipartite"]
     left: Whole = Field(ge=1, le=2**26)
     right: Whole = Field(ge=1, le=2**26)
-    left_labels: tuple[str, ...] | None = None
-    right_labels: tuple[str, ...] | None = None
+    left_labels: Labels | None = None
+    right_labels: Labels | None = None
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
@@ -276,7 +288,7 @@ class GraphSpec(_GraphDeclaration):
     nodes: Whole = Field(ge=2, le=2**26)
     directed: bool = Field(default=False, strict=True)
     loops: Literal["refuse", "drop"] = "refuse"
-    labels: tuple[str, ...] | None = None
+    labels: Labels | None = None
 
     @model_validator(mode="after")
     def _labels(self) -> Self:

@@ -17,7 +17,7 @@ import pytest
 import rfc8785
 
 from app.audit import records
-from app.audit.replay import hypothesis_digest, replay, session_of
+from app.audit.replay import replay, session_of
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.oqr import Hit, play
 from app.curator.planner import make_plan
@@ -27,6 +27,7 @@ from app.spaces.multiset import ElementsTensor
 from app.spaces.queries import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
+from tests.unit.audit.transcripts import hypothesis_digest
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 Words = dict[str, Any]
@@ -159,7 +160,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
         records.trailer(
             entries=len(asked),
             head_hash=head,
-            hypothesis_digest=hypothesis_digest(session),
+            hypothesis_digest=hypothesis_digest([json.loads(line) for line in lines]),
             updates=session.updates_used,
             status="open",
         )
@@ -187,7 +188,7 @@ def test_a_session_is_replayed_from_its_bytes(case: str, noise: Callable[[int, f
     assert verdict.summary["updates"] == session.updates_used
     assert verdict.summary["hypothesis_answers"] > 0
     assert verdict.summary["cached_answers"] > 0 or case == "multiset-smw"
-    assert verdict.summary["hypothesis_digest"] == hypothesis_digest(session)
+    assert verdict.summary["hypothesis_digest"] == hypothesis_digest([json.loads(line) for line in lines])
     for line in lines:
         assert line == rfc8785.dumps(json.loads(line))
 
@@ -195,6 +196,7 @@ def test_a_session_is_replayed_from_its_bytes(case: str, noise: Callable[[int, f
 def resealed(lines: Iterable[bytes], change: Callable[[Words], None]) -> Iterator[bytes]:
     """The transcript with entries changed and every hash made good, as a forger would."""
     old = new = ""
+    changed: list[Words] = []
     for line in lines:
         record = json.loads(line)
         if record["record"] == "header":
@@ -208,8 +210,11 @@ def resealed(lines: Iterable[bytes], change: Callable[[Words], None]) -> Iterato
             line = rfc8785.dumps(record)
         elif record["record"] == "trailer":
             assert record["head_hash"] == old
-            record["head_hash"] = new
+            del record["trailer_hash"]
+            record |= {"head_hash": new, "hypothesis_digest": hypothesis_digest(changed)}
+            record["trailer_hash"] = hashlib.sha256(rfc8785.dumps(record)).hexdigest()
             line = rfc8785.dumps(record)
+        changed.append(json.loads(line))
         yield line
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,6 @@ import rfc8785
 from scipy.sparse import csr_array
 
 from app.audit import records
-from app.audit.replay import hypothesis_digest
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
@@ -97,7 +97,7 @@ def play_session(
     played = Played(Session(opened, request, plan), [rfc8785.dumps(header)])
     session, head, named = played.session, hashlib.sha256(played.lines[0]).hexdigest(), set()
     for number, words in enumerate(asked):
-        at = f"2026-01-01T00:00:{number % 60:02d}.5Z"
+        at = f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}.5Z"
         if words == "forfeit":
             if session.updates_left == 0:
                 continue
@@ -137,16 +137,28 @@ def play_session(
         )
         played.lines.append(sealed.line)
         head = sealed.entry_hash
-    played.lines.append(
-        records.trailer(
-            entries=session.sequence,
-            head_hash=head,
-            hypothesis_digest=hypothesis_digest(session),
-            updates=session.updates_used,
-            status="open",
-        )
-    )
+    trailer: Document = {
+        "record": "trailer",
+        "entries": session.sequence,
+        "head_hash": head,
+        "hypothesis_digest": hypothesis_digest(played.documents),
+        "updates": session.updates_used,
+        "status": "open",
+    }
+    trailer["trailer_hash"] = hashlib.sha256(rfc8785.dumps(trailer)).hexdigest()
+    played.lines.append(rfc8785.dumps(trailer))
     return played
+
+
+def hypothesis_digest(documents: list[Document]) -> str:
+    """The digest in a trailer, as the documents say it is made: of the header's facts and of each measurement."""
+    header = {key: documents[0][key] for key in ("bought", "dataset", "mechanism", "plan") if key in documents[0]}
+    told = rfc8785.dumps(header)
+    for document in documents[1:]:
+        if document.get("source") == "measurement":
+            told += hashlib.sha256(rfc8785.dumps(document["query"])).digest()
+            told += np.float64(document["value"]).tobytes()
+    return hashlib.sha256(told).hexdigest()
 
 
 def reseal(documents: list[Document], *, count: bool = True) -> list[bytes]:
@@ -170,5 +182,9 @@ def reseal(documents: list[Document], *, count: bool = True) -> list[bytes]:
             copy["head_hash"] = head
             if count:
                 copy |= {"entries": sequence, "updates": updates}
+                with suppress(ValueError, TypeError, KeyError):  # what is no measurement has no digest
+                    copy["hypothesis_digest"] = hypothesis_digest(documents)
+            copy.pop("trailer_hash", None)
+            copy["trailer_hash"] = hashlib.sha256(rfc8785.dumps(copy)).hexdigest()
         lines.append(rfc8785.dumps(copy))
     return lines

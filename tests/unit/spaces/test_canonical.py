@@ -461,3 +461,30 @@ def test_no_form_ends_in_another_exception(form: Any, kind: str, u: Universe) ->
     except InvalidQuery:
         return
     assert query.canonical == form
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_no_query_is_rounded_by_more_than_the_space_says(d) -> None:
+    """Of whatever form and spelling. Would catch a bound of a replay that calls honest transcripts forged."""
+    u = d.draw(universes())
+    assert u.compiled(d.draw(queries(u))).rounding <= u.space.most_rounding
+
+
+@pytest.mark.parametrize("axes", [1, 2, 5, 12, 26])
+def test_the_worst_rounding_of_many_axes(axes: int) -> None:
+    """Every weight half a unit off on as many axes as can be weighted at all: as much as is said, and hardly less."""
+    attributes = [{"name": f"x{i}", "size": 2} for i in range(axes)]
+    u = universe({"name": "t", "kind": "table", "attributes": attributes, "budget": BUDGET})
+    off = 1 - 2.0 ** -(u.space.axis_bits(axes) + 1)
+    query = u.compiled({"type": "product", "weights": {a["name"]: [1.0, off] for a in attributes}})
+    assert 0.5 * u.space.most_rounding < query.rounding <= u.space.most_rounding
+
+
+def test_the_worst_rounding_of_pairs() -> None:
+    """A graph's weights on both sides, each half a unit off."""
+    u = universe({"name": "g", "kind": "graph", "nodes": 4, "budget": BUDGET})
+    half = 2.0 ** -(u.space.axis_bits(2) + 1)
+    sides = [1 - half, 0.5 + half, 1 - 3 * half, 0.25 + half]
+    query = u.compiled({"type": "rank_one", "left": sides, "right": sides[::-1]})
+    assert 0.5 * u.space.most_rounding < query.rounding <= u.space.most_rounding

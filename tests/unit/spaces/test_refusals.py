@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from app.spaces import queries as queries_module
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries import parse_query
 from tests.strategies import BUDGET, Universe, queries, universe, universes
@@ -267,3 +269,29 @@ def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
     except InvalidQuery:
         return
     assert -1 <= query.range[0] <= query.range[1] <= 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        where(sex={"in": [[]] * 5000}),
+        {"type": "cut", "left": [[]] * 5000, "right": [None] * 5000},
+        {"type": "rank_one", "left": ["x"] * 5000, "right": [{}] * 5000},
+        {"type": "product", "weights": {"sex": [None] * 5000}},
+        {"type": "sparse", "indices": ["x"] * 5000, "weights": [[]] * 5000},
+    ],
+)
+def test_of_a_wrong_list_the_first_item_is_told(asked: Any) -> None:
+    """Each problem takes about a kilobyte. Would catch a body of some megabytes that takes gigabytes to refuse."""
+    with pytest.raises(ValidationError) as refused:
+        queries_module._ADAPTER.validate_python(asked)
+    assert refused.value.error_count() < 12
+    with pytest.raises(InvalidQuery) as told:
+        parse_query(asked)
+    assert "0" in told.value.detail
+
+
+def test_many_wrong_fields_are_counted() -> None:
+    """An object has no first field to stop at: its problems are not spelled out."""
+    with pytest.raises(InvalidQuery, match=r"5,000 fields"):
+        parse_query({"type": "elements", "weights": {str(i): "x" for i in range(5000)}})
