@@ -30,6 +30,7 @@ from app.http import problems
 from app.http.app import Delivery, Services, create_app
 from app.http.bodies import Room
 from app.http.door import Door
+from app.http.heavy import FairQueue
 from app.http.metrics import Levels, Metrics, forget_others, shared_folder, sharing
 from app.http.protocol import Protocol
 from app.http.workers import Supervisor
@@ -63,6 +64,9 @@ DRAIN_SECONDS = 30
 #: A worker that lives and gives no sign of it for so long is taken for hung and replaced: an update of a large
 #: hypothesis, or a registration, may well keep one silent for minutes.
 WORKER_SECONDS = 600
+#: Plans made at a time, and states rebuilt for transcripts and hypotheses, each of the size of a universe.
+PLANS, EXPORTS = 2, 2
+PLAN_SECONDS = 20.0
 LOST_FILES = (
     "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
     "servers of one database share one data folder (CURATOR_DATA_DIR)"
@@ -260,8 +264,11 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         return "answers wait for a commit that keeps failing" if answering.stalled else None
 
     principals = Principals(store, utc_now)
+    door = Door(principals, settings, metrics.refused)
     services = Services(
-        door=Door(principals, settings, metrics.refused),
+        door=door,
+        plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
+        exports=FairQueue(EXPORTS, metrics.refused, door.worked),
         room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         principals=principals,
         datasets=datasets,

@@ -32,6 +32,7 @@ from app.constructions.base import DenseHypothesis
 from app.http import bodies, documents, problems, schemas
 from app.http.deadline import Deadline
 from app.http.door import Door, Rates
+from app.http.heavy import FairQueue
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
 from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
@@ -49,8 +50,6 @@ from app.spaces.errors import InvalidDataset, InvalidRequest
 log = structlog.get_logger("app.http")
 
 MAX_BATCH = 10_000
-#: States rebuilt at a time for transcripts and hypotheses: each takes the memory of a universe, and no lane's.
-REBUILDS = 2
 _LINES = 500
 #: How often waits are held against their limit.
 TICK_SECONDS = 0.1
@@ -91,6 +90,8 @@ class Services:
     """Everything a request can reach."""
 
     door: Door
+    plans: FairQueue
+    exports: FairQueue
     room: bodies.Room
     principals: Principals
     datasets: Datasets
@@ -219,12 +220,18 @@ def _told(what: str) -> Iterator[None]:
 def create_app(services: Services) -> FastAPI:
     """The application over its services."""
     limits = services.limits
+
+    def ending() -> None:
+        for queue in (services.plans, services.exports):
+            queue.drain()
+
     wire = Wire(
         places=Places(limits.max_connections, limits.connections_a_client, limits.trusts),
         seconds=limits.client_timeout_seconds,
         bytes_a_second=limits.client_min_rate,
         idle_seconds=limits.keep_alive_seconds,
         refused=services.metrics.refused,
+        ending=ending,
     )
 
     @asynccontextmanager
@@ -564,7 +571,6 @@ def _into_memory(upload: UploadFile) -> int:
 
 
 def _session_routes(app: FastAPI, services: Services) -> None:
-    rebuilding = asyncio.Semaphore(REBUILDS)
     session_request = {
         "requestBody": {
             "required": True,
@@ -584,10 +590,11 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def plan(request: Request) -> Response:
         actor = await _principal(request, services, heavy=True)
         asked = await _object(request, services, actor)
-        if "mechanisms" in asked:
-            comparison = await run_in_threadpool(services.sessions.compare, asked)
-            return _json(comparison.document(problems.document))
-        return _json(await run_in_threadpool(services.sessions.plan, asked))
+        async with services.plans.turn(request, actor) as work:
+            if "mechanisms" in asked:
+                comparison = await run_in_threadpool(services.sessions.compare, asked, work.check)
+                return _json(comparison.document(problems.document))
+            return _json(await run_in_threadpool(services.sessions.plan, asked, work.check))
 
     @app.post(
         "/v1/sessions",
@@ -602,7 +609,12 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         actor = await _asker(request, services, heavy=True)
         asked = await _object(request, services, actor)
         key = _idempotency(request, actor, asked)
-        return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
+        async with services.plans.turn(request, actor) as work:
+            opening = await run_in_threadpool(services.sessions.prepare, actor, asked, key, work.check)
+        if isinstance(opening, bytes):
+            return _raw(opening, 201)
+        # Others may keep the data set for a while: who waits for that holds up nobody's plan.
+        return _raw(await run_in_threadpool(services.sessions.open, actor, opening, key), 201)
 
     @app.get(
         "/v1/sessions",
@@ -641,7 +653,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def transcript(request: Request, id: str) -> Response:
         actor = await _principal(request, services, heavy=True)
         lines = await run_in_threadpool(services.sessions.transcript, actor, id)
-        async with rebuilding:
+        async with services.exports.turn(request, actor):
             # The first line is there when the state has been rebuilt, which the last one speaks of.
             header = await run_in_threadpool(next, lines)
 
@@ -669,7 +681,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def hypothesis(request: Request, id: str) -> Response:
         actor = await _principal(request, services, heavy=True)
         accept = request.headers.get("accept", "*/*")
-        async with rebuilding:
+        async with services.exports.turn(request, actor):
             return await run_in_threadpool(_hypothesis, services, actor, id, accept)
 
 

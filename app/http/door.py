@@ -20,6 +20,8 @@ from app.services.principals import Principal, Principals
 
 log = structlog.get_logger("app.http")
 
+#: So many seconds of heavy work count as one heavy request.
+REQUEST_SECONDS = 0.01
 #: A wrong key costs its sender this long.
 FAILED_LOGIN_SECONDS = 0.25
 #: Keys that are new here and looked at, or wrong and being paid for, at a time: of one client, and in all. The next one
@@ -84,6 +86,10 @@ class Door:
         if requests > counted:
             self._take(self._rate, principal, requests, paid=counted)
             request.scope["counted"] = requests
+
+    def worked(self, name: str, seconds: float) -> None:
+        """Count heavy work by the time that it took: as so many requests, of which one was counted before."""
+        self._heavy.owe(name, max(0.0, seconds / REQUEST_SECONDS - 1))
 
     def _take(self, rate: Rate, principal: Principal, tokens: int = 1, paid: int = 0) -> None:
         try:

@@ -36,6 +36,7 @@ class Wire:
         bytes_a_second: least rate at which a client sends a body and reads a reply.
         idle_seconds: that a connection may stay without a request.
         refused: called with the reason of each connection that is refused or cut off.
+        ending: called, at least once where there are connections, when the server drains.
     """
 
     places: Places = field(default_factory=Places)
@@ -43,6 +44,7 @@ class Wire:
     bytes_a_second: int = 1024
     idle_seconds: float = 30.0
     refused: Callable[[str], None] = lambda _: None
+    ending: Callable[[], None] = lambda: None
 
 
 class Protocol(HttpToolsProtocol):
@@ -100,6 +102,11 @@ class Protocol(HttpToolsProtocol):
     def shed(self) -> None:
         """End a connection that is idle: what its client has not taken of the last reply still goes out."""
         self.transport.close()
+
+    def shutdown(self) -> None:
+        """The server drains: serve no further request."""
+        self._wire.ending()
+        super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come; hang up on who sends heads without end."""

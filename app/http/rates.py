@@ -49,3 +49,12 @@ class Rate:
             seconds = math.ceil(wait)
             raise TooManyRequests(f"too many requests with this key: send again in {seconds:,} s", seconds)
         self._full_at[name] = now + missing + (tokens - paid) * self._seconds
+
+    def owe(self, name: str, tokens: float) -> None:
+        """Take tokens for what is done already, whether or not they are there.
+
+        What is missing has to come in before anything else is taken.
+        """
+        if self._seconds:
+            now = self._clock()
+            self._full_at[name] = max(now, self._full_at.get(name, 0.0)) + tokens * self._seconds

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,11 +16,14 @@ import orjson
 from app.audit import records
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
-from app.privacy.errors import InsufficientBudget
+from app.privacy.errors import InsufficientBudget, PrivacyError
+from app.privacy.ledger import Budget
+from app.privacy.patience import while_wanted
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import resume_session
@@ -40,6 +43,8 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 
+#: Raises when nobody waits for the work any more.
+Check = Callable[[], None]
 #: Transcript lines read at a time.
 PAGE = 2000
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
@@ -87,6 +92,20 @@ def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
     return None if row is None else key.reply(row)
 
 
+@dataclass(frozen=True)
+class Opening:
+    """A session that is planned and not open yet: on what is public of its data set, and with the exact fact to buy.
+
+    ``now`` is the one time of its records.
+    """
+
+    request: SessionRequest
+    dataset: PublicDataset
+    plan: Plan
+    now: str
+    exact: int | None = field(repr=False)
+
+
 def session_view(row: SessionRow) -> dict[str, Any]:
     """A session's public state. Exact amounts are decimal strings at the ledger's order."""
     header = orjson.loads(row.header)
@@ -124,7 +143,7 @@ def _bound_status(header: dict[str, Any]) -> BoundStatus:
     return worst_case(dataset, mechanism, plan["progress"], plan["max_queries"])[1]
 
 
-def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
+def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
     """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
     asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds
     nothing, and the program counts its own misses only.
@@ -135,7 +154,7 @@ def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
     if tx.has_moved(row.name):
         raise BudgetExhausted(
             "exact calibration takes a data set on which nothing was ever opened: use rdp, or another data set",
-            requested=plan.epsilon,
+            requested=request.epsilon,
             remaining=Decimal(0),
         )
 
@@ -155,7 +174,7 @@ class Sessions:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         self._datasets, self._snapshots = datasets, snapshots
 
-    def plan(self, asked: Any) -> dict[str, Any]:
+    def plan(self, asked: Any, check: Check = lambda: None) -> dict[str, Any]:
         """The plan a session would have. Reads public facts only and charges nothing.
 
         Raises:
@@ -163,11 +182,12 @@ class Sessions:
         """
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
-        plan = make_plan(dataset, request)
+        with while_wanted(check):
+            plan = make_plan(dataset, request)
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
         return {**plan.reply(), "noise_scales": scales, **line}
 
-    def compare(self, asked: Mapping[str, Any]) -> Comparison:
+    def compare(self, asked: Mapping[str, Any], check: Check = lambda: None) -> Comparison:
         """The plans of several mechanisms for one task. Reads public facts only and charges nothing.
 
         Raises:
@@ -175,14 +195,20 @@ class Sessions:
             PlanInfeasible: when no mechanism could have such a share.
         """
         requests = parse_comparison(asked)
-        return compare(self._datasets.public(requests[0].dataset), requests)
+        dataset = self._datasets.public(requests[0].dataset)
+        with while_wanted(check):
+            return compare(dataset, requests)
 
-    def open(self, actor: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
-        """Open a session: plan it, reserve its share, buy what it needs, commit, and only then reply.
+    def prepare(
+        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+    ) -> Opening | bytes:
+        """All that takes time of opening a session, ahead of :meth:`open`; the reply where the key has one already.
+
+        What can be refused cheaply is refused first: nothing is planned or measured for a share that is not there.
 
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
-            Unavailable: when the data set's private file is missing or altered, or another process keeps the data set.
+            Unavailable: when the data set's private file is missing or altered.
         """
         actor.require("analyst", "admin")
         with self._store.read() as tx:
@@ -190,14 +216,28 @@ class Sessions:
         if known is not None:
             return known
         request = parse_request(asked)
-        dataset = self._datasets.public(request.dataset)
-        plan = make_plan(dataset, request)
+        row = self._datasets.registered(request.dataset)
+        dataset = public_dataset(row)
+        with self._store.read() as tx:
+            self._check_share(tx, row, actor, dataset.budget, request)
+        with while_wanted(check):
+            plan = make_plan(dataset, request)
         # Before anything waits for the data set: a file that has changed is read.
-        self._private.check(self._datasets.private_file(request.dataset))
-        now = self._clock()  # before anything private is looked at
-        exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
+        self._private.check(row.vault_entry)
+        now, exact = self._clock(), None  # before anything private is looked at
+        if plan.purchase is not None:
+            exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), plan.purchase.fact)
+        return Opening(request, dataset, plan, now, exact)
+
+    def open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
+        """Open a session: reserve its share, buy what it needs, commit, and only then reply.
+
+        Raises:
+            NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when another process keeps the data set.
+        """
         try:
-            return self._open(actor, request, dataset, plan, key, exact, now)
+            return self._open(actor, opening, key)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
             with self._store.read() as tx:
@@ -206,52 +246,46 @@ class Sessions:
             raise Unavailable("the session could not be opened: send the request again")
         return known
 
-    def _open(
-        self,
-        actor: Principal,
-        request: SessionRequest,
-        dataset: PublicDataset,
-        plan: Plan,
-        key: IdempotencyKey | None,
-        exact: int | None,
-        now: str,
-    ) -> bytes:
+    def _open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
         """Reserve, buy, record and commit, under the data set's lock."""
+        request, dataset = opening.request, opening.dataset
         with self._datasets.holding(request.dataset) as (tx, row):
             known = find_reply(tx, key)  # a concurrent twin held the lock before us
             if known is not None:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
+            self._check_share(tx, row, actor, dataset.budget, request)
             if public_dataset(row) != dataset:
+                # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
+                # one, whose program takes seconds, has been refused, as the data set is not untouched.
                 dataset = public_dataset(row)
-                plan = make_plan(dataset, request)
-            self._reserve(tx, row, actor, dataset, plan)
-            reply = self._begin(tx, row, actor, dataset, request, plan, key, exact, now)
+                opening = replace(opening, dataset=dataset, plan=make_plan(dataset, request))
+            reply = self._begin(tx, row, actor, opening, key)
             tx.commit()
         return reply
 
-    def _measure(self, actor: Principal, dataset: PublicDataset, plan: Plan, purchase: Purchase) -> int:
-        """The fact that the session will buy, for those who may open it. Norms take time: no transaction waits."""
-        with self._store.read() as tx:
-            row = tx.dataset(dataset.spec.name)
-            if row is None or row.retired_at is not None:
-                raise NotFound(f"the data set {dataset.spec.name!r} is retired")
-            self._datasets.allowed(tx, row, actor, plan.reserved, dataset.budget)
-        data = self._private.tensor(dataset.space, row.vault_entry)
-        return measure(dataset.space, data, purchase.fact)
+    def _check_share(
+        self, tx: Transaction, row: DatasetRow, actor: Principal, budget: Budget, request: SessionRequest
+    ) -> None:
+        """Refuse a share that the actor may not hold or the data set does not have.
 
-    def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
-        budget = dataset.budget
-        if plan.calibration == "exact":
-            _check_untouched(tx, row, plan)
-        self._datasets.allowed(tx, row, actor, plan.reserved, budget)
+        Raises:
+            Forbidden, BudgetExhausted, PlanInfeasible.
+        """
+        if request.calibration == "exact":
+            _check_untouched(tx, row, request)
         try:
-            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(plan.reserved)
+            share = budget.share(request.epsilon)
+        except PrivacyError as error:
+            raise PlanInfeasible(str(error)) from None
+        self._datasets.allowed(tx, row, actor, share, budget)
+        try:
+            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(share)
         except InsufficientBudget as error:
             raise BudgetExhausted(
                 "the data set's budget does not hold so much: ask for less",
-                requested=plan.epsilon,
+                requested=request.epsilon,
                 remaining=epsilon_left(budget, error.remaining),
             ) from None
 
@@ -260,24 +294,20 @@ class Sessions:
         tx: Transaction,
         row: DatasetRow,
         actor: Principal,
-        dataset: PublicDataset,
-        request: SessionRequest,
-        plan: Plan,
+        opening: Opening,
         key: IdempotencyKey | None,
-        exact: int | None,
-        now: str,
     ) -> bytes:
-        id = secrets.token_hex(16)
+        plan, now, id = opening.plan, opening.now, secrets.token_hex(16)
         bought = None
         if plan.purchase is not None:
             # Facts are only ever added, so what this plan buys the first one bought too.
-            assert exact is not None
-            bought = self._buy(plan.purchase, exact)
+            assert opening.exact is not None
+            bought = self._buy(plan.purchase, opening.exact)
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
         header = records.header(
             session=id,
-            dataset=dataset.descriptor(),
-            mechanism=request.document(),
+            dataset=opening.dataset.descriptor(),
+            mechanism=opening.request.document(),
             plan=plan.document(),
             opened_at=now,
             bought=None if bought is None else bought.document(),

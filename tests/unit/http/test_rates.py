@@ -122,3 +122,21 @@ def test_without_a_limit() -> None:
     rate = Rate(None, 1, Clock())
     for _ in range(1000):
         rate.take("ann", 100)
+
+
+def test_debts_are_paid_before_anything_else() -> None:
+    """Catches work that is counted when it is done, and then forgotten, or counted twice."""
+    clock = Clock()
+    rate = Rate(10, 20, clock)
+    rate.take("ann")
+    rate.owe("ann", 29.0)
+    with pytest.raises(TooManyRequests) as told:
+        rate.take("ann")
+    assert told.value.retry_after == 2  # 10 are missing, and the one that is asked for: 1.1 s
+    rate.take("bob")
+    clock.now += 1.05
+    with pytest.raises(TooManyRequests):
+        rate.take("ann")
+    clock.now += 0.06
+    rate.take("ann")
+    Rate(None, 1, clock).owe("ann", 1e9)
