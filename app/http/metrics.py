@@ -148,7 +148,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        for reason in ("rate", "login", "queue", "memory", "connections", "slow_request", "slow_reader"):
+        for reason in ("rate", "login", "queue", "memory", "exports", "connections", "slow_request", "slow_reader"):
             self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}
 

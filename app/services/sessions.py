@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from app.audit import records
-from app.audit.replay import hypothesis_digest
+from app.audit.replay import hypothesis_digest, opening_of
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.facts import Purchase, measure
 from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
 from app.curator.request import SessionRequest, parse_request
-from app.curator.session import Session
+from app.curator.session import Session, construction_of
 from app.privacy.errors import InsufficientBudget
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
-from app.services.loading import load_session, resume_session
+from app.services.loading import look
+from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -34,15 +36,17 @@ from app.services.ports import (
     ReplyName,
     ReplyRow,
     SessionRow,
+    Snapshot,
     Snapshots,
     Store,
     StoreConflict,
     Transaction,
 )
 from app.services.principals import Principal
+from app.spaces.errors import InvalidRequest
 
-#: Transcript lines read at a time.
-PAGE = 2000
+#: What a session that is looked at takes beside its hypothesis, about: plan, space, a page of its transcript.
+SESSION_BYTES = 1 << 20
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -120,9 +124,15 @@ def _bound_status(header: dict[str, Any]) -> BoundStatus:
     plan = header["plan"]
     if plan["update_bound"] is not None:
         return "bound"
-    dataset = PublicDataset.from_descriptor(header["dataset"])
-    mechanism = SessionRequest.from_document(header["mechanism"], dataset.spec.name).mechanism
+    mechanism = SessionRequest.from_document(header["mechanism"], header["dataset"]["name"]).mechanism
+    dataset = _dataset_of(orjson.dumps(header["dataset"]))
     return worst_case(dataset, mechanism, plan["progress"], plan["max_queries"])[1]
+
+
+@lru_cache(maxsize=8)
+def _dataset_of(descriptor: bytes) -> PublicDataset:
+    """The data set of a descriptor. Reading a long declaration takes milliseconds, and sessions in a list share it."""
+    return PublicDataset.from_descriptor(orjson.loads(descriptor))
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
@@ -330,57 +340,93 @@ class Sessions:
         """A session's public state."""
         return session_view(self.row(actor, id))
 
-    @contextmanager
-    def list(self, actor: Principal) -> Iterator[Iterator[dict[str, Any]]]:
-        """The actor's sessions; all of them for auditors. Read as they are taken, while the context lasts."""
-        with self._store.read() as tx:
-            yield map(session_view, tx.sessions(owner=None if actor.role == "auditor" else actor.name))
-
-    def state(self, actor: Principal, id: str) -> tuple[SessionRow, Session]:
-        """A session's row and its state at that row, rebuilt from the transcript or its snapshot."""
-        row = self.row(actor, id)
-        with self._store.read() as tx:
-            row = tx.session(id) or row
-            session, _ = resume_session(tx, row, Session, self._snapshots)
-        return row, session
-
-    def transcript(self, actor: Principal, id: str) -> Iterator[bytes]:
-        """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
+    def list(self, actor: Principal, after: str, most: int) -> Page:
+        """The actor's sessions in the order they were opened, all of them for auditors, beyond the one of that id.
 
         Raises:
-            NotFound: when there is none, or it is somebody else's; before the first line.
+            InvalidRequest: when ``after`` is neither empty nor a session that the actor sees.
+        """
+        try:
+            last = self.row(actor, after) if after else None
+        except NotFound:
+            raise InvalidRequest("after: the id of a session of yours, as the link to the next page has it") from None
+        with self._store.read() as tx:
+            rows, others = tx.sessions_page(None if actor.role == "auditor" else actor.name, last, most)
+        return Page([session_view(row) for row in rows], rows[-1].id if others else None)
+
+    def state(
+        self, actor: Principal, id: str, take: Callable[[int], None], check: Callable[[], None]
+    ) -> tuple[SessionRow, Session]:
+        """A session's row and what can be looked at of it: hypothesis and counters at that row, no answers.
+
+        Args:
+            actor: who looks.
+            id: the session's.
+            take: called with the bytes that this takes in memory, before they are taken; may refuse.
+            check: called now and then; what it raises ends the work.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
         """
         self.row(actor, id)
-        return self._lines(id)
+        return self._look(id, self._snapshots.read, take, check)
 
-    def _lines(self, id: str) -> Iterator[bytes]:
+    def _look(
+        self,
+        id: str,
+        snapshot: Callable[[str], Snapshot | None],
+        take: Callable[[int], None],
+        check: Callable[[], None],
+    ) -> tuple[SessionRow, Session]:
         with self._store.read() as tx:
             row = tx.session(id)
-            assert row is not None
-            # What an auditor is shown follows from the transcript, and from no cache.
-            session = load_session(tx, row, Session)
-            weights = tx.weights_used(id)
-        yield row.header + b"\n"
-        # The state may have been loaded a few answers after the row was read: the transcript ends where the
-        # state does. Entries are never changed, so pages may be read one by one.
-        last, head, after = session.sequence, row.head_hash, 0
-        while after < last:
+        assert row is not None
+        opening = opening_of(orjson.loads(row.header))
+        dataset = opening[0]
+        # The state, and beside it what an update or showing it takes: see the documents on memory.
+        take(construction_of(*opening).nbytes(row.updates_used) + 2 * dataset.space.dense_bytes + SESSION_BYTES)
+        kept = snapshot(id)
+        if kept is not None:
+            # It may be newer than the row was.
             with self._store.read() as tx:
-                page = [(n, line) for n, line in tx.entry_lines(id, after, PAGE) if n <= last]
-                names = [name for n, _ in page for name in weights.get(n, ())]
-                blobs = tx.blobs(id, names) if names else {}
-            for number, line in page:
-                for name in weights.get(number, ()):
-                    yield records.weights_record(name, blobs[name]) + b"\n"
-                yield line + b"\n"
-            after, head = page[-1][0], records.parse(page[-1][1])["entry_hash"]
-        yield (
-            records.trailer(
-                entries=last,
-                head_hash=head,
-                hypothesis_digest=hypothesis_digest(session),
-                updates=session.updates_used,
-                status=row.status,
-            )
-            + b"\n"
+                row = tx.session(id) or row
+        return row, look(self._store, row, opening, kept, check)
+
+    def transcript(
+        self, actor: Principal, id: str, take: Callable[[int], None], check: Callable[[], None]
+    ) -> Iterator[bytes]:
+        """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
+
+        When this returns, all the work of remaking the state is done, and the lines need little memory: arguments and
+        errors are those of :meth:`state`.
+        """
+        self.row(actor, id)
+        # What an auditor is shown follows from the transcript, and from no cache.
+        row, session = self._look(id, lambda _: None, take, check)
+        trailer = records.trailer(
+            entries=session.sequence,
+            head_hash=row.head_hash,
+            hypothesis_digest=hypothesis_digest(session),
+            updates=session.updates_used,
+            status=row.status,
         )
+        return self._lines(row, trailer)
+
+    def _lines(self, row: SessionRow, trailer: bytes) -> Iterator[bytes]:
+        yield row.header + b"\n"
+        # Entries are never changed, so pages may be read one by one. What has been handed out is not kept here.
+        after, lines = 0, deque[bytes]()
+        while after < row.sequence:
+            after = self._read_page(row, after, lines)
+            while lines:
+                yield lines.popleft()
+        yield trailer + b"\n"
+
+    def _read_page(self, row: SessionRow, after: int, lines: deque[bytes]) -> int:
+        """Add a page of a transcript to some lines, and tell which entry it ends with."""
+        with self._store.read() as tx:
+            page = tx.transcript_page(row.id, after, row.sequence)
+        for _, line, weights in page:
+            lines.extend(records.weights_record(name, blob) + b"\n" for name, blob in weights)
+            lines.append(line + b"\n")
+        return page[-1][0]
