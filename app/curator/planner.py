@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -33,8 +32,10 @@ from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_
 from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import ConditionalRelease, Mechanism, PureStep, renyi_cost
 from app.privacy.errors import PrivacyError
-from app.privacy.exact import exact_scale
+from app.privacy.exact import exact_scale, reach
 from app.privacy.exactness import floor_to
+from app.privacy.ledger import Budget
+from app.privacy.patience import still_wanted
 from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
 from app.spaces.errors import CuratorError
@@ -44,6 +45,8 @@ from app.spaces.space import Space
 PURCHASE_PART = 20
 #: The dynamic program of the exact calibration takes time with the number of updates.
 MOST_EXACT_UPDATES = 2000
+#: And with the cells of its array, each of which every stage takes a few times over: some three seconds.
+MOST_EXACT_WORK = 5_000_000
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
 #: What ``update_bound`` says, or why it says nothing:
@@ -177,17 +180,12 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     """
     try:
         return _make_plan(dataset, request)
-    except _NoGuarantee:
+    except (_NoGuarantee, _TooLarge, _NotWhole) as refused:
+        if request.calibration == "exact":
+            raise _no_exact(dataset, request, refused) from None
+        if isinstance(refused, _TooLarge):
+            raise _too_large(dataset, request, refused) from None
         raise _no_guarantee(dataset, request) from None
-    except _TooLarge as refused:
-        raise _too_large(dataset, request, refused) from None
-    except _NotWhole as refused:
-        whole = dataset.budget.epsilon
-        try:
-            make_plan(dataset, request.model_copy(update={"epsilon": whole}))
-        except PlanInfeasible as reason:
-            raise PlanInfeasible(f"{refused.detail}, and even then: {reason.detail}") from None
-        raise PlanInfeasible(refused.detail, epsilon=float(whole)) from None
 
 
 class _NoGuarantee(PlanInfeasible):
@@ -195,7 +193,7 @@ class _NoGuarantee(PlanInfeasible):
 
 
 class _NotWhole(PlanInfeasible):
-    """An exact session asked for less than the data set's epsilon; with all of it, it is yet to be tried."""
+    """An exact session asked for less than the data set's epsilon."""
 
 
 class _TooLarge(PlanInfeasible):
@@ -217,8 +215,8 @@ def _make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
         fact = missing(request.mechanism, space, dataset.facts)
         if fact is not None:
             purchase = purchase_of(dataset, fact, share)
-        if request.calibration == "exact":
-            _check_exact(dataset, request, purchase)
+        if request.calibration == "exact" and purchase is not None:
+            raise PlanInfeasible(_nothing_to_buy_with(dataset, purchase))
         planner = _Planner(dataset, request, share - (purchase.cost if purchase else 0))
         if request.max_updates is not None:
             plan = planner.at(request.max_updates, guaranteed=False)
@@ -259,10 +257,19 @@ def _no_guarantee(dataset: PublicDataset, request: SessionRequest) -> PlanInfeas
         construction, _ = _planner(dataset, request).at_whole_mass()
         reason, most = construction.infeasible, construction.most_cells
     found = guaranteed_changes(dataset, request, most, promising=_promising, works=works)
-    text = f"{reason or text}: {listed(found)}"
-    if request.calibration == "exact" and works((dataset, request.model_copy(update={"calibration": "rdp"}))):
-        text += "; or use rdp, which has a plan"
-    return PlanInfeasible(text + ("" if reason is None else _instead(dataset, request)), **found)
+    instead = "" if reason is None else _instead(dataset, request)
+    return PlanInfeasible(f"{reason or text}: {listed(found)}{instead}", **found)
+
+
+def _no_exact(dataset: PublicDataset, request: SessionRequest, refused: PlanInfeasible) -> PlanInfeasible:
+    """The refusal of an exact calibration. Changes are tried with ``rdp`` alone, whose noise is a few percent more:
+    each would take programs of its own, which take seconds."""
+    instead = request.model_copy(update={"calibration": "rdp"})
+    try:
+        make_plan(dataset, instead)
+    except PlanInfeasible as reason:
+        return PlanInfeasible(f"{refused.detail}; with rdp: {reason.detail}")
+    return PlanInfeasible(f"{refused.detail}; or use rdp, which has a plan")
 
 
 def _too_large(dataset: PublicDataset, request: SessionRequest, refused: _TooLarge) -> PlanInfeasible:
@@ -374,13 +381,13 @@ def certain_error(dataset: PublicDataset, request: SessionRequest, plan: Plan) -
 def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> dict[str, float | None]:
     """Laplace scales in counts that each calibration would need for a plan's epsilon and number of updates.
 
-    ``exact`` is what the whole (epsilon, delta) of the data set would need if it were this session's epsilon
-    alone; None where a calibration does not go so far.
+    ``exact``, which takes seconds, is told of a plan that has it; None elsewhere, and where a calibration does not go
+    so far.
     """
     budget, updates = dataset.budget, plan.max_updates
     found: dict[str, Fraction | Decimal | None] = {"exact": None}
-    if updates <= MOST_EXACT_UPDATES:
-        found["exact"] = _if_any(lambda: _exact_scale(request.epsilon, budget.delta, updates))
+    if plan.calibration == "exact":
+        found["exact"] = _exact_scale(request.epsilon, budget.delta, updates)
     share = per_hit(plan.reserved - (plan.purchase.cost if plan.purchase else 0), updates)
     found["rdp"] = _if_any(lambda: _scale_for_cost(share, budget.order, "single"))
     found["race"] = _if_any(lambda: _scale_for_cost(share, budget.order, "race"))
@@ -414,13 +421,26 @@ def _exact_scale(epsilon: Decimal, delta: Decimal, updates: int) -> Decimal:
     return exact_scale(epsilon, delta, updates)
 
 
-def _check_exact(dataset: PublicDataset, request: SessionRequest, purchase: Purchase | None) -> None:
+def _nothing_to_buy_with(dataset: PublicDataset, purchase: Purchase) -> str:
     """``exact`` counts a data set's whole (epsilon, delta) as one session of hits, so nothing else may be in it."""
-    if request.epsilon != dataset.budget.epsilon:
-        raise _NotWhole("exact calibration takes the data set's whole epsilon in one session")
-    if purchase is not None:
-        instead = "" if purchase.fact != "mass" or dataset.spec.kind == "matrix" else "declare the records public, or "
-        raise PlanInfeasible(f"exact calibration leaves nothing to buy the {purchase.fact} with: {instead}use rdp")
+    instead = "" if purchase.fact != "mass" or dataset.spec.kind == "matrix" else "declare the records public, or "
+    return f"exact calibration leaves nothing to buy the {purchase.fact} with: {instead}use rdp"
+
+
+def _check_exact(budget: Budget, epsilon: Decimal, updates: int) -> None:
+    """Refuse an exact program that is of no use or takes too long, before it runs."""
+    if updates > MOST_EXACT_UPDATES:
+        raise PlanInfeasible(f"exact calibration goes to {MOST_EXACT_UPDATES:,} updates; use rdp")
+    if epsilon != budget.epsilon:
+        raise _NotWhole(f"exact calibration takes the data set's whole epsilon, {budget.epsilon:f}, in one session")
+    cells = reach(
+        1 / float(_scale_for_cost(per_hit(budget.total, updates), budget.order, "single")), updates, float(epsilon)
+    )
+    if cells * updates > MOST_EXACT_WORK:
+        raise PlanInfeasible(
+            f"exact calibration of {updates:,} updates takes too long at this epsilon: allow at most "
+            f"{MOST_EXACT_WORK // cells:,}, or use rdp"
+        )
 
 
 def _planner(dataset: PublicDataset, request: SessionRequest) -> _Planner:
@@ -444,8 +464,7 @@ class _Planner:
             case "gru2011":
                 scale = gru2011_scale(epsilon, budget.delta, updates)
             case "exact":
-                if updates > MOST_EXACT_UPDATES:
-                    raise PlanInfeasible(f"exact calibration goes to {MOST_EXACT_UPDATES:,} updates; use rdp")
+                _check_exact(budget, epsilon, updates)
                 scale = _exact_scale(epsilon, budget.delta, updates)
             case _:
                 scale = _scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
@@ -453,6 +472,7 @@ class _Planner:
 
     def at(self, updates: int, *, guaranteed: bool) -> Plan:
         """The plan with the given number of updates."""
+        still_wanted()
         request, budget, space = self.request, self.dataset.budget, self.dataset.space
         scale = self._scale(updates, request.epsilon)
         units = scale * (1 << self.bits)
@@ -569,26 +589,46 @@ class _Planner:
             PlanInfeasible: when it is not a matter of how many.
         """
         mechanism = self.request.mechanism
-        least: int | None = None
         if mechanism.unbounded is not None:
             raise PlanInfeasible(f"{mechanism.unbounded}: give max_updates")
         fact = missing(mechanism, self.dataset.space, self.dataset.facts)
         if fact is not None or self._at_progress(1.0).bound(1.0) is None:
             raise PlanInfeasible(_how_to_know(mechanism, self.dataset.space))
         self.at(1, guaranteed=True)  # what refuses even one update says so in its own words
-
-        def enough(updates: int) -> bool:
-            plan = self.at(updates, guaranteed=True)
-            bound = plan.update_bound
-            return bound is not None and bound <= updates and self.construction(plan).infeasible is None
-
-        with suppress(PlanInfeasible, PrivacyError):  # fewer are not enough, and so many have no plan
-            least = _least(enough, MOST_UPDATES)
+        exact = self.request.calibration == "exact"
+        least = self._least_exact() if exact else _least(self._enough, 1, MOST_UPDATES)
         if least is not None:
             plan = self.at(least, guaranteed=True)
             if plan.error_bound < self.dataset.mass_bound:
                 return plan
-        raise _NoGuarantee("no number of updates keeps the error below the whole mass")
+        ends = f" up to {MOST_EXACT_UPDATES:,}, where exact calibration ends," if exact else ""
+        raise _NoGuarantee(f"no number of updates{ends} keeps the error below the whole mass")
+
+    def _enough(self, updates: int) -> bool:
+        """Whether the bound does not pass so many updates, with a state that fits; false where so many have no plan."""
+        try:
+            plan = self.at(updates, guaranteed=True)
+        except (PlanInfeasible, PrivacyError):
+            return False
+        bound = plan.update_bound
+        return bound is not None and bound <= updates and self.construction(plan).infeasible is None
+
+    def _least_exact(self) -> int | None:
+        """The least number of updates with as few programs as will do.
+
+        Less noise takes more updates: what is too few with rdp, whose noise is told in milliseconds, is too few. And
+        the noise grows about as the root of the updates, their bound falls as its square: the two meet at the root of
+        their product.
+        """
+        quick = self.request.model_copy(update={"calibration": "rdp"})
+        first = _least(_Planner(self.dataset, quick, self.share)._enough, 1, MOST_UPDATES)
+        if first is None or first > MOST_EXACT_UPDATES:
+            return None
+        try:
+            bound = self.at(first, guaranteed=True).update_bound or first
+        except (PlanInfeasible, PrivacyError):
+            return None
+        return _least(self._enough, min(math.isqrt(first * bound), MOST_EXACT_UPDATES), MOST_EXACT_UPDATES)
 
 
 def _how_to_know(mechanism: AnyMechanism, space: Space) -> str:
@@ -607,13 +647,17 @@ def _how_to_know(mechanism: AnyMechanism, space: Space) -> str:
     )
 
 
-def _least(holds: Callable[[int], bool], most: int) -> int | None:
-    """The least whole number for which a monotone condition holds, or None up to ``most``."""
-    low, high = 0, 1
-    while not holds(high):
-        if high >= most:
-            return None
-        low, high = high, min(most, high * 2)
+def _least(holds: Callable[[int], bool], guess: int, most: int) -> int | None:
+    """The least whole number, looked for around a guess, for which a monotone condition holds; None up to ``most``."""
+    low, high, step = guess - 1, guess, 1
+    if holds(guess):
+        while low and holds(low):
+            low, high, step = max(0, low - step), low, 2 * step
+    else:
+        while not holds(high):
+            if high >= most:
+                return None
+            low, high, step = high, min(most, high + step), 2 * step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -41,6 +41,7 @@ from app.privacy.calibration import rdp_scale
 from app.privacy.conversion import checked_count, checked_delta, checked_epsilon
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, float_at_least, float_at_most, to_decimal
+from app.privacy.patience import still_wanted
 
 GREATEST_UPDATES: Final = 5_000
 """The work grows like updates^1.5; beyond this many use `rdp`, whose excess is then a few percent."""
@@ -80,7 +81,7 @@ def delta_of(rate: Exact, updates: int, epsilon: Exact) -> float:
     if not 0 < e0 <= _GREATEST_RATE:
         raise InvalidBudget(f"exact calibration takes e0 above 0 and at most {_GREATEST_RATE}")
     least_epsilon = float_at_most(Fraction(epsilon))
-    cells = _reach(e0, updates, least_epsilon)
+    cells = reach(e0, updates, least_epsilon)
     if cells > _GREATEST_CELLS:
         raise InvalidBudget("epsilon is too large a multiple of e0 for exact calibration: use rdp")
     p, q = _probabilities(e0)
@@ -89,6 +90,7 @@ def delta_of(rate: Exact, updates: int, epsilon: Exact) -> float:
     choice = np.ones(2 * cells + 1, dtype=np.bool_)
     before[1:-1] = _start(e0, least_epsilon, cells)
     for _ in range(updates):
+        still_wanted()
         _stage(before, after, choice, p, q)
         before, after = after, before
     return float(before[cells + 1])
@@ -148,8 +150,10 @@ def _digits(value: Fraction) -> Decimal:
     return ceil_to(value, unit)
 
 
-def _reach(e0: float, updates: int, epsilon: float) -> int:
+def reach(e0: float, updates: int, epsilon: float) -> int:
     """M: far enough that counting everything beyond as delta changes little. Tightness only, not safety.
+
+    The array has 2M + 1 cells, and the program's work grows as updates times M.
 
     A hit brings a geometric number of misses, variance 2 in steps; to be beyond M has probability below
     e^-60.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions.median import MOST_CELLS, MOST_COUNTS, Median
-from app.curator import remedies
+from app.curator import planner, remedies
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.planner import Plan, make_plan
 from app.curator.request import parse_request
+from app.privacy.exact import exact_scale
 from app.spaces.errors import CuratorError
 from app.spaces.spec import parse_spec
 
@@ -266,31 +268,52 @@ PAPER = {"construction": "md", "potential": "lp", "p": 1.5, "step": "paper"}
 
 
 @pytest.mark.parametrize(
-    ("declared", "records", "changes", "offered", "cause"),
+    ("declared", "records", "changes", "cause"),
     [
-        (table(4), 10**6, {"max_updates": 5}, 1.0, "whole epsilon"),
-        (table(4), 1000, {}, 1.0, "whole epsilon"),
-        (table(4), None, {"max_updates": 5}, None, "declare the records public, or use rdp"),
-        (MATRIX, None, {"max_updates": 5}, None, "nothing to buy the mass with: use rdp"),
-        (table(4), 10**6, {"max_updates": 5, "mechanism": PAPER}, None, "nothing to buy the lp:1.5 with: use rdp"),
-        (table(4), 10**6, {"max_updates": 5000}, None, "2,000 updates; use rdp"),
-        (table(4), 10**6, {"mechanism": {"construction": "mw", "step": "full"}}, None, "give max_updates"),
-        (table(4), 10, {}, None, "647 records"),
-        (table(4), 10**6, {}, None, "or use rdp, which has a plan"),
+        (table(4), 10**6, {"max_updates": 5}, "whole epsilon, 1.0, in one session; or use rdp, which has a plan"),
+        (table(4), 10**6, {"epsilon": 1.0, "max_updates": 2001}, "2,000 updates; use rdp"),
+        (table(4), None, {"max_updates": 5}, "declare the records public, or use rdp"),
+        (MATRIX, None, {"max_updates": 5}, "nothing to buy the mass with: use rdp"),
+        (table(4), 10**6, {"max_updates": 5, "mechanism": PAPER}, "nothing to buy the lp:1.5 with: use rdp"),
+        (table(4), 10**6, {"max_updates": 5000}, "2,000 updates; use rdp"),
+        (table(4), 10**6, {"mechanism": {"construction": "mw", "step": "full"}}, "give max_updates"),
+        (table(4), 10, {}, "with rdp: no number of updates keeps the error below the whole mass: this would do:"),
+        (table(4), 10**6, {"epsilon": 1.0}, "up to 2,000, where exact calibration ends"),
     ],
 )
-def test_an_exact_session_of_a_part_is_offered_all_where_that_has_a_plan(
-    declared: Words, records: float | None, changes: Words, offered: float | None, cause: str
+def test_a_doomed_exact_session_is_refused_before_its_program_runs(
+    monkeypatch: pytest.MonkeyPatch, declared: Words, records: float | None, changes: Words, cause: str
 ) -> None:
-    """Would catch an epsilon that is offered for a plan that something else is in the way of, and advice to declare
-    what cannot be declared."""
+    """Would catch seconds of work for a session that cannot be: its program has no say in why, nor in what would do
+    instead. That of a single update, which takes a tenth of a second, may be asked."""
+    programs: list[int] = []
+
+    def counted(*arguments: Any) -> Decimal:
+        programs.append(arguments[2])
+        return exact_scale(*arguments)
+
+    monkeypatch.setattr("app.curator.planner._exact_scale", counted)
     data = dataset(declared, records)
     words = {"mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 10, "calibration": "exact", **changes}
     refused = refusal(data, words)
     assert refused is not None
     assert cause in refused.detail
-    assert refused.extra.get("epsilon") == offered
+    assert set(programs) <= ({1} if words["epsilon"] == 1.0 else set())
     hold_to_its_word(data, words, refused)
+
+
+def test_an_exact_session_that_takes_too_long_is_told_how_many_updates_do_not() -> None:
+    """Would catch a limit of work that sends the analyst from one refusal to the next."""
+    data = dataset(table(4), 10**6, 1000)
+    words = {"mechanism": {"construction": "mw"}, "epsilon": 1000, "max_queries": 10, "calibration": "exact"}
+    refused = refusal(data, {**words, "max_updates": 2000})
+    assert refused is not None
+    found = re.search(r"at most ([\d,]+), or use rdp", refused.detail)
+    assert found is not None
+    updates = int(found[1].replace(",", ""))
+    assert updates < 2000
+    budget = data.budget
+    planner._check_exact(budget, budget.epsilon, updates)  # raises where so many are refused too
 
 
 def test_untried_remedies_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_truncating_too_early_errs_upwards(monkeypatch: pytest.MonkeyPatch) -> N
     """Safety does not rest on the reach: cut right behind the start the bound is loose, never low."""
     truth = delta_of(Fraction(1, 10), 20, 1)
     for reach in (12, 20, 40):
-        monkeypatch.setattr(module, "_reach", lambda *_, cells=reach: cells)
+        monkeypatch.setattr(module, "reach", lambda *_, cells=reach: cells)
         assert delta_of(Fraction(1, 10), 20, 1) >= truth * (1 - 1e-9)
 
 

@@ -1,0 +1,29 @@
+"""Giving up long computations: whoever starts one says when nobody waits for it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_still_wanted: ContextVar[Callable[[], None]] = ContextVar("still_wanted", default=lambda: None)
+
+
+@contextmanager
+def while_wanted(check: Callable[[], None]) -> Iterator[None]:
+    """Have :func:`still_wanted` call ``check`` while the context lasts, in this thread."""
+    token = _still_wanted.set(check)
+    try:
+        yield
+    finally:
+        _still_wanted.reset(token)
+
+
+def still_wanted() -> None:
+    """Go on with a long computation; called every few milliseconds of it.
+
+    Raises:
+        Exception: what ``check`` of :func:`while_wanted` raises when nobody waits any more. It should be neither a
+            refusal of the service nor of :mod:`app.privacy`, which a search for a plan takes for an answer.
+    """
+    _still_wanted.get()()
