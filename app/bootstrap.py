@@ -64,6 +64,7 @@ DRAIN_SECONDS = 30
 WORKER_SECONDS = 600
 #: Plans made at a time, and states rebuilt for transcripts and hypotheses, each of the size of a universe.
 PLANS, EXPORTS = 2, 2
+PLAN_SECONDS = 20.0
 LOST_FILES = (
     "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
     "servers of one database share one data folder (CURATOR_DATA_DIR)"
@@ -263,7 +264,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None) -> 
     door = Door(principals, settings, metrics.refused)
     services = Services(
         door=door,
-        plans=FairQueue(PLANS, metrics.refused, door.worked),
+        plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
         exports=FairQueue(EXPORTS, metrics.refused, door.worked),
         shelf=Shelf(settings.exports_dir, share, settings.export_limit, metrics.refused),
         room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),

@@ -589,10 +589,11 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def plan(request: Request) -> Response:
         actor = await _principal(request, services, heavy=True)
         asked = await _object(request, services, actor)
-        if "mechanisms" in asked:
-            comparison = await run_in_threadpool(services.sessions.compare, asked)
-            return _json(comparison.document(problems.document))
-        return _json(await run_in_threadpool(services.sessions.plan, asked))
+        async with services.plans.turn(request, actor) as work:
+            if "mechanisms" in asked:
+                comparison = await run_in_threadpool(services.sessions.compare, asked, work.check)
+                return _json(comparison.document(problems.document))
+            return _json(await run_in_threadpool(services.sessions.plan, asked, work.check))
 
     @app.post(
         "/v1/sessions",
@@ -607,7 +608,12 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         actor = await _asker(request, services, heavy=True)
         asked = await _object(request, services, actor)
         key = _idempotency(request, actor, asked)
-        return _raw(await run_in_threadpool(services.sessions.open, actor, asked, key), 201)
+        async with services.plans.turn(request, actor) as work:
+            opening = await run_in_threadpool(services.sessions.prepare, actor, asked, key, work.check)
+        if isinstance(opening, bytes):
+            return _raw(opening, 201)
+        # Others may keep the data set for a while: who waits for that holds up nobody's plan.
+        return _raw(await run_in_threadpool(services.sessions.open, actor, opening, key), 201)
 
     @app.get(
         "/v1/sessions",

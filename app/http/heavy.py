@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,10 +19,11 @@ WAITING_EACH, WAITING = 32, 256
 RETRY_SECONDS = 2
 #: How long work may go on that is under way when the server drains.
 DRAIN_SECONDS = 5.0
+_ENDING = "the server is ending: send the request again"
 
 
-class Abandoned(Unavailable):
-    """Nobody waits for the work any more, or the server ends before it is done."""
+class Abandoned(Exception):
+    """Costly work was given up. No refusal of the service: what searches for a plan takes those for an answer."""
 
 
 class Work:
@@ -31,12 +31,8 @@ class Work:
 
     def __init__(self) -> None:
         self._given_up = asyncio.get_running_loop().create_future()
-        self._abandoned = False
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody waits for the work any more. From any thread."""
-        return self._abandoned
+        #: Why the work was given up, in words for the client.
+        self.abandoned: str | None = None
 
     def check(self) -> None:
         """Go on, if anybody waits for the work. From any thread; costs nothing, so call it often.
@@ -44,8 +40,8 @@ class Work:
         Raises:
             Abandoned: when nobody does.
         """
-        if self._abandoned:
-            raise Abandoned("the work was given up: nobody waited for it, or the server ends; send the request again")
+        if self.abandoned is not None:
+            raise Abandoned
 
     async def unless_abandoned(self, future: asyncio.Future[Any]) -> Any:
         """What a future comes to, which is cancelled when nobody waits for the work any more.
@@ -61,9 +57,9 @@ class Work:
             future.cancel()  # without effect on one that is done
         return future.result()
 
-    def abandon(self) -> None:
-        """Nobody waits any more. It belongs to the event loop."""
-        self._abandoned = True
+    def abandon(self, reason: str) -> None:
+        """Give the work up. It belongs to the event loop."""
+        self.abandoned = self.abandoned or reason
         if not self._given_up.done():
             self._given_up.set_result(None)
 
@@ -80,6 +76,7 @@ class FairQueue:
         turns: at a time.
         refused: called with the reason, ``work``, of each request that finds too many waiting.
         took: called with the principal's name and the seconds of each turn when it is over.
+        seconds: that a turn lasts at most, where there is a limit.
     """
 
     def __init__(
@@ -87,9 +84,10 @@ class FairQueue:
         turns: int,
         refused: Callable[[str], None] = lambda _: None,
         took: Callable[[str, float], None] = lambda *_: None,
+        seconds: float | None = None,
     ) -> None:
         self._free, self._each = turns, max(1, turns - 1)
-        self._refused, self._took = refused, took
+        self._refused, self._took, self._seconds = refused, took, seconds
         #: Whose turn is next comes first.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._under_way: Counter[str] = Counter()
@@ -102,26 +100,45 @@ class FairQueue:
 
         Raises:
             TooManyRequests: at once, when as many of the principal's requests wait as may.
-            Unavailable: when as many of all do, or the server ends.
-            Abandoned: when the client hangs up before its turn.
+            Unavailable: when as many of all do, or the server ends; and where the work was given up: the client hung
+                up, the turn took too long, or the server ends.
         """
         work = Work()
         listening = asyncio.create_task(_hung_up(request, work))
         try:
             await self._enter(principal.name, work)
-            self._works.add(work)
-            began = time.monotonic()
-            try:
+            async with self._under_way_by(principal.name, work):
                 yield work
-            except asyncio.CancelledError:
-                work.abandon()  # threads go on otherwise
-                raise
-            finally:
-                self._works.discard(work)
-                self._took(principal.name, time.monotonic() - began)
-                self._leave(principal.name)
+        except Abandoned:
+            raise Unavailable(work.abandoned or "", RETRY_SECONDS) from None
         finally:
             listening.cancel()
+
+    @asynccontextmanager
+    async def _under_way_by(self, name: str, work: Work) -> AsyncIterator[None]:
+        """A turn that has begun."""
+        loop = asyncio.get_running_loop()
+        late = None
+        if self._seconds is not None:
+            late = loop.call_later(
+                self._seconds,
+                work.abandon,
+                f"this takes longer than the {self._seconds:g} s it may: ask for less; what was found so far may be "
+                "kept, so that the same request takes less next time",
+            )
+        self._works.add(work)
+        began = loop.time()
+        try:
+            yield
+        except asyncio.CancelledError:
+            work.abandon(_ENDING)  # threads go on otherwise
+            raise
+        finally:
+            if late is not None:
+                late.cancel()
+            self._works.discard(work)
+            self._took(name, loop.time() - began)
+            self._leave(name)
 
     def drain(self) -> None:
         """The server ends: whoever waits is refused, and what is under way has a few seconds left."""
@@ -131,13 +148,13 @@ class FairQueue:
         for waiting in self._waiting.values():
             for place in waiting:
                 if not place.done():
-                    place.set_exception(_ending())
+                    place.set_exception(Unavailable(_ENDING))
         for work in self._works:
-            asyncio.get_running_loop().call_later(DRAIN_SECONDS, work.abandon)
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, work.abandon, _ENDING)
 
     async def _enter(self, name: str, work: Work) -> None:
         if self._draining:
-            raise _ending()
+            raise Unavailable(_ENDING)
         if self._free and self._under_way[name] < self._each:
             self._begin(name)  # nobody who waits could have it: they would
             return
@@ -195,12 +212,8 @@ class FairQueue:
                 place.set_result(None)
 
 
-def _ending() -> Unavailable:
-    return Unavailable("the server is ending: send the request again")
-
-
 async def _hung_up(request: Request, work: Work) -> None:
     """Wait until the client is gone. Nothing else comes after a body."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    work.abandon()
+    work.abandon("nobody waits for this")

@@ -229,17 +229,14 @@ class Datasets:
         Raises:
             NotFound: when there is none of that name, or it is retired.
         """
-        return public_dataset(self._registered(name))
+        return public_dataset(self.registered(name))
 
-    def private_file(self, name: str) -> dict[str, str]:
-        """What names a data set's private file.
+    def registered(self, name: str) -> DatasetRow:
+        """A data set that sessions may be opened on.
 
         Raises:
             NotFound: when there is none of that name, or it is retired.
         """
-        return self._registered(name).vault_entry
-
-    def _registered(self, name: str) -> DatasetRow:
         with self._store.read() as tx:
             row = self._row(tx, name)
         if row.retired_at is not None:

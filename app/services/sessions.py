@@ -6,7 +6,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -18,11 +18,14 @@ from app.audit import records
 from app.audit.replay import hypothesis_digest, opening_of
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session, construction_of
-from app.privacy.errors import InsufficientBudget
+from app.privacy.errors import InsufficientBudget, PrivacyError
+from app.privacy.ledger import Budget
+from app.privacy.patience import while_wanted
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look
@@ -45,6 +48,8 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
 
+#: Raises when nobody waits for the work any more.
+Check = Callable[[], None]
 #: What a session that is looked at takes beside its hypothesis, about: plan, space, a page of its transcript.
 SESSION_BYTES = 1 << 20
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
@@ -92,6 +97,16 @@ def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
     return None if row is None else key.reply(row)
 
 
+@dataclass(frozen=True)
+class Opening:
+    """A session that is planned and not open yet: on what is public of its data set, and with the exact fact to buy."""
+
+    request: SessionRequest
+    dataset: PublicDataset
+    plan: Plan
+    exact: int | None = field(repr=False)
+
+
 def session_view(row: SessionRow) -> dict[str, Any]:
     """A session's public state. Exact amounts are decimal strings at the ledger's order."""
     header = orjson.loads(row.header)
@@ -135,7 +150,7 @@ def _dataset_of(descriptor: bytes) -> PublicDataset:
     return PublicDataset.from_descriptor(orjson.loads(descriptor))
 
 
-def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
+def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
     """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
     asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds
     nothing, and the program counts its own misses only.
@@ -146,7 +161,7 @@ def _check_untouched(tx: Transaction, row: DatasetRow, plan: Plan) -> None:
     if tx.has_moved(row.name):
         raise BudgetExhausted(
             "exact calibration takes a data set on which nothing was ever opened: use rdp, or another data set",
-            requested=plan.epsilon,
+            requested=request.epsilon,
             remaining=Decimal(0),
         )
 
@@ -166,7 +181,7 @@ class Sessions:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         self._datasets, self._snapshots = datasets, snapshots
 
-    def plan(self, asked: Any) -> dict[str, Any]:
+    def plan(self, asked: Any, check: Check = lambda: None) -> dict[str, Any]:
         """The plan a session would have. Reads public facts only and charges nothing.
 
         Raises:
@@ -174,11 +189,12 @@ class Sessions:
         """
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
-        plan = make_plan(dataset, request)
+        with while_wanted(check):
+            plan = make_plan(dataset, request)
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
         return {**plan.reply(), "noise_scales": scales, **line}
 
-    def compare(self, asked: Mapping[str, Any]) -> Comparison:
+    def compare(self, asked: Mapping[str, Any], check: Check = lambda: None) -> Comparison:
         """The plans of several mechanisms for one task. Reads public facts only and charges nothing.
 
         Raises:
@@ -186,14 +202,20 @@ class Sessions:
             PlanInfeasible: when no mechanism could have such a share.
         """
         requests = parse_comparison(asked)
-        return compare(self._datasets.public(requests[0].dataset), requests)
+        dataset = self._datasets.public(requests[0].dataset)
+        with while_wanted(check):
+            return compare(dataset, requests)
 
-    def open(self, actor: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
-        """Open a session: plan it, reserve its share, buy what it needs, commit, and only then reply.
+    def prepare(
+        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+    ) -> Opening | bytes:
+        """All that takes time of opening a session, ahead of :meth:`open`; the reply where the key has one already.
+
+        What can be refused cheaply is refused first: nothing is planned or measured for a share that is not there.
 
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
-            Unavailable: when the data set's private file is missing or altered, or another process keeps the data set.
+            Unavailable: when the data set's private file is missing or altered.
         """
         actor.require("analyst", "admin")
         with self._store.read() as tx:
@@ -201,13 +223,28 @@ class Sessions:
         if known is not None:
             return known
         request = parse_request(asked)
-        dataset = self._datasets.public(request.dataset)
-        plan = make_plan(dataset, request)
+        row = self._datasets.registered(request.dataset)
+        dataset = public_dataset(row)
+        with self._store.read() as tx:
+            self._check_share(tx, row, actor, dataset.budget, request)
+        with while_wanted(check):
+            plan = make_plan(dataset, request)
         # Before anything waits for the data set: a file that has changed is read.
-        self._private.check(self._datasets.private_file(request.dataset))
-        exact = None if plan.purchase is None else self._measure(actor, dataset, plan, plan.purchase)
+        self._private.check(row.vault_entry)
+        exact = None
+        if plan.purchase is not None:
+            exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), plan.purchase.fact)
+        return Opening(request, dataset, plan, exact)
+
+    def open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
+        """Open a session: reserve its share, buy what it needs, commit, and only then reply.
+
+        Raises:
+            NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when another process keeps the data set.
+        """
         try:
-            return self._open(actor, request, dataset, plan, key, exact)
+            return self._open(actor, opening, key)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
             with self._store.read() as tx:
@@ -216,51 +253,46 @@ class Sessions:
             raise Unavailable("the session could not be opened: send the request again")
         return known
 
-    def _open(
-        self,
-        actor: Principal,
-        request: SessionRequest,
-        dataset: PublicDataset,
-        plan: Plan,
-        key: IdempotencyKey | None,
-        exact: int | None,
-    ) -> bytes:
+    def _open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
         """Reserve, buy, record and commit, under the data set's lock."""
+        request, dataset = opening.request, opening.dataset
         with self._datasets.holding(request.dataset) as (tx, row):
             known = find_reply(tx, key)  # a concurrent twin held the lock before us
             if known is not None:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
+            self._check_share(tx, row, actor, dataset.budget, request)
             if public_dataset(row) != dataset:
+                # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
+                # one, whose program takes seconds, has been refused, as the data set is not untouched.
                 dataset = public_dataset(row)
-                plan = make_plan(dataset, request)
-            self._reserve(tx, row, actor, dataset, plan)
-            reply = self._begin(tx, row, actor, dataset, request, plan, key, exact)
+                opening = replace(opening, dataset=dataset, plan=make_plan(dataset, request))
+            reply = self._begin(tx, row, actor, opening, key)
             tx.commit()
         return reply
 
-    def _measure(self, actor: Principal, dataset: PublicDataset, plan: Plan, purchase: Purchase) -> int:
-        """The fact that the session will buy, for those who may open it. Norms take time: no transaction waits."""
-        with self._store.read() as tx:
-            row = tx.dataset(dataset.spec.name)
-            if row is None or row.retired_at is not None:
-                raise NotFound(f"the data set {dataset.spec.name!r} is retired")
-            self._datasets.allowed(tx, row, actor, plan.reserved, dataset.budget)
-        data = self._private.tensor(dataset.space, row.vault_entry)
-        return measure(dataset.space, data, purchase.fact)
+    def _check_share(
+        self, tx: Transaction, row: DatasetRow, actor: Principal, budget: Budget, request: SessionRequest
+    ) -> None:
+        """Refuse a share that the actor may not hold or the data set does not have.
 
-    def _reserve(self, tx: Transaction, row: DatasetRow, actor: Principal, dataset: PublicDataset, plan: Plan) -> None:
-        budget = dataset.budget
-        if plan.calibration == "exact":
-            _check_untouched(tx, row, plan)
-        self._datasets.allowed(tx, row, actor, plan.reserved, budget)
+        Raises:
+            Forbidden, BudgetExhausted, PlanInfeasible.
+        """
+        if request.calibration == "exact":
+            _check_untouched(tx, row, request)
         try:
-            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(plan.reserved)
+            share = budget.share(request.epsilon)
+        except PrivacyError as error:
+            raise PlanInfeasible(str(error)) from None
+        self._datasets.allowed(tx, row, actor, share, budget)
+        try:
+            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(share)
         except InsufficientBudget as error:
             raise BudgetExhausted(
                 "the data set's budget does not hold so much: ask for less",
-                requested=plan.epsilon,
+                requested=request.epsilon,
                 remaining=epsilon_left(budget, error.remaining),
             ) from None
 
@@ -269,23 +301,21 @@ class Sessions:
         tx: Transaction,
         row: DatasetRow,
         actor: Principal,
-        dataset: PublicDataset,
-        request: SessionRequest,
-        plan: Plan,
+        opening: Opening,
         key: IdempotencyKey | None,
-        exact: int | None,
     ) -> bytes:
+        plan = opening.plan
         now, id = self._clock(), secrets.token_hex(16)
         bought = None
         if plan.purchase is not None:
             # Facts are only ever added, so what this plan buys the first one bought too.
-            assert exact is not None
-            bought = self._buy(plan.purchase, exact)
+            assert opening.exact is not None
+            bought = self._buy(plan.purchase, opening.exact)
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
         header = records.header(
             session=id,
-            dataset=dataset.descriptor(),
-            mechanism=request.document(),
+            dataset=opening.dataset.descriptor(),
+            mechanism=opening.request.document(),
             plan=plan.document(),
             opened_at=now,
             bought=None if bought is None else bought.document(),
@@ -354,9 +384,7 @@ class Sessions:
             rows, others = tx.sessions_page(None if actor.role == "auditor" else actor.name, last, most)
         return Page([session_view(row) for row in rows], rows[-1].id if others else None)
 
-    def state(
-        self, actor: Principal, id: str, take: Callable[[int], None], check: Callable[[], None]
-    ) -> tuple[SessionRow, Session]:
+    def state(self, actor: Principal, id: str, take: Callable[[int], None], check: Check) -> tuple[SessionRow, Session]:
         """A session's row and what can be looked at of it: hypothesis and counters at that row, no answers.
 
         Args:
@@ -376,12 +404,13 @@ class Sessions:
         id: str,
         snapshot: Callable[[str], Snapshot | None],
         take: Callable[[int], None],
-        check: Callable[[], None],
+        check: Check,
     ) -> tuple[SessionRow, Session]:
         with self._store.read() as tx:
             row = tx.session(id)
         assert row is not None
-        opening = opening_of(orjson.loads(row.header))
+        with while_wanted(check):
+            opening = opening_of(orjson.loads(row.header))
         dataset = opening[0]
         # The state, and beside it what an update or showing it takes: see the documents on memory.
         take(construction_of(*opening).nbytes(row.updates_used) + 2 * dataset.space.dense_bytes + SESSION_BYTES)
@@ -392,9 +421,7 @@ class Sessions:
                 row = tx.session(id) or row
         return row, look(self._store, row, opening, kept, check)
 
-    def transcript(
-        self, actor: Principal, id: str, take: Callable[[int], None], check: Callable[[], None]
-    ) -> Iterator[bytes]:
+    def transcript(self, actor: Principal, id: str, take: Callable[[int], None], check: Check) -> Iterator[bytes]:
         """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
 
         When this returns, all the work of remaking the state is done, and the lines need little memory: arguments and

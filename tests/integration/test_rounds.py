@@ -25,7 +25,18 @@ from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import HIT, SHAPE, Lost, World, distinct_queries, eventually, query, sessions_of, wait
+from tests.integration.world import (
+    HIT,
+    SHAPE,
+    Lost,
+    World,
+    distinct_queries,
+    eventually,
+    open_session,
+    query,
+    sessions_of,
+    wait,
+)
 
 FAULTS = [["before"], ["after"], ["before", "before", "after"], ["before", "after"]]
 
@@ -159,12 +170,12 @@ class TestFailedCommits:
             "max_updates": 2,
         }
         key = IdempotencyKey("ann", "/v1/sessions", "k", fingerprint(asked))
-        sessions = world.built.services.sessions
+        services = world.built.services
         world.store.faults.append(fault)
         with pytest.raises(Lost):
-            sessions.open(ann, asked, key)
-        reply = sessions.open(ann, asked, key)
-        assert sessions.open(ann, asked, key) == reply
+            open_session(services, ann, asked, key)
+        reply = open_session(services, ann, asked, key)
+        assert open_session(services, ann, asked, key) == reply
         (only,) = sessions_of(world.built.services, ann)
         assert only == json.loads(reply)
         assert len(world.movements("d", only["id"], "purchase")) == 1

@@ -53,6 +53,12 @@ SPEC = {
 HIT = 10_000
 
 
+def open_session(services: Services, who: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
+    """As a request does."""
+    opening = services.sessions.prepare(who, asked, key)
+    return opening if isinstance(opening, bytes) else services.sessions.open(who, opening, key)
+
+
 class Noise:
     """Noise that a test tells: what a round takes is a multiple of the scale, from ``script`` or else 0, a certain
     miss on uniform data. ``drawn`` counts the times it was taken; ``before`` is called ahead of each. A race
@@ -235,7 +241,7 @@ class World:
             "max_updates": 10,
             **asked,
         }
-        return str(json.loads(self.built.services.sessions.open(who, body, None))["id"])
+        return str(json.loads(open_session(self.built.services, who, body, None))["id"])
 
     def submit(self, who: Principal, id: str, *queries: Any, key: str | None = None, kind: str = "ask") -> Ticket:
         """Put a request into its lane and return at once."""

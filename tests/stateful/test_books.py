@@ -28,7 +28,7 @@ from app.services import answering
 from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidQuery
-from tests.integration.world import ADMIN, HIT, World, eventually, ledger_of, make_world, query, wait
+from tests.integration.world import ADMIN, HIT, World, eventually, ledger_of, make_world, open_session, query, wait
 
 #: A lane that dies in the middle of a commit is what `crash_in_a_commit` is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -205,9 +205,9 @@ class Books(RuleBasedStateMachine):
     def begin_session(self, asked: dict[str, Any]) -> None:
         key = IdempotencyKey("ann", "/v1/sessions", self.key(), fingerprint(asked))
         self.world.noise.script.clear()
-        sessions = self.world.built.services.sessions
+        services = self.world.built.services
         try:
-            reply = sessions.open(self.ann, asked, key)
+            reply = open_session(services, self.ann, asked, key)
         except (BudgetExhausted, NotFound) as refusal:
             if isinstance(refusal, NotFound):
                 assert asked["dataset"] in self.retired
@@ -215,7 +215,7 @@ class Books(RuleBasedStateMachine):
         except PlanInfeasible:
             return
         self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"]))
-        assert sessions.open(self.ann, asked, key) == reply
+        assert open_session(services, self.ann, asked, key) == reply
 
     @precondition(lambda self: self.sessions)
     @rule(number=NUMBERS, which=NUMBERS, draw=DRAWS, faults=FAULTS, keyed=st.booleans())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from app.http.heavy import WAITING, WAITING_EACH, Abandoned, FairQueue, Work
+from app.http.heavy import WAITING, WAITING_EACH, FairQueue, Work
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
 
@@ -139,11 +140,11 @@ def test_who_hangs_up_is_forgotten() -> None:
         await settle()
         bob.gone.set()
         await settle()
-        with pytest.raises(Abandoned):
+        with pytest.raises(Unavailable):
             await second
         ann.gone.set()
         await settle()
-        with pytest.raises(Abandoned):
+        with pytest.raises(Unavailable):
             await first
         assert turns.order == ["ann-0", "eve-0"]
         await turns.finish()
@@ -181,9 +182,14 @@ def test_a_client_that_goes_as_its_turn_comes() -> None:
 def test_work_in_a_thread_is_told() -> None:
     """Catches a thread that works on for a client that has gone, or a server that ends."""
 
+    given_up = threading.Event()
+
     def busy(work: Work) -> None:
-        while True:
-            work.check()
+        try:
+            while True:
+                work.check()
+        finally:
+            given_up.set()
 
     async def test() -> None:
         queue, client = FairQueue(1), Client()
@@ -198,8 +204,10 @@ def test_work_in_a_thread_is_told() -> None:
             give_up()
             if give_up is not client.gone.set:
                 task.cancel()
-            with suppress(Abandoned, asyncio.CancelledError):
+            with suppress(Unavailable, asyncio.CancelledError):
                 await task
+            assert given_up.wait(5)
+            given_up.clear()
             client.gone.clear()
 
     run(test)
@@ -219,7 +227,7 @@ def test_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Unavailable):
             await turns.take("eve-0")
         assert not first.done()
-        with pytest.raises(Abandoned):
+        with pytest.raises(Unavailable):
             await first
         assert turns.order == ["ann-0"]
 
@@ -243,5 +251,22 @@ def test_what_a_turn_took_is_told() -> None:
         [(name, seconds)] = took
         assert name == "ann"
         assert seconds >= 0.04
+
+    run(test)
+
+
+def test_a_turn_that_takes_too_long() -> None:
+    """Catches work without end that holds its turn for good, or is given up without a word."""
+
+    async def test() -> None:
+        turns = Turns(FairQueue(1, seconds=0.05))
+        first, second = turns.start("ann-0"), turns.start("bob-0")
+        await settle()
+        with pytest.raises(Unavailable, match="longer than"):
+            await first
+        await settle()
+        await turns.finish()
+        await second
+        assert turns.order == ["ann-0", "bob-0"]
 
     run(test)
