@@ -33,7 +33,17 @@ from app.http.exports import Export, ExportResponse, Lines, Shelf, whole, write_
 from app.http.heavy import FairQueue
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
-from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
+from app.http.openapi import (
+    MOVEMENT,
+    NAMED,
+    SESSION,
+    describe,
+    multipart,
+    page_parameters,
+    plan_body,
+    problem_responses,
+    query_body,
+)
 from app.http.protocol import Wire
 from app.services.answering import Answering, check_body
 from app.services.datasets import Datasets
@@ -347,9 +357,10 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/principals",
         tags=["principals"],
-        summary="All principals",
+        summary="All principals, a page at a time",
         response_model=schemas.Principals,
-        responses=problem_responses(401, 403),
+        responses=problem_responses(401, 403, 422),
+        openapi_extra=page_parameters(NAMED),
     )
     async def list_principals(request: Request) -> Response:
         actor = await _principal(request, services)
@@ -443,9 +454,10 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/datasets",
         tags=["data sets"],
-        summary="Public descriptors of all data sets",
+        summary="Public descriptors of all data sets, a page at a time",
         response_model=schemas.Datasets,
-        responses=problem_responses(401),
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(NAMED),
     )
     async def list_datasets(request: Request) -> Response:
         await _principal(request, services)
@@ -487,9 +499,10 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/datasets/{name}/ledger",
         tags=["data sets"],
-        summary="Every movement of the budget, exact",
+        summary="Where the budget stands, and its movements a page at a time, exact",
         response_model=schemas.LedgerView,
-        responses=problem_responses(401, 403, 404),
+        responses=problem_responses(401, 403, 404, 422),
+        openapi_extra=page_parameters(MOVEMENT),
     )
     async def ledger(request: Request, name: str) -> Response:
         actor = await _principal(request, services, heavy=True)
@@ -618,9 +631,10 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/sessions",
         tags=["sessions"],
-        summary="Your sessions; all of them for auditors",
+        summary="Your sessions, a page at a time; all of them for auditors",
         response_model=schemas.Sessions,
-        responses=problem_responses(401),
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(SESSION),
     )
     async def list_sessions(request: Request) -> Response:
         actor = await _principal(request, services)

@@ -125,7 +125,7 @@ def test_who_is_not_waited_for_is_not_written_for(export: Export, media_type: st
 
     with pytest.raises(TimeoutError):
         write_hypothesis(export, DenseHypothesis(np.zeros((10, exports._ROWS))), ("a", "b"), media_type, {}, check)
-    assert export.size < 4 * 8 * exports._ROWS
+    assert export.size < 3 * 16 * exports._ROWS
 
 
 class TestRoom:
