@@ -30,7 +30,7 @@ from app.http import bodies, paging, problems, schemas
 from app.http.deadline import Deadline
 from app.http.door import Door, Rates
 from app.http.exports import Export, ExportResponse, Lines, Shelf, whole, write_hypothesis
-from app.http.heavy import FairQueue
+from app.http.heavy import FairQueue, Work
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
 from app.http.openapi import (
@@ -666,7 +666,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         actor = await _principal(request, services, heavy=True)
         with _exporting(services, actor) as export:
             async with services.exports.turn(request, actor) as work:
-                take = partial(export.take, work.check)
+                take = partial(export.take, work)
                 lines = await run_in_threadpool(services.sessions.transcript, actor, id, take, work.check)
                 export.made()
                 pages = Lines(export, lines)
@@ -688,7 +688,7 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         accept = request.headers.get("accept", "*/*")
         with _exporting(services, actor) as export:
             async with services.exports.turn(request, actor) as work:
-                made = await run_in_threadpool(_hypothesis, services, actor, id, accept, export, work.check)
+                made = await run_in_threadpool(_hypothesis, services, actor, id, accept, export, work)
                 export.made()
             return whole(export, *made)
 
@@ -716,15 +716,15 @@ def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
 
 
 def _hypothesis(
-    services: Services, actor: Principal, id: str, accept: str, export: Export, check: Callable[[], None]
+    services: Services, actor: Principal, id: str, accept: str, export: Export, work: Work
 ) -> tuple[dict[str, str], str]:
     """Write a session's hypothesis; headers and media type of the reply."""
-    row, session = services.sessions.state(actor, id, partial(export.take, check), check)
+    row, session = services.sessions.state(actor, id, partial(export.take, work), work.check)
     shown = session.construction.export(session.hypothesis)
     tables = (bodies.ARROW, bodies.PARQUET)
     media_type = _negotiate(accept, (bodies.NPY, *tables) if isinstance(shown, DenseHypothesis) else tables)
     facts = {"session": row.id, "updates": str(session.updates_used)}
-    write_hypothesis(export, shown, session.dataset.space.names, media_type, facts, check)
+    write_hypothesis(export, shown, session.dataset.space.names, media_type, facts, work.check)
     return {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}, media_type
 
 

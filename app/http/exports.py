@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.constructions.base import DenseHypothesis, Hypothesis
 from app.http import bodies
+from app.http.heavy import Work
 from app.services.errors import TooManyRequests, Unavailable
 
 #: Exports of one principal at a time, those that wait to be made included.
@@ -88,12 +90,12 @@ class Shelf:
             self._readers[principal] -= 1
             self._readers += Counter()  # without those that have none
 
-    def take(self, size: int, check: Callable[[], None]) -> None:
-        """Wait for memory to make an export, those who came first before, and take it.
+    def take(self, size: int, check: Callable[[], None]) -> float:
+        """Wait for memory to make an export, those who came first before, and take it; how many seconds that took.
 
         ``check`` is called now and then; what it raises ends the wait.
         """
-        me = object()
+        me, began = object(), time.monotonic()
         with self._changed:
             self._waiting.append(me)
             try:
@@ -105,6 +107,7 @@ class Shelf:
             finally:
                 self._waiting.remove(me)
                 self._changed.notify_all()
+        return time.monotonic() - began
 
     def give_back(self, size: int) -> None:
         """Give back what was taken once."""
@@ -146,9 +149,9 @@ class Export:
         self._stored = self.size = 0
         self._closed = False
 
-    def take(self, check: Callable[[], None], size: int) -> None:
+    def take(self, work: Work, size: int) -> None:
         """Take memory for making it, once, until :meth:`made`; see :meth:`Shelf.take`."""
-        self._shelf.take(size, check)
+        work.idle += self._shelf.take(size, work.check)
         self._taken = size
 
     def made(self) -> None:
