@@ -137,7 +137,7 @@ class Settings(BaseSettings):
         gt=0,
         allow_inf_nan=False,
         description="The same for requests that take much work: plans, registrations, opening sessions, transcripts, "
-        "hypotheses, ledgers.",
+        "hypotheses, ledgers; each counts as one for every 10 ms that it took.",
     )
     heavy_rate_burst: int = Field(2000, ge=1, description="Such requests that a key may send at once after a pause.")
     max_connections: int = Field(
