@@ -30,6 +30,7 @@ from app.http import problems
 from app.http.app import Delivery, Services, create_app
 from app.http.bodies import Room
 from app.http.door import Door
+from app.http.exports import Shelf
 from app.http.heavy import FairQueue
 from app.http.metrics import Levels, Metrics, forget_others, shared_folder, sharing
 from app.http.protocol import Protocol
@@ -199,6 +200,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
     private = VaultStore(vault, settings.memory_limit, store.settle)
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
+    share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
     answering = Answering(
         store,
@@ -211,7 +213,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         deliver=delivery,
         defer=delivery.defer,
         queue_limit=settings.queue_limit,
-        memory_limit=settings.memory_limit,
+        memory_limit=settings.memory_limit - share,
         turn_seconds=settings.request_timeout_seconds,
     )
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
@@ -248,7 +250,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
 
     def open_files() -> dict[str, dict[str, str]]:
         with store.read() as tx:
-            return {row.name: row.vault_entry for row in tx.datasets() if row.retired_at is None}
+            return tx.vault_entries()
 
     def ready() -> str | None:
         try:
@@ -269,6 +271,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         door=door,
         plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
         exports=FairQueue(EXPORTS, metrics.refused, door.worked),
+        shelf=Shelf(settings.exports_dir, share, settings.export_limit, metrics.refused),
         room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         principals=principals,
         datasets=datasets,

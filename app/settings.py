@@ -102,6 +102,11 @@ class Settings(BaseSettings):
         ge=0,
         description="Disk space for snapshots of sessions, which make a restart faster; 0 keeps none.",
     )
+    export_limit: ByteCount = Field(
+        4 * 1024**3,
+        ge=1024**2,
+        description="Disk space for hypotheses and transcripts while they are read; who finds none gets 503.",
+    )
     max_body_bytes: ByteCount = Field(
         1024**3, ge=1024, description="Largest request body, uploads of data sets included."
     )
@@ -240,6 +245,11 @@ class Settings(BaseSettings):
     def snapshots_dir(self) -> Path:
         """Folder of the sessions' snapshots."""
         return self.data_dir / "snapshots"
+
+    @property
+    def exports_dir(self) -> Path:
+        """Folder of what is read of exports; files have no names there."""
+        return self.data_dir / "exports"
 
     @property
     def keys_dir(self) -> Path:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,8 @@ ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 #: What may be registered: a file, an open file's bytes, or an array of counts.
 Data = Path | str | bytes | np.ndarray[Any, Any]
+#: Items that are asked for at a time.
+PAGE = 1000
 Number = Any  # int, float or Decimal: whatever states an amount
 
 
@@ -63,6 +65,13 @@ def _number(value: object) -> object:
     if hasattr(value, "tolist"):
         return value.tolist()
     return float(value)  # type: ignore[arg-type]
+
+
+def _list(page: JSON, name: str) -> list[Any]:
+    items = need(page, name)
+    if not isinstance(items, list):
+        raise ProtocolError(f"{name} is not a list")
+    return items
 
 
 def _new_key() -> str:
@@ -159,7 +168,10 @@ class Curator:
 
     def ledger(self, dataset: str) -> Ledger:
         """The account of a data set."""
-        return Ledger.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(dataset)}/ledger")))
+        entries: list[Any] = []
+        for page in self._pages(f"/v1/datasets/{_segment(dataset)}/ledger"):
+            entries += _list(page, "entries")
+        return Ledger.parse({**page, "entries": entries})
 
     def retire(self, dataset: str) -> None:
         """Destroy a data set's private file; its public records stay, its name is never used again."""
@@ -236,10 +248,21 @@ class Curator:
         return self._transport.send(Call("GET", "/metrics")).text
 
     def _items(self, path: str) -> list[Any]:
-        items = need(self._transport.json(Call("GET", path)), "items")
-        if not isinstance(items, list):
-            raise ProtocolError("items is not a list")
-        return items
+        """All of a list."""
+        return [item for page in self._pages(path) for item in _list(page, "items")]
+
+    def _pages(self, path: str) -> Iterator[JSON]:
+        """The pages of a list, at least one."""
+        following: Any = f"{path}?limit={PAGE}"
+        while following is not None:
+            page = self._transport.json(Call("GET", following))
+            if not isinstance(page, dict):
+                raise ProtocolError("the reply is no page of a list")
+            yield page
+            following = page.get("next")
+            # A page is asked for with the key, which is for this service alone.
+            if following is not None and not (isinstance(following, str) and following.startswith(f"{path}?")):
+                raise ProtocolError("the next page is of something else")
 
     def _says_yes(self, path: str) -> bool:
         try:

@@ -92,7 +92,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A data set's account: every entry, and the reply as sent."""
+    """A data set's account: every entry, and the last page of the reply with all of them in it."""
 
     entries: tuple[JSON, ...]
     raw: JSON = field(repr=False)
@@ -100,7 +100,7 @@ class Ledger:
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From ``GET /v1/datasets/{name}/ledger``."""
-        entries = reply.get("entries", reply.get("items"))
+        entries = reply.get("entries")
         if not isinstance(entries, list):
             raise ProtocolError("the reply has no entries")
         return cls(tuple(entries), dict(reply))

@@ -224,6 +224,11 @@ class Session:
         self.queries_asked += len(answers)
         self._given.add_all(answers)
 
+    def pass_over(self, answers: int) -> None:
+        """Count so many first answers without keeping them: such a state is looked at, and asked nothing."""
+        self.sequence += answers
+        self.queries_asked += answers
+
     def skip(self, *, cached: int = 0, unverified: int = 0) -> None:
         """Count entries that move nothing."""
         self.sequence += cached + unverified

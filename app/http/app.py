@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
@@ -25,17 +22,28 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.constructions.base import DenseHypothesis
-from app.http import bodies, documents, problems, schemas
+from app.http import bodies, paging, problems, schemas
 from app.http.deadline import Deadline
 from app.http.door import Door, Rates
-from app.http.heavy import FairQueue
+from app.http.exports import Export, ExportResponse, Lines, Shelf, whole, write_hypothesis
+from app.http.heavy import FairQueue, Work
 from app.http.metrics import CONTENT_TYPE_LATEST, Metrics
 from app.http.middleware import Observe, place
-from app.http.openapi import describe, multipart, plan_body, problem_responses, query_body
+from app.http.openapi import (
+    MOVEMENT,
+    NAMED,
+    SESSION,
+    describe,
+    multipart,
+    page_parameters,
+    plan_body,
+    problem_responses,
+    query_body,
+)
 from app.http.pages import add_pages
 from app.http.places import Places
 from app.http.protocol import Wire
@@ -43,14 +51,16 @@ from app.services.answering import Answering, check_body
 from app.services.datasets import Datasets
 from app.services.errors import QueueFull, Unavailable
 from app.services.principals import Principal, Principals
-from app.services.sessions import IdempotencyKey, Sessions
+from app.services.sessions import SESSION_ID, IdempotencyKey, Sessions
 from app.services.turns import Ticket
 from app.spaces.errors import InvalidDataset, InvalidRequest
+from app.spaces.spec import NAME
 
 log = structlog.get_logger("app.http")
 
 MAX_BATCH = 10_000
-_LINES = 500
+#: Pages of transcripts that are read at a time: one holds a record, however long that is.
+PAGES = 2
 #: How often waits are held against their limit.
 TICK_SECONDS = 0.1
 
@@ -92,6 +102,7 @@ class Services:
     door: Door
     plans: FairQueue
     exports: FairQueue
+    shelf: Shelf
     room: bodies.Room
     principals: Principals
     datasets: Datasets
@@ -353,13 +364,17 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/principals",
         tags=["principals"],
-        summary="All principals",
+        summary="All principals, a page at a time",
         response_model=schemas.Principals,
-        responses=problem_responses(401, 403),
+        responses=problem_responses(401, 403, 422),
+        openapi_extra=page_parameters(NAMED),
     )
     async def list_principals(request: Request) -> Response:
         actor = await _principal(request, services)
-        return _json({"items": await run_in_threadpool(services.principals.list, actor)})
+        asked = paging.parse(request, NAME)
+        return paging.reply(
+            request, asked, await run_in_threadpool(services.principals.list, actor, asked.after, asked.limit)
+        )
 
     @app.post(
         "/v1/principals",
@@ -446,13 +461,15 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/datasets",
         tags=["data sets"],
-        summary="Public descriptors of all data sets",
+        summary="Public descriptors of all data sets, a page at a time",
         response_model=schemas.Datasets,
-        responses=problem_responses(401),
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(NAMED),
     )
     async def list_datasets(request: Request) -> Response:
         await _principal(request, services)
-        return _json({"items": await run_in_threadpool(services.datasets.list)})
+        asked = paging.parse(request, NAME)
+        return paging.reply(request, asked, await run_in_threadpool(services.datasets.list, asked.after, asked.limit))
 
     @app.get(
         "/v1/datasets/{name}",
@@ -489,18 +506,19 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/datasets/{name}/ledger",
         tags=["data sets"],
-        summary="Every movement of the budget, exact",
+        summary="Where the budget stands, and its movements a page at a time, exact",
         response_model=schemas.LedgerView,
-        responses=problem_responses(401, 403, 404),
+        responses=problem_responses(401, 403, 404, 422),
+        openapi_extra=page_parameters(MOVEMENT),
     )
     async def ledger(request: Request, name: str) -> Response:
         actor = await _principal(request, services, heavy=True)
 
-        def written() -> IO[bytes]:
-            with services.datasets.ledger(actor, name) as (stands, movements):
-                return documents.write(stands, "entries", movements)
-
-        return documents.reply(await run_in_threadpool(written))
+        asked = paging.parse(request, paging.NUMBER)
+        stands, page = await run_in_threadpool(
+            services.datasets.ledger, actor, name, int(asked.after or 0), asked.limit
+        )
+        return paging.reply(request, asked, page, "entries", stands)
 
     @app.delete(
         "/v1/datasets/{name}",
@@ -571,6 +589,7 @@ def _into_memory(upload: UploadFile) -> int:
 
 
 def _session_routes(app: FastAPI, services: Services) -> None:
+    reading = asyncio.Semaphore(PAGES)
     session_request = {
         "requestBody": {
             "required": True,
@@ -619,18 +638,18 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     @app.get(
         "/v1/sessions",
         tags=["sessions"],
-        summary="Your sessions; all of them for auditors",
+        summary="Your sessions, a page at a time; all of them for auditors",
         response_model=schemas.Sessions,
-        responses=problem_responses(401),
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(SESSION),
     )
     async def list_sessions(request: Request) -> Response:
         actor = await _principal(request, services)
 
-        def written() -> IO[bytes]:
-            with services.sessions.list(actor) as sessions:
-                return documents.write({}, "items", sessions)
-
-        return documents.reply(await run_in_threadpool(written))
+        asked = paging.parse(request, SESSION_ID)
+        return paging.reply(
+            request, asked, await run_in_threadpool(services.sessions.list, actor, asked.after, asked.limit)
+        )
 
     @app.get(
         "/v1/sessions/{id}",
@@ -647,26 +666,16 @@ def _session_routes(app: FastAPI, services: Services) -> None:
         "/v1/sessions/{id}/transcript",
         tags=["audit"],
         summary="The transcript: header, entries, trailer",
-        response_class=StreamingResponse,
+        response_class=Response,
         responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(401, 404)},
     )
     async def transcript(request: Request, id: str) -> Response:
         actor = await _principal(request, services, heavy=True)
-        lines = await run_in_threadpool(services.sessions.transcript, actor, id)
-        async with services.exports.turn(request, actor):
-            # The first line is there when the state has been rebuilt, which the last one speaks of.
-            header = await run_in_threadpool(next, lines)
-
-        def blocks() -> Any:
-            block = [header]
-            for line in lines:
-                block.append(line)
-                if len(block) == _LINES:
-                    yield b"".join(block)
-                    block = []
-            yield b"".join(block)
-
-        return StreamingResponse(blocks(), media_type="application/x-ndjson")
+        with _exporting(services, actor) as export:
+            async with services.exports.turn(request, actor):
+                pages = Lines(export, await run_in_threadpool(services.sessions.transcript, actor, id))
+                await run_in_threadpool(pages.fill)
+            return ExportResponse(export, pages.sent(reading), {}, "application/x-ndjson")
 
     @app.get(
         "/v1/sessions/{id}/hypothesis",
@@ -681,8 +690,22 @@ def _session_routes(app: FastAPI, services: Services) -> None:
     async def hypothesis(request: Request, id: str) -> Response:
         actor = await _principal(request, services, heavy=True)
         accept = request.headers.get("accept", "*/*")
-        async with services.exports.turn(request, actor):
-            return await run_in_threadpool(_hypothesis, services, actor, id, accept)
+        with _exporting(services, actor) as export:
+            async with services.exports.turn(request, actor) as work:
+                made = await run_in_threadpool(_hypothesis, services, actor, id, accept, export, work)
+                export.made()
+            return whole(export, *made)
+
+
+@contextmanager
+def _exporting(services: Services, actor: Principal) -> Iterator[Export]:
+    """A place for an export, which is its reply's from then on."""
+    export = services.shelf.open(actor.name)
+    try:
+        yield export
+    except BaseException:
+        export.close()
+        raise
 
 
 def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
@@ -696,42 +719,17 @@ def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
     raise InvalidRequest(f"Accept: this hypothesis is sent as one of {', '.join(offered)}")
 
 
-def _hypothesis(services: Services, actor: Principal, id: str, accept: str) -> Response:
-    row, session = services.sessions.state(actor, id)
-    exported = session.construction.export(session.hypothesis)
-    headers = {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}
+def _hypothesis(
+    services: Services, actor: Principal, id: str, accept: str, export: Export, work: Work
+) -> tuple[dict[str, str], str]:
+    """Write a session's hypothesis; headers and media type of the reply."""
+    row, session = services.sessions.state(actor, id, partial(export.take, work), work.check)
+    shown = session.construction.export(session.hypothesis)
     tables = (bodies.ARROW, bodies.PARQUET)
-    media_type = _negotiate(accept, (bodies.NPY, *tables) if isinstance(exported, DenseHypothesis) else tables)
-    sink = io.BytesIO()
-    if isinstance(exported, DenseHypothesis) and media_type == bodies.NPY:
-        np.save(sink, np.ascontiguousarray(exported.array, dtype="<f8"), allow_pickle=False)
-    else:
-        if isinstance(exported, DenseHypothesis):
-            columns = _cell_columns(session.dataset.space.names, exported.array)
-        else:
-            columns = {"element": pa.array(exported.elements, pa.large_string()), "count": exported.counts}
-        facts = {"session": row.id, "updates": str(session.updates_used)}
-        table = pa.table(columns).replace_schema_metadata(facts)
-        if media_type == bodies.PARQUET:
-            pq.write_table(table, sink)
-        else:
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-    return Response(sink.getvalue(), 200, headers, media_type)
-
-
-def _cell_columns(names: tuple[str, ...], array: Any) -> dict[str, Any]:
-    """One row a cell: its code along every axis, and its count."""
-    columns: dict[str, Any] = {}
-    for axis, (name, length) in enumerate(zip(names, array.shape, strict=True)):
-        inner = int(np.prod(array.shape[axis + 1 :], dtype=np.int64))
-        outer = int(np.prod(array.shape[:axis], dtype=np.int64))
-        columns[name] = np.tile(np.repeat(np.arange(length, dtype=np.int32), inner), outer)
-    count = "count"
-    while count in columns:
-        count += "_"
-    columns[count] = array.reshape(-1)
-    return columns
+    media_type = _negotiate(accept, (bodies.NPY, *tables) if isinstance(shown, DenseHypothesis) else tables)
+    facts = {"session": row.id, "updates": str(session.updates_used)}
+    write_hypothesis(export, shown, session.dataset.space.names, media_type, facts, work.check)
+    return {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}, media_type
 
 
 # ---------------------------------------------------------------------- answers

@@ -33,6 +33,8 @@ class Work:
         self._given_up = asyncio.get_running_loop().create_future()
         #: Why the work was given up, in words for the client.
         self.abandoned: str | None = None
+        #: Seconds of the turn in which the work itself waited for that of others, which it does not pay for.
+        self.idle = 0.0
 
     def check(self) -> None:
         """Go on, if anybody waits for the work. From any thread; costs nothing, so call it often.
@@ -137,7 +139,7 @@ class FairQueue:
             if late is not None:
                 late.cancel()
             self._works.discard(work)
-            self._took(name, loop.time() - began)
+            self._took(name, loop.time() - began - work.idle)
             self._leave(name)
 
     def drain(self) -> None:

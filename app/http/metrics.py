@@ -150,7 +150,8 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        for reason in ("rate", "login", "queue", "work", "memory", "connections", "slow_request", "slow_reader"):
+        reasons = "rate login queue work memory exports connections slow_request slow_reader"
+        for reason in reasons.split():
             self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}
 

@@ -10,10 +10,16 @@ from pydantic import TypeAdapter
 
 from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
+from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.spaces.queries import AnyQuery
 
 _REF = "#/components/schemas/{model}"
+#: What names principals and data sets.
+NAMED: dict[str, Any] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
+#: What names sessions, and movements of a ledger.
+SESSION: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+MOVEMENT: dict[str, Any] = {"type": "integer", "minimum": 0}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -79,6 +85,28 @@ def plan_body() -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": [one, several]}}}}
 
 
+def page_parameters(after: dict[str, Any]) -> dict[str, Any]:
+    """What a list takes in its address; ``after`` is the schema of what names an item."""
+    return {
+        "parameters": [
+            {
+                "name": "limit",
+                "in": "query",
+                "required": False,
+                "description": "items of the page at most; it may have fewer and be followed by another",
+                "schema": {"type": "integer", "minimum": 1, "maximum": paging.MOST, "default": paging.DEFAULT},
+            },
+            {
+                "name": "after",
+                "in": "query",
+                "required": False,
+                "description": "what the page follows on, as `next` of the page before has it",
+                "schema": after,
+            },
+        ]
+    }
+
+
 def _extra_schemas() -> dict[str, Any]:
     query = TypeAdapter(AnyQuery).json_schema(ref_template=_REF)
     session = SessionRequest.model_json_schema(ref_template=_REF)
@@ -105,7 +133,7 @@ def _extra_schemas() -> dict[str, Any]:
         | {field: kind for field, kind in session["properties"].items() if field != "mechanism"},
         "required": ["mechanisms", *(field for field in session["required"] if field != "mechanism")],
     }
-    name = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
+    name = NAMED
     found["PrincipalRequest"] = {
         "type": "object",
         "required": ["name", "role"],

@@ -73,7 +73,10 @@ class GrantView(Reply):
 
 
 class LedgerView(Reply):
-    """Exact amounts at the ledger's Renyi order, as decimal strings."""
+    """Exact amounts at the ledger's Renyi order, as decimal strings.
+
+    All but ``entries`` tell of the whole ledger, on each of its pages; ``next`` is where the next one is, if any.
+    """
 
     dataset: str
     order: str
@@ -83,6 +86,7 @@ class LedgerView(Reply):
     remaining: str
     sum: str
     entries: list[dict[str, Any]]
+    next: str = ""
 
 
 class PlanView(Reply):
@@ -201,19 +205,25 @@ class Health(Reply):
     status: str
 
 
-class Principals(BaseModel):
-    """A list of principals."""
+class Page(BaseModel):
+    """Part of a list; ``next`` is where the next part is, absent from the last one."""
+
+    next: str = ""
+
+
+class Principals(Page):
+    """Principals by name."""
 
     items: list[PrincipalView]
 
 
-class Datasets(BaseModel):
-    """A list of data sets."""
+class Datasets(Page):
+    """Data sets by name."""
 
     items: list[DatasetView]
 
 
-class Sessions(BaseModel):
-    """A list of sessions."""
+class Sessions(Page):
+    """Sessions in the order they were opened."""
 
     items: list[SessionView]

@@ -19,6 +19,7 @@ from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Account, Budget
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound, Unavailable
+from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -171,7 +172,7 @@ class Datasets:
 
     def _named(self) -> list[str]:
         with self._store.read() as tx:
-            return [row.vault_entry["file_name"] for row in tx.datasets() if row.retired_at is None]
+            return [entry["file_name"] for entry in tx.vault_entries().values()]
 
     def _read(self, spec: Spec, filename: str, path: Path) -> Upload:
         """The uploaded numbers. Parsers of damaged files raise almost anything, and quote what they read."""
@@ -216,10 +217,12 @@ class Datasets:
         with self._store.read() as tx:
             return self._view(self._row(tx, name), tx.holdings(name))
 
-    def list(self) -> list[dict[str, Any]]:
-        """All descriptors by name."""
+    def list(self, after: str, most: int) -> Page:
+        """Descriptors by name, of data sets beyond ``after``."""
         with self._store.read() as tx:
-            return [self._view(row, tx.holdings(row.name)) for row in tx.datasets()]
+            rows, others = tx.datasets_page(after, most)
+            views = [self._view(row, tx.holdings(row.name)) for row in rows]
+        return Page(views, rows[-1].name if others else None)
 
     def public(self, name: str) -> PublicDataset:
         """What plans may read of a data set.
@@ -295,12 +298,10 @@ class Datasets:
             tx.commit()
         return {"dataset": name, "principal": principal, "epsilon": float(cap)}
 
-    @contextmanager
-    def ledger(self, actor: Principal, name: str) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
-        """Where the budget stands, and every movement of it, in exact amounts at the ledger's order.
+    def ledger(self, actor: Principal, name: str, after: int, most: int) -> tuple[dict[str, Any], Page]:
+        """Where the budget stands, and movements of it numbered beyond ``after``; exact amounts at the ledger's order.
 
-        Both are of one moment. Movements are read as they are taken, while the context lasts: of a long ledger there is
-        never more in memory than that.
+        Both are of one moment: what a budget stands at is told by all its movements, on whichever page they are.
 
         Raises:
             NotFound: when there is none of that name.
@@ -310,17 +311,19 @@ class Datasets:
             row = self._row(tx, name)
             budget = public_dataset(row).budget
             account = account_of(budget, tx.holdings(name), row.forfeited)
-            view = {
-                "dataset": name,
-                "order": str(budget.order),
-                "budget": str(budget.total),
-                "spent": str(account.spent),
-                "reserved": str(account.reserved),
-                "remaining": str(account.remaining),
-                "sum": str(account.spent + account.reserved),
-                "epsilon": budget_view(account),
-            }
-            yield view, map(_movement, tx.ledger(name))
+            movements, others = tx.ledger_page(name, after, most)
+        view = {
+            "dataset": name,
+            "order": str(budget.order),
+            "budget": str(budget.total),
+            "spent": str(account.spent),
+            "reserved": str(account.reserved),
+            "remaining": str(account.remaining),
+            "sum": str(account.spent + account.reserved),
+            "epsilon": budget_view(account),
+        }
+        page = Page([_movement(movement) for _, movement in movements], str(movements[-1][0]) if others else None)
+        return view, page
 
     def retire(self, actor: Principal, name: str) -> dict[str, Any]:
         """Close every session of a data set and destroy its private file; public records stay.
@@ -349,7 +352,7 @@ class Datasets:
             Unavailable: when a session has not closed in so many seconds, where named, or those of any request.
         """
         with self._store.read() as tx:
-            left = [s.id for s in tx.sessions(dataset=row.name) if s.status == "open"]
+            left = tx.open_in(row.name)
         for session in left:
             self._close_session(session, seconds)
         self._private.destroy(row.vault_entry)

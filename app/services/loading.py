@@ -9,6 +9,7 @@ trusted as the database is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import orjson
@@ -17,6 +18,9 @@ import structlog
 from app.audit import records
 from app.audit.replay import opening_of
 from app.constructions.dumps import Dump
+from app.curator.dataset import PublicDataset
+from app.curator.planner import Plan
+from app.curator.request import SessionRequest
 from app.curator.session import Session
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 
@@ -26,6 +30,8 @@ log = structlog.get_logger(__name__)
 FORMAT = 3
 _PAGE = 500
 Kind = TypeVar("Kind", bound=Session)
+#: What :func:`opening_of` makes of a header.
+Opening = tuple[PublicDataset, SessionRequest, Plan]
 
 
 def load_session(tx: Transaction, row: SessionRow, kind: type[Kind]) -> Kind:
@@ -55,16 +61,78 @@ def resume_session(tx: Transaction, row: SessionRow, kind: type[Kind], snapshots
 
 
 def _resume(tx: Transaction, row: SessionRow, kind: type[Kind], snapshot: Snapshot) -> tuple[Kind, int] | None:
+    if not _fits(tx, row, snapshot):
+        return None
+    session = kind(*opening_of(orjson.loads(row.header)), state=_dump_of(snapshot))
+    kept = session.sequence
+    catch_up(tx, row.id, session)
+    return (session, kept) if _reached(session, row) else None
+
+
+def look(
+    store: Store, row: SessionRow, opening: Opening, snapshot: Snapshot | None, check: Callable[[], None]
+) -> Session:
+    """A session to look at: its hypothesis and counters are those of its row, and it knows no answers but a snapshot's.
+
+    Updates take as long as they took: no transaction is open meanwhile.
+
+    Args:
+        opening: what the row's header says.
+        snapshot: of the session, where one may be used.
+        check: called before each update; what it raises ends the work.
+    """
+    if snapshot is not None:
+        try:
+            with store.read() as tx:
+                fits = _fits(tx, row, snapshot)
+            session = _follow(store, row, Session(*opening, state=_dump_of(snapshot)), check) if fits else None
+            if session is not None and _reached(session, row):
+                return session
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
+        del snapshot
+    return _follow(store, row, Session(*opening), check)
+
+
+def _follow(store: Store, row: SessionRow, session: Session, check: Callable[[], None]) -> Session:
+    """Bring a session that is only looked at to its row."""
+    space, after = session.dataset.space, session.sequence
+    with store.read() as tx:
+        counts = tx.count_entries(row.id, after, row.sequence)
+    session.pass_over(counts["hypothesis"] + counts["measurement"])
+    session.skip(cached=counts["cached"], unverified=counts["unverified"])
+    for _ in range(counts["forfeit"]):
+        session.forfeit()
+    while True:
+        with store.read() as tx:
+            page = tx.measurements(row.id, after, row.sequence)
+        if not page:
+            return session
+        for sequence, value, line in page:
+            check()
+            form, blobs = orjson.loads(line)["query"], {}
+            if "sha256" in form:
+                with store.read() as tx:
+                    blobs = tx.blobs(row.id, [form["sha256"]])
+            session.learn(space.from_canonical(form, blobs), value)
+            after = sequence
+
+
+def _fits(tx: Transaction, row: SessionRow, snapshot: Snapshot) -> bool:
+    """Whether a snapshot is of this session, on an entry of its transcript."""
     facts = snapshot.facts
     if facts["format"] != FORMAT or facts["header"] != records.sha256(row.header):
-        return None
-    kept = facts["words"]["sequence"]
-    if not _stands(tx, row, kept, facts["head_hash"]):
-        return None
-    session = kind(*opening_of(orjson.loads(row.header)), state=Dump(snapshot.arrays, facts["words"]))
-    catch_up(tx, row.id, session)
+        return False
+    return _stands(tx, row, facts["words"]["sequence"], facts["head_hash"])
+
+
+def _dump_of(snapshot: Snapshot) -> Dump:
+    return Dump(snapshot.arrays, snapshot.facts["words"])
+
+
+def _reached(session: Session, row: SessionRow) -> bool:
     reached = session.sequence, session.queries_asked, session.updates_used
-    return (session, kept) if reached == (row.sequence, row.queries_asked, row.updates_used) else None
+    return reached == (row.sequence, row.queries_asked, row.updates_used)
 
 
 def _stands(tx: Transaction, row: SessionRow, sequence: int, head_hash: str) -> bool:

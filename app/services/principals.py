@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.services.errors import Conflict, Forbidden, NotFound, Unauthenticated
+from app.services.pages import Page
 from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import NAME
@@ -124,12 +125,13 @@ class Principals:
             tx.commit()
             self._known.pop(row.key_id, None)
 
-    def list(self, actor: Principal) -> list[dict[str, Any]]:
-        """All principals, without their keys."""
+    def list(self, actor: Principal, after: str, most: int) -> Page:
+        """Principals by name beyond ``after``, without their keys."""
         actor.require("admin", "auditor")
         with self._store.read() as tx:
-            rows = tx.principals()
-        return [{"name": r.name, "role": r.role, "created_at": r.created_at, "revoked_at": r.revoked_at} for r in rows]
+            rows, others = tx.principals_page(after, most)
+        views = [{"name": r.name, "role": r.role, "created_at": r.created_at, "revoked_at": r.revoked_at} for r in rows]
+        return Page(views, rows[-1].name if others else None)
 
     def recall(self, key: str) -> Principal | None:
         """Who holds this key, if that is in memory and fresh; asks no database."""

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from app.audit import records
+from app.audit.replay import opening_of
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
 from app.curator.request import SessionRequest, parse_request
-from app.curator.session import Session
+from app.curator.session import Session, construction_of
 from app.privacy.errors import InsufficientBudget, PrivacyError
 from app.privacy.ledger import Budget
 from app.privacy.patience import while_wanted
 from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
-from app.services.loading import resume_session
+from app.services.loading import look
+from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
@@ -42,11 +45,12 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.principals import Principal
+from app.spaces.errors import InvalidRequest
 
 #: Raises when nobody waits for the work any more.
 Check = Callable[[], None]
-#: Transcript lines read at a time.
-PAGE = 2000
+#: What a session that is looked at takes beside its hypothesis, about: plan, space, a page of its transcript.
+SESSION_BYTES = 1 << 20
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -138,9 +142,15 @@ def _bound_status(header: dict[str, Any]) -> BoundStatus:
     plan = header["plan"]
     if plan["update_bound"] is not None:
         return "bound"
-    dataset = PublicDataset.from_descriptor(header["dataset"])
-    mechanism = SessionRequest.from_document(header["mechanism"], dataset.spec.name).mechanism
+    mechanism = SessionRequest.from_document(header["mechanism"], header["dataset"]["name"]).mechanism
+    dataset = _dataset_of(orjson.dumps(header["dataset"]))
     return worst_case(dataset, mechanism, plan["progress"], plan["max_queries"])[1]
+
+
+@lru_cache(maxsize=8)
+def _dataset_of(descriptor: bytes) -> PublicDataset:
+    """The data set of a descriptor. Reading a long declaration takes milliseconds, and sessions in a list share it."""
+    return PublicDataset.from_descriptor(orjson.loads(descriptor))
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
@@ -362,49 +372,65 @@ class Sessions:
         """A session's public state."""
         return session_view(self.row(actor, id))
 
-    @contextmanager
-    def list(self, actor: Principal) -> Iterator[Iterator[dict[str, Any]]]:
-        """The actor's sessions; all of them for auditors. Read as they are taken, while the context lasts."""
-        with self._store.read() as tx:
-            yield map(session_view, tx.sessions(owner=None if actor.role == "auditor" else actor.name))
+    def list(self, actor: Principal, after: str, most: int) -> Page:
+        """The actor's sessions in the order they were opened, all of them for auditors, beyond the one of that id.
 
-    def state(self, actor: Principal, id: str) -> tuple[SessionRow, Session]:
-        """A session's row and its state at that row, rebuilt from the transcript or its snapshot."""
-        row = self.row(actor, id)
+        Raises:
+            InvalidRequest: when ``after`` is neither empty nor a session that the actor sees.
+        """
+        try:
+            last = self.row(actor, after) if after else None
+        except NotFound:
+            raise InvalidRequest("after: the id of a session of yours, as the link to the next page has it") from None
         with self._store.read() as tx:
-            row = tx.session(id) or row
-            session, _ = resume_session(tx, row, Session, self._snapshots)
-        return row, session
+            rows, others = tx.sessions_page(None if actor.role == "auditor" else actor.name, last, most)
+        return Page([session_view(row) for row in rows], rows[-1].id if others else None)
+
+    def state(self, actor: Principal, id: str, take: Callable[[int], None], check: Check) -> tuple[SessionRow, Session]:
+        """A session's row and what can be looked at of it: hypothesis and counters at that row, no answers.
+
+        Args:
+            actor: who looks.
+            id: the session's.
+            take: called with the bytes that this takes in memory, before they are taken; may refuse.
+            check: called now and then; what it raises ends the work.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+        """
+        row = self.row(actor, id)
+        with while_wanted(check):
+            opening = opening_of(orjson.loads(row.header))
+        dataset = opening[0]
+        # The state, and beside it what an update or showing it takes: see the documents on memory.
+        take(construction_of(*opening).nbytes(row.updates_used) + 2 * dataset.space.dense_bytes + SESSION_BYTES)
+        kept = self._snapshots.read(id)
+        if kept is not None:
+            # It may be newer than the row was.
+            with self._store.read() as tx:
+                row = tx.session(id) or row
+        return row, look(self._store, row, opening, kept, check)
 
     def transcript(self, actor: Principal, id: str) -> Iterator[bytes]:
         """The transcript as it stands, line by line: header, entries (dense weights before their first use), trailer.
 
+        What an auditor is shown follows from the records alone: no state is made and no cache is read.
+
         Raises:
             NotFound: when there is none, or it is somebody else's; before the first line.
         """
-        self.row(actor, id)
-        return self._lines(id)
+        return self._lines(self.row(actor, id))
 
-    def _lines(self, id: str) -> Iterator[bytes]:
-        with self._store.read() as tx:
-            row = tx.session(id)
-            assert row is not None
-            weights = tx.weights_used(id)
+    def _lines(self, row: SessionRow) -> Iterator[bytes]:
         yield row.header + b"\n"
-        # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What an
-        # auditor is shown follows from them alone: no state is made and no cache is read.
+        # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What has
+        # been handed out is not kept here.
         learnt, after = records.HypothesisDigest(orjson.loads(row.header)), 0
+        lines: deque[bytes] = deque()
         while after < row.sequence:
-            with self._store.read() as tx:
-                page = tx.entry_lines(id, after, min(PAGE, row.sequence - after))
-                names = [name for n, _ in page for name in weights.get(n, ())]
-                blobs = tx.blobs(id, names) if names else {}
-            for number, line in page:
-                for name in weights.get(number, ()):
-                    yield records.weights_record(name, blobs[name]) + b"\n"
-                learnt.take(line)
-                yield line + b"\n"
-            after = page[-1][0]
+            after = self._read_page(row, after, lines, learnt)
+            while lines:
+                yield lines.popleft()
         yield (
             records.trailer(
                 entries=row.sequence,
@@ -415,3 +441,13 @@ class Sessions:
             )
             + b"\n"
         )
+
+    def _read_page(self, row: SessionRow, after: int, lines: deque[bytes], learnt: records.HypothesisDigest) -> int:
+        """Add a page of a transcript to some lines, and tell which entry it ends with."""
+        with self._store.read() as tx:
+            page = tx.transcript_page(row.id, after, row.sequence)
+        for _, line, weights in page:
+            lines.extend(records.weights_record(name, blob) + b"\n" for name, blob in weights)
+            lines.append(line + b"\n")
+            learnt.take(line)
+        return page[-1][0]

@@ -63,7 +63,7 @@ def reseal(store: Store, files: Resealer) -> tuple[int, list[str]]:
 
     def known() -> list[str]:
         with store.read() as tx:
-            return [row.vault_entry["file_name"] for row in tx.datasets() if row.retired_at is None]
+            return [entry["file_name"] for entry in tx.vault_entries().values()]
 
     files.sweep(known)
     return done, lost
@@ -79,7 +79,7 @@ def forfeit(store: Store, clock: Clock) -> None:
     now = clock()
     with store.write() as tx:
         for dataset in tx.datasets():
-            left_open = [row.id for row in tx.sessions(dataset=dataset.name) if row.status == "open"]
+            left_open = tx.open_in(dataset.name)
             for start in range(0, len(left_open), _AT_A_TIME):
                 rows = tx.lock_sessions(left_open[start : start + _AT_A_TIME]).values()
                 closed = [

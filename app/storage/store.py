@@ -75,8 +75,10 @@ DATASET_SECONDS = 2.0
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
 _CREATED = 201
-#: Rows of a long result that are fetched at a time.
-_AS_TAKEN = {"yield_per": 500}
+#: A page holds no more bytes, or one row: what users have declared or asked may be long.
+PAGE_BYTES = 1 << 18
+#: Rows of a transcript that are read at a time.
+PAGE_ROWS = 1000
 _MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
 
 
@@ -117,6 +119,18 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
             part, size = [], 0
     if part:
         yield part
+
+
+def _fitting(found: Sequence[tuple[Any, int]], most: int) -> tuple[list[Any], bool]:
+    """Of rows, each by its key and its bytes, those of a page of at most ``most``; and whether there are others."""
+    keys: list[Any] = []
+    held = 0
+    for key, size in found[:most]:
+        held += size
+        if keys and held > PAGE_BYTES:
+            break
+        keys.append(key)
+    return keys, len(keys) < len(found)
 
 
 @lru_cache(maxsize=256)
@@ -302,6 +316,13 @@ class SqlTransaction:
         rows = self._connection.execute(select(t.principals).order_by(t.principals.c.name))
         return [PrincipalRow(**row._mapping) for row in rows]
 
+    def principals_page(self, after: str, most: int) -> tuple[list[PrincipalRow], bool]:
+        """Up to ``most`` principals by name beyond ``after``, and whether there are others."""
+        c = t.principals.c
+        rows = self._connection.execute(select(t.principals).where(c.name > after).order_by(c.name).limit(most + 1))
+        found = [PrincipalRow(**row._mapping) for row in rows]
+        return found[:most], len(found) > most
+
     def add_principal(self, row: PrincipalRow) -> None:
         """Add a principal. Raises StoreConflict when the name was ever in use."""
         self._add(
@@ -349,6 +370,22 @@ class SqlTransaction:
     def datasets(self) -> list[DatasetRow]:
         """All data sets by name, retired ones included."""
         return [_dataset(row) for row in self._connection.execute(select(t.datasets).order_by(t.datasets.c.name))]
+
+    def datasets_page(self, after: str, most: int) -> tuple[list[DatasetRow], bool]:
+        """Up to ``most`` data sets by name beyond ``after``, and whether there are others."""
+        c = t.datasets.c
+        found = self._connection.execute(
+            select(c.name, func.length(c.spec)).where(c.name > after).order_by(c.name).limit(most + 1)
+        )
+        names, others = _fitting([tuple(row) for row in found], most)
+        rows = self._connection.execute(select(t.datasets).where(c.name.in_(names)).order_by(c.name))
+        return [_dataset(row) for row in rows], others
+
+    def vault_entries(self) -> dict[str, dict[str, str]]:
+        """What names the private file of each data set that is not retired, by the data set's name."""
+        c = t.datasets.c
+        rows = self._connection.execute(select(c.name, c.vault_entry).where(c.retired_at.is_(None)).order_by(c.name))
+        return {row.name: orjson.loads(row.vault_entry) for row in rows}
 
     def add_dataset(self, row: DatasetRow) -> None:
         """Add a data set. Raises StoreConflict when the name was ever in use."""
@@ -488,17 +525,26 @@ class SqlTransaction:
         c = t.sessions.c
         return set(self._connection.execute(select(c.id).where(c.id.in_(ids))).scalars())
 
-    def sessions(self, owner: str | None = None, dataset: str | None = None) -> Iterator[SessionRow]:
-        """Sessions in the order they were opened, those of one second by their ids, of an owner or a data set where
-        named, read as they are taken.
+    def sessions_page(self, owner: str | None, after: SessionRow | None, most: int) -> tuple[list[SessionRow], bool]:
+        """Up to ``most`` sessions opened after ``after``, of an owner where one is named, in the order they were
+        opened; and whether there are others.
         """
-        statement = select(t.sessions).order_by(t.sessions.c.opened_at, t.sessions.c.id)
+        c = t.sessions.c
+        order = (c.opened_at, c.id)
+        statement = select(c.id, func.length(c.header)).order_by(*order).limit(most + 1)
         if owner is not None:
-            statement = statement.where(t.sessions.c.owner == owner)
-        if dataset is not None:
-            statement = statement.where(t.sessions.c.dataset == dataset)
-        rows = self._connection.execute(statement, execution_options=_AS_TAKEN)
-        return (SessionRow(**row._mapping) for row in rows)
+            statement = statement.where(c.owner == owner)
+        if after is not None:
+            statement = statement.where(tuple_(*order) > tuple_(after.opened_at, after.id))
+        ids, others = _fitting([tuple(row) for row in self._connection.execute(statement)], most)
+        rows = self._connection.execute(select(t.sessions).where(c.id.in_(ids)).order_by(*order))
+        return [SessionRow(**row._mapping) for row in rows], others
+
+    def open_in(self, dataset: str) -> list[str]:
+        """The open sessions of a data set, in the order they were opened."""
+        c = t.sessions.c
+        found = select(c.id).where(c.dataset == dataset, c.status == "open").order_by(c.opened_at, c.id)
+        return list(self._connection.execute(found).scalars())
 
     def open_sessions(self, ids: Sequence[str]) -> set[str]:
         """Those of these sessions that are open."""
@@ -606,15 +652,58 @@ class SqlTransaction:
         rows = self._connection.execute(select(c.sha256, c.data).where(c.session == session, c.sha256.in_(list(names))))
         return {row.sha256: row.data for row in rows}
 
-    def weights_used(self, session: str) -> dict[int, list[str]]:
-        """For each entry that first names dense weights, their SHA-256s."""
-        c = t.weights.c
-        found: dict[int, list[str]] = {}
+    def count_entries(self, session: str, after: int, last: int) -> Mapping[EntryKind, int]:
+        """How many entries of each kind there are beyond ``after`` up to ``last``."""
+        c = t.entries.c
+        counted = self._connection.execute(
+            select(c.kind, func.count())
+            .where(c.session == session, c.sequence > after, c.sequence <= last)
+            .group_by(c.kind)
+        )
+        numbers = {kind: int(count) for kind, count in counted}
+        return {kind: numbers.get(number, 0) for kind, number in _KIND_NUMBER.items()}
+
+    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, float, bytes]]:
+        """Sequence, value and line of the first measurements beyond ``after`` up to ``last``, in order: a few, or one
+        where it is long; none where there is none.
+        """
+        c = t.entries.c
+        which = (c.session == session, c.sequence > after, c.sequence <= last, c.kind == t.MEASUREMENT)
+        found = select(c.sequence, func.length(c.line)).where(*which).order_by(c.sequence).limit(PAGE_ROWS)
+        numbers, _ = _fitting([tuple(row) for row in self._connection.execute(found)], PAGE_ROWS)
+        if not numbers:
+            return []
+        rows = self._connection.execute(
+            select(c.sequence, c.value, c.line).where(*which, c.sequence <= numbers[-1]).order_by(c.sequence)
+        )
+        return [tuple(row) for row in rows]
+
+    def transcript_page(self, session: str, after: int, last: int) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]:
+        """Sequence and line of the first entries beyond ``after`` up to ``last``, in order, each with the dense weights
+        that it is the first to name: SHA-256 and bytes. Some hundred entries, or one where it is long; none where there
+        is none.
+        """
+        e, w = t.entries.c, t.weights.c
+        within = (e.session == session, e.sequence > after, e.sequence <= last)
+        found = select(e.sequence, func.length(e.line)).where(*within).order_by(e.sequence).limit(PAGE_ROWS)
+        sizes = {row[0]: row[1] for row in self._connection.execute(found)}
+        if not sizes:
+            return []
+        of_these = (w.session == session, w.sequence > after, w.sequence <= max(sizes))
+        for sequence, size in self._connection.execute(select(w.sequence, func.length(w.data)).where(*of_these)):
+            sizes[sequence] += size
+        numbers, _ = _fitting(list(sizes.items()), PAGE_ROWS)
+        weights: dict[int, list[tuple[str, bytes]]] = {}
         for row in self._connection.execute(
-            select(c.sequence, c.sha256).where(c.session == session).order_by(c.sequence)
+            select(w.sequence, w.sha256, w.data)
+            .where(*of_these, w.sequence <= numbers[-1])
+            .order_by(w.sequence, w.sha256)
         ):
-            found.setdefault(row.sequence, []).append(row.sha256)
-        return found
+            weights.setdefault(row.sequence, []).append((row.sha256, row.data))
+        rows = self._connection.execute(
+            select(e.sequence, e.line).where(*within, e.sequence <= numbers[-1]).order_by(e.sequence)
+        )
+        return [(row.sequence, row.line, weights.get(row.sequence, [])) for row in rows]
 
     # ---------------------------------------------------------------- ledger and replies
 
@@ -623,16 +712,16 @@ class SqlTransaction:
         values = attrgetter(*LedgerRow.__slots__)
         self._add_all(t.ledger, LedgerRow.__slots__, [values(row) for row in rows])
 
-    def ledger(self, dataset: str) -> Iterator[LedgerRow]:
-        """All movements of a data set's ledger in order, read as they are taken."""
+    def ledger_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, LedgerRow]], bool]:
+        """Up to ``most`` movements of a data set's ledger numbered beyond ``after``, each with its number, in order;
+        and whether there are others.
+        """
         c = t.ledger.c
         rows = self._connection.execute(
-            select(c.dataset, c.session, c.kind, c.amount, c.sequence, c.recorded_at)
-            .where(c.dataset == dataset)
-            .order_by(c.id),
-            execution_options=_AS_TAKEN,
+            select(t.ledger).where(c.dataset == dataset, c.id > after).order_by(c.id).limit(most + 1)
         )
-        return (LedgerRow(**row._mapping) for row in rows)
+        found = [(row.id, LedgerRow(*(getattr(row, name) for name in LedgerRow.__slots__))) for row in rows]
+        return found[:most], len(found) > most
 
     def has_moved(self, dataset: str) -> bool:
         """Whether there is any movement in a data set's ledger."""

@@ -64,7 +64,7 @@ sessions = Table(
     metadata,
     Column("id", String(32), primary_key=True),
     Column("dataset", ForeignKey("datasets.name"), nullable=False, index=True),
-    Column("owner", ForeignKey("principals.name"), nullable=False, index=True),
+    Column("owner", ForeignKey("principals.name"), nullable=False),
     Column("header", LargeBinary, nullable=False),
     Column("status", String(8), nullable=False),
     Column("sequence", BigInteger, nullable=False),
@@ -75,6 +75,9 @@ sessions = Table(
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
+    # The order of lists: of all sessions, and of one owner's.
+    Index("ix_sessions_opened_at_id", "opened_at", "id"),
+    Index("ix_sessions_owner_opened_at_id", "owner", "opened_at", "id"),
 )
 
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.
@@ -99,6 +102,7 @@ weights = Table(
     Column("sha256", String(64), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    Index("ix_weights_session_sequence", "session", "sequence"),
 )
 
 ledger = Table(

@@ -13,10 +13,11 @@ import random
 import struct
 import threading
 import time
-import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.services.ports import (
     DatasetRow,
+    EntryKind,
     EntryRow,
     KnownEntries,
     LedgerRow,
@@ -43,7 +45,7 @@ from app.services.ports import (
 )
 from app.storage.database import make_engines
 from app.storage.migrate import migrate, pending
-from app.storage.store import SqlStore, SqlTransaction, _move_all
+from app.storage.store import PAGE_BYTES, SqlStore, SqlTransaction, _move_all
 from app.storage.tables import metadata, sessions
 
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
@@ -143,6 +145,22 @@ def entry(session: str, sequence: int, **changes: Any) -> EntryRow:
     return replace(row, **changes)
 
 
+def walked(page: Callable[[Any], tuple[list[Any], bool]]) -> Iterator[list[Any]]:
+    """The pages of a list, each asked for with the last item of the one before."""
+    after, others = None, True
+    while others:
+        rows, others = page(after)
+        yield rows
+        after = rows[-1] if rows else None
+
+
+def numbered(page: Callable[[int], list[Any]], after: int) -> Iterator[list[Any]]:
+    """The pages of something numbered, until one is empty."""
+    while rows := page(after):
+        yield rows
+        after = rows[-1][0]
+
+
 def put(store: SqlStore, *rows: Any) -> None:
     """Write rows of any kind and commit."""
     with store.write() as tx:
@@ -223,8 +241,12 @@ class TestPrincipals:
     def test_listed_by_name(self, store: SqlStore) -> None:
         put(store, *(principal() for _ in range(3)))
         with store.read() as tx:
-            names = [row.name for row in tx.principals()]
+            rows = tx.principals()
+            pages = list(walked(lambda after: tx.principals_page(after.name if after else "", 2)))
+        names = [row.name for row in rows]
         assert names == sorted(names)
+        assert list(chain.from_iterable(pages)) == rows
+        assert all(len(page) == 2 for page in pages[:-1])
 
     def test_key_and_revocation(self, store: SqlStore, who: PrincipalRow) -> None:
         """Catches a revocation that does not stick, and a new key under which the old one still finds the row."""
@@ -265,6 +287,11 @@ class TestDatasets:
         with store.read() as tx:
             assert tx.dataset(data.name) == data
             assert data in tx.datasets()
+            pages = list(walked(lambda after: tx.datasets_page(after.name if after else "", 1)))
+            assert list(chain.from_iterable(pages)) == tx.datasets()
+            assert all(len(page) == 1 for page in pages)
+            assert tx.vault_entries()[data.name] == data.vault_entry
+            assert tx.vault_entries().keys() == {row.name for row in tx.datasets() if row.retired_at is None}
             assert tx.dataset("none") is None
         with store.write() as tx:
             assert tx.dataset(data.name, lock=True) == data
@@ -367,19 +394,46 @@ class TestSessions:
             with store.write() as tx:
                 assert tx.lock_sessions([asked.id, "none"], {}, seconds) == {asked.id: asked}
 
-    def test_listed_by_owner_and_data_set_in_the_order_opened(
+    def test_listed_by_owner_a_page_at_a_time_in_the_order_opened(
         self, store: SqlStore, data: DatasetRow, who: PrincipalRow
     ) -> None:
+        """Two of one moment among them: catches a page that leaves one of them out, tells one twice, or says that there
+        is more where there is not."""
         somebody = principal()
         late = session(data.name, who.name, opened_at="2026-03-01T00:00:00Z")
         early = session(data.name, who.name, opened_at="2026-02-01T00:00:00Z")
         theirs = session(data.name, somebody.name, opened_at="2026-02-15T00:00:00Z")
-        put(store, somebody, late, early, theirs)
+        twins = [session(data.name, who.name, opened_at="2026-02-20T00:00:00Z") for _ in range(2)]
+        twins.sort(key=attrgetter("id"))
+        closed = session(data.name, who.name, opened_at="2026-02-10T00:00:00Z", status="closed")
+        put(store, somebody, late, early, theirs, *twins, closed)
+        mine = [early, closed, *twins, late]
         with store.read() as tx:
-            assert list(tx.sessions(dataset=data.name)) == [early, theirs, late]
-            assert list(tx.sessions(owner=who.name)) == [early, late]
-            assert list(tx.sessions(owner=somebody.name, dataset=data.name)) == [theirs]
-            assert [s for s in tx.sessions() if s.dataset == data.name] == [early, theirs, late]
+            for most in (1, 2, 3, 4, 5, 6):
+                pages = list(walked(lambda after, most=most: tx.sessions_page(who.name, after, most)))
+                assert [len(page) for page in pages] == [
+                    *[most] * ((len(mine) - 1) // most),
+                    (len(mine) - 1) % most + 1,
+                ]
+                assert list(chain.from_iterable(pages)) == mine
+            assert tx.sessions_page(somebody.name, None, 10) == ([theirs], False)
+            assert tx.sessions_page(somebody.name, theirs, 10) == ([], False)
+            everybody = list(chain.from_iterable(walked(lambda after: tx.sessions_page(None, after, 2))))
+            assert [s for s in everybody if s.dataset == data.name] == [early, closed, theirs, *twins, late]
+            assert len(everybody) == len({s.id for s in everybody})
+            assert tx.open_in(data.name) == [s.id for s in (early, theirs, *twins, late)]
+
+    def test_long_rows_make_short_pages(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Headers hold what an admin declared, which may be megabytes. Catches a page of a thousand of them."""
+        rows = [
+            session(data.name, who.name, header=bytes(size), opened_at=f"2026-04-0{day}T00:00:00Z")
+            for day, size in enumerate((100, PAGE_BYTES, PAGE_BYTES // 2, PAGE_BYTES // 2, 3 * PAGE_BYTES), start=1)
+        ]
+        put(store, *rows)
+        with store.read() as tx:
+            pages = list(walked(lambda after: tx.sessions_page(who.name, after, 1000)))
+        assert [len(page) for page in pages] == [1, 1, 2, 1]
+        assert list(chain.from_iterable(pages)) == rows
 
     def test_moved_in_every_field_that_moves(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a counter that is left out of the update, and an update that reaches another session."""
@@ -510,10 +564,43 @@ class TestEntries:
             assert tx.blobs(asked.id, names) == blobs
             assert tx.blobs(asked.id, names[:1]) == {names[0]: blobs[names[0]]}
             assert tx.blobs("none", names) == {}
-            used = tx.weights_used(asked.id)
-        assert used.keys() == {1, 2}
-        assert used[1] == names[:1]
-        assert sorted(used[2]) == sorted(names[1:])
+            pages = list(numbered(lambda n: tx.transcript_page(asked.id, n, 100), 0))
+        assert {number: dict(weights) for page in pages for number, _, weights in page if weights} == {
+            1: {names[0]: blobs[names[0]]},
+            2: {name: blobs[name] for name in names[1:]},
+        }
+
+    def test_transcripts_and_measurements_a_page_at_a_time(self, store: SqlStore, asked: SessionRow) -> None:
+        """A thousand short entries and some long ones, one of them by its weights. Catches an entry that is left out or
+        told twice, weights that stand with another entry, what comes after the last one asked for, and a page of many
+        long ones."""
+        kinds: list[EntryKind] = ["hypothesis", "measurement", "cached", "unverified", "forfeit"]
+        rows = [entry(asked.id, n, kind=kinds[n % 5], value=float(n)) for n in range(1, 1501)]
+        long = {300: PAGE_BYTES - 10, 301: 20, 302: 2 * PAGE_BYTES, 303: PAGE_BYTES // 2}
+        rows = [replace(row, line=bytes(long[row.sequence])) if row.sequence in long else row for row in rows]
+        heavy = WeightsRow(asked.id, "f" * 64, 700, bytes(PAGE_BYTES + 1))
+        with store.write() as tx:
+            tx.append(rows, [heavy])
+            tx.commit()
+        with store.read() as tx:
+            for after, last in ((0, 1500), (0, 1499), (299, 304), (650, 1000), (1500, 1500)):
+                expected = [row for row in rows if after < row.sequence <= last]
+                pages = list(numbered(lambda n, last=last: tx.transcript_page(asked.id, n, last), after))
+                told = [(n, line, weights) for page in pages for n, line, weights in page]
+                assert [(n, line) for n, line, _ in told] == [(row.sequence, row.line) for row in expected]
+                for n, _, weights in told:
+                    assert weights == ([(heavy.sha256, heavy.data)] if n == 700 else [])
+                for page in pages:
+                    size = sum(len(line) + sum(len(blob) for _, blob in weights) for _, line, weights in page)
+                    assert len(page) == 1 or size <= PAGE_BYTES
+                measured = [row for row in expected if row.kind == "measurement"]
+                found = list(
+                    chain.from_iterable(numbered(lambda n, last=last: tx.measurements(asked.id, n, last), after))
+                )
+                assert found == [(row.sequence, row.value, row.line) for row in measured]
+                counts = Counter(row.kind for row in expected)
+                assert tx.count_entries(asked.id, after, last) == {kind: counts[kind] for kind in kinds}
+            assert tx.transcript_page("none", 0, 100) == []
 
     def test_floats_come_back_bit_for_bit(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a column of single precision, a decimal detour, or text with too few digits.
@@ -558,33 +645,15 @@ class TestLedgerAndReplies:
                 tx.move_ledger([*part, replace(part[0], dataset=elsewhere.name)])
                 tx.commit()
         with store.read() as tx:
-            assert list(tx.ledger(data.name)) == rows
-            assert len(list(tx.ledger(elsewhere.name))) == 2
-
-    def test_a_long_ledger_is_read_as_it_is_taken(self, store: SqlStore, asked: SessionRow, data: DatasetRow) -> None:
-        """Twenty thousand movements, of which no more than a few hundred are in memory at a time, and of one moment:
-        what is added meanwhile is not seen. Catches a list of all of them, and a view that moves."""
-        row = LedgerRow(data.name, asked.id, "charge", "0.1", 1, "2026-01-01T00:00:00Z")
-        with store.write() as tx:
-            assert not tx.has_moved(data.name)
-            tx.move_ledger([replace(row, sequence=n) for n in range(20_000)])
-            assert tx.has_moved(data.name)
-            tx.commit()
-        tracemalloc.start()
-        try:
-            with store.read() as tx:
-                taken = tx.ledger(data.name)
-                assert next(taken).sequence == 0
-                with store.write() as other:
-                    other.move_ledger([row])
-                    other.commit()
-                tracemalloc.reset_peak()
-                before = tracemalloc.get_traced_memory()[0]
-                assert [movement.sequence for movement in taken] == list(range(1, 20_000))
-                # The numbers themselves are a megabyte.
-                assert tracemalloc.get_traced_memory()[1] - before < 3_000_000
-        finally:
-            tracemalloc.stop()
+            for most in (1, 2, 3, 4, 5):
+                pages = list(walked(lambda after, most=most: tx.ledger_page(data.name, after[0] if after else 0, most)))
+                assert [row for page in pages for _, row in page] == rows
+                assert {len(page) for page in pages[:-1]} <= {most}
+                numbers = [number for page in pages for number, _ in page]
+                assert numbers == sorted(set(numbers))
+            assert not tx.has_moved("none")
+            assert tx.has_moved(elsewhere.name)
+            assert len(tx.ledger_page(elsewhere.name, 0, 10)[0]) == 2
 
     def test_replies(self, store: SqlStore, who: PrincipalRow) -> None:
         """Catches a reply found under another principal, route or key, or one that is not the same bytes."""

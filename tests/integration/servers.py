@@ -175,6 +175,16 @@ class Caller:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
+    def pages(self, path: str, name: str = "items", limit: int = 1000) -> Any:
+        """The last page of a list, with the items of all of them in it."""
+        items: list[Any] = []
+        following: str | None = f"{path}?limit={limit}"
+        while following is not None:
+            page = self.get(following)
+            items += page[name]
+            following = page.get("next")
+        return {**page, name: items}
+
     def post(self, path: str, body: Any, key: str | None = None) -> httpx.Response:
         return self.http.post(path, json=body, headers={"Idempotency-Key": key} if key else {})
 
@@ -203,12 +213,12 @@ class Caller:
 
         Where ``audited`` knows sessions, ledgers that none has moved are left out.
         """
-        sessions = self.get("/v1/sessions")["items"]
-        names = {item["name"] for item in self.get("/v1/datasets")["items"]}
+        sessions = self.pages("/v1/sessions")["items"]
+        names = {item["name"] for item in self.pages("/v1/datasets")["items"]}
         if audited is not None and audited.sessions:
             names &= {session["dataset"] for session in sessions}
         return audit_books(
-            {name: self.get(f"/v1/datasets/{name}/ledger") for name in sorted(names)},
+            {name: self.pages(f"/v1/datasets/{name}/ledger", "entries") for name in sorted(names)},
             sessions,
             self.transcript,
             audited,

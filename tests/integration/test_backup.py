@@ -32,12 +32,14 @@ from tests.integration.world import (
     AUDITOR,
     HIT,
     SHAPE,
+    WHOLE,
     World,
     eventually,
     ledger_of,
     make_world,
     query,
     sessions_of,
+    transcript_of,
     wait,
 )
 
@@ -102,7 +104,7 @@ class Traffic:
 
 
 def transcripts_of(auditor: Caller) -> dict[str, list[bytes]]:
-    return {state["id"]: auditor.transcript(state["id"]) for state in auditor.get("/v1/sessions")["items"]}
+    return {state["id"]: auditor.transcript(state["id"]) for state in auditor.pages("/v1/sessions")["items"]}
 
 
 def test_a_running_server_is_backed_up_and_goes_on_elsewhere(
@@ -223,8 +225,8 @@ def test_a_restored_reply_is_the_one_given(
         assert world.built.services.ready() is None
         assert books(world) == books(source)
         for state in sessions_of(source.built.services, AUDITOR):
-            lines = list(source.built.services.sessions.transcript(AUDITOR, state["id"]))
-            assert list(world.built.services.sessions.transcript(AUDITOR, state["id"])) == lines
+            lines = transcript_of(source.built.services, state["id"])
+            assert transcript_of(world.built.services, state["id"]) == lines
         id = next(s["id"] for s in sessions_of(world.built.services, ann) if s["status"] == "open")
         assert world.ask(ann, id, query(0), key="k0") == source.ask(ann, id, query(0), key="k0")
         world.audit()
@@ -314,7 +316,7 @@ class TestAnOldCopy:
             with pytest.raises(Exception, match="closed"):
                 wait(world.submit(ann, id, query(0)))
             assert world.noise.drawn == 0
-            keys = {row["name"]: row["revoked_at"] for row in services.principals.list(ADMIN)}
+            keys = {row["name"]: row["revoked_at"] for row in services.principals.list(ADMIN, "", WHOLE).items}
             assert keys["ann"] is not None
             assert keys["admin"] is None
             world.audit()

@@ -25,7 +25,18 @@ from app.services.loading import load_session, resume_session
 from app.services.ports import Snapshot
 from app.storage.snapshots import SnapshotFiles
 from tests.integration.servers import Caller, launching
-from tests.integration.world import ADMIN, AUDITOR, EACH, HIT, SHAPE, World, distinct_queries, make_world, query
+from tests.integration.world import (
+    ADMIN,
+    EACH,
+    HIT,
+    SHAPE,
+    WHOLE,
+    World,
+    distinct_queries,
+    make_world,
+    query,
+    transcript_of,
+)
 
 Worlds = Callable[..., World]
 
@@ -41,7 +52,7 @@ def folder(world: World) -> Path:
 
 def asked(world: World, rounds: int = 12) -> str:
     """A session with hits on both sides, misses and a cached answer."""
-    if "d" not in {d["name"] for d in world.built.services.datasets.list()}:
+    if "d" not in {d["name"] for d in world.built.services.datasets.list("", WHOLE).items}:
         world.register("d")
     ann = world.analyst("ann")
     id = world.open(ann, "d")
@@ -332,7 +343,7 @@ class TestWhatIsNotUsed:
         again = worlds(None)
         again.ask(again.analyst("ann"), id, {**query(0, 0, 5), "unverified": True})
         again.ask(again.analyst("ann"), id, query(0, 0, 3))
-        verdict = replay(list(again.built.services.sessions.transcript(AUDITOR, id)))
+        verdict = replay(transcript_of(again.built.services, id))
         assert not verdict.ok
 
     @pytest.mark.parametrize("change", ["format", "header", "words", "arrays"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
 
+#: More than any list here holds.
+WHOLE = 10**6
 ADMIN = Principal("admin", "admin")
 AUDITOR = Principal("audit", "auditor")
 ADMIN_KEY = "an-admin-key-for-tests"
@@ -224,7 +227,7 @@ class World:
 
     def analyst(self, name: str) -> Principal:
         """A principal of this name, added where there is none."""
-        known = {row["name"] for row in self.built.services.principals.list(ADMIN)}
+        known = {row["name"] for row in self.built.services.principals.list(ADMIN, "", WHOLE).items}
         if name not in known:
             self.keys[name] = self.built.services.principals.add(ADMIN, name, "analyst")["api_key"]
         return Principal(name, "analyst")
@@ -255,7 +258,7 @@ class World:
 
     def entries(self, id: str) -> list[dict[str, Any]]:
         """The transcript's entries, parsed."""
-        lines = [json.loads(line) for line in self.built.services.sessions.transcript(AUDITOR, id)]
+        lines = [json.loads(line) for line in transcript_of(self.built.services, id)]
         return [line for line in lines if line["record"] in ("answer", "forfeit")]
 
     def movements(self, dataset: str, id: str, kind: str = "charge") -> list[dict[str, Any]]:
@@ -266,9 +269,9 @@ class World:
         """Every transcript replays, and the books say what the transcripts say; see :func:`audit_books`."""
         services = self.built.services
         audit_books(
-            {d["name"]: ledger_of(services, d["name"]) for d in services.datasets.list()},
+            {d["name"]: ledger_of(services, d["name"]) for d in services.datasets.list("", WHOLE).items},
             sessions_of(services, AUDITOR),
-            lambda id: list(services.sessions.transcript(AUDITOR, id)),
+            partial(transcript_of, services),
         )
 
     def stop(self) -> None:
@@ -277,14 +280,23 @@ class World:
 
 def ledger_of(services: Services, name: str) -> dict[str, Any]:
     """A data set's ledger, whole."""
-    with services.datasets.ledger(AUDITOR, name) as (stands, movements):
-        return {**stands, "entries": list(movements)}
+    stands, page = services.datasets.ledger(AUDITOR, name, 0, WHOLE)
+    return {**stands, "entries": page.items}
 
 
 def sessions_of(services: Services, who: Principal) -> list[dict[str, Any]]:
     """The sessions that somebody sees."""
-    with services.sessions.list(who) as sessions:
-        return list(sessions)
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = services.sessions.list(who, after, WHOLE)
+        found, after = found + page.items, page.after
+    return found
+
+
+def transcript_of(services: Services, id: str) -> list[bytes]:
+    """A session's transcript, line by line."""
+    return list(services.sessions.transcript(AUDITOR, id, lambda _: None, lambda: None))
 
 
 @dataclass

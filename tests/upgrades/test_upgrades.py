@@ -20,7 +20,7 @@ from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
 from tests.integration.servers import curator
-from tests.integration.world import ADMIN, AUDITOR, World, make_world, query, sessions_of
+from tests.integration.world import ADMIN, AUDITOR, WHOLE, World, make_world, query, sessions_of
 from tests.upgrades.record import REVISIONS
 
 RECORDED = sorted(path.name for path in REVISIONS.iterdir())
@@ -119,7 +119,7 @@ def everybody_goes_on(world: World, facts: dict[str, Any]) -> None:
             assert (again["source"], again["value"], again["error_bound"]) == ("cached", value, bound)
         if states[id]["dataset"] == "table":
             assert world.ask(ann, id, query(3, 4))["source"] in ("hypothesis", "measurement")
-    assert {row["name"]: row["revoked_at"] is None for row in services.principals.list(ADMIN)} == {
+    assert {row["name"]: row["revoked_at"] is None for row in services.principals.list(ADMIN, "", WHOLE).items} == {
         "admin": True,
         "ann": True,
         "bob": False,
@@ -171,7 +171,7 @@ def test_a_backup_of_every_revision(
         return
     world.audit()
     assert {state["status"] for state in sessions_of(world.built.services, AUDITOR)} == {"closed"}
-    for item in world.built.services.datasets.list():
+    for item in world.built.services.datasets.list("", WHOLE).items:
         assert item["status"] == "retired"
         if item["name"] != "gone":
             assert item["budget"]["remaining_epsilon"] == 0

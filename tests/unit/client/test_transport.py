@@ -306,6 +306,18 @@ class TestProblems:
         with pytest.raises(ProtocolError):
             curator.datasets()
 
+    @pytest.mark.parametrize(
+        "following", ["http://elsewhere/v1/datasets?after=a", "//elsewhere/x?", "/v1/sessions?", 3]
+    )
+    def test_a_next_page_of_something_else_is_not_asked_for(
+        self, script: Script, curator: Curator, following: object
+    ) -> None:
+        """Catches a key that is sent wherever a reply says."""
+        script.replies = [say(200, {"items": [], "next": following})]
+        with pytest.raises(ProtocolError):
+            curator.datasets()
+        assert len(script.seen) == 1
+
     def test_a_refused_query_of_a_batch_is_a_problem_in_its_place(self, script: Script, session: Session) -> None:
         refusal = {"type": "/problems/invalid-query", "title": "Invalid query", "status": 422, "detail": "no"}
         script.replies = [say(200, {"answers": [ANSWER, refusal, {**ANSWER, "sequence": 2}]})]

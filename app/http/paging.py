@@ -1,0 +1,68 @@
+"""Lists a page at a time: what is asked of a page, and the link to the next one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.services.pages import Page
+from app.spaces.errors import InvalidRequest
+
+#: Items of a page, unless said otherwise, and at most.
+DEFAULT, MOST = 100, 1000
+#: What names a movement of a ledger.
+NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which page is asked for: at most so many items beyond one that is named; the first where none is."""
+
+    limit: int
+    after: str
+
+
+def parse(request: Request, names: re.Pattern[str]) -> Asked:
+    """The page that a request asks for.
+
+    Args:
+        request: with ``limit`` and ``after`` in its address, or without.
+        names: what an item is named by.
+
+    Raises:
+        InvalidRequest: when either cannot be, or is said more than once.
+    """
+    limit, after = (_only(request, name) for name in ("limit", "after"))
+    if limit is not None and (not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST):
+        raise InvalidRequest(f"limit: how many items a page has at most, 1 to {MOST:,}")
+    if after is not None and not names.fullmatch(after):
+        raise InvalidRequest("after: what the link to the next page says")
+    return Asked(DEFAULT if limit is None else int(limit), after or "")
+
+
+def _only(request: Request, name: str) -> str | None:
+    values = request.query_params.getlist(name)
+    if len(values) > 1:
+        raise InvalidRequest(f"{name}: say it once")
+    return values[0] if values else None
+
+
+def reply(
+    request: Request, asked: Asked, page: Page, name: str = "items", head: Mapping[str, Any] | None = None
+) -> Response:
+    """A page under this name behind the fields of ``head``, with the address of the next one: in the body, and as a
+    link (RFC 8288).
+    """
+    document, headers = {**(head or {}), name: page.items}, {}
+    if page.after is not None:
+        path = quote(request.scope["path"], safe="/")
+        document["next"] = f"{path}?{urlencode({'limit': asked.limit, 'after': page.after})}"
+        headers["Link"] = f'<{document["next"]}>; rel="next"'
+    return Response(orjson.dumps(document), 200, headers, "application/json")
