@@ -40,7 +40,7 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
         source = read_array(suffix, path, shape, memory_limit)
         return _dense(spec, dtype, ((start, 0, slab.astype(np.float64)) for start, slab in slabs(source)))
     if suffix == ".parquet":
-        names = [name.strip() for name in parquet_columns(path)]
+        names = parquet_columns(path)
         if not set(_TRIPLE) <= set(names):
             _check_memory(shape, dtype, memory_limit)
             return _dense(spec, dtype, _columns(spec, path, names, memory_limit))
@@ -104,8 +104,6 @@ def _columns(spec: MatrixSpec, path: Path, names: list[str], memory_limit: int) 
             f"the file has {len(names)} columns: a dense matrix has one for each of the {spec.columns} declared, a "
             'list of entries has columns "row", "column", "value"'
         )
-    if len(set(names)) != len(names):
-        raise InvalidDataset("two columns of the file have one name: rename one")
     width = max(_LEAST_SLICE, -(-spec.columns // _MOST_SLICES))
     for left in range(0, spec.columns, width):
         chosen = range(left, min(left + width, spec.columns))
