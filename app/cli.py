@@ -284,6 +284,8 @@ def dataset_add(
     with _client(f"Registering {data.name}") as curator:
         registered = curator.register(declared, data)
     _show_datasets([registered], as_json=as_json)
+    for warning in registered.warnings:
+        err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
 
 
 @datasets.command("list")
