@@ -46,7 +46,7 @@ _NEAR = 1 << 23
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
 _MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
