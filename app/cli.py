@@ -285,6 +285,8 @@ def dataset_add(
     with _client(f"Registering {data.name}") as curator:
         registered = curator.register(declared, data)
     _show_datasets([registered], as_json=as_json)
+    for warning in registered.warnings:
+        err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
 
 
 @datasets.command("list")
@@ -622,12 +624,22 @@ def _text_of(argument: str) -> str:
 
 def _parse_object(text: str, where: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=_members)
     except ValueError as error:
         raise Refusal(f"{where} is not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise Refusal(f"{where} is not a JSON object")
     return parsed
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these members. Raises ValueError where two have one name: the second would be sent alone."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has two members {twice!r}")
+    return members
 
 
 def _decimal(text: str, what: str) -> Decimal:

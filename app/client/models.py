@@ -72,12 +72,16 @@ class Budget:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in."""
+    """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in.
+
+    ``warnings``: what the service tells whoever registers a data set, and nobody else.
+    """
 
     name: str
     kind: str
     budget: Budget
     raw: JSON = field(repr=False)
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
@@ -87,6 +91,7 @@ class Dataset:
             str(need(reply, "kind")),
             Budget.parse(need(reply, "budget")),
             dict(reply),
+            tuple(map(str, reply.get("warnings", ()))),
         )
 
 

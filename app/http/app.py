@@ -436,7 +436,7 @@ def _admin_routes(app: FastAPI, services: Services) -> None:
         status_code=201,
         tags=["data sets"],
         summary="Register a data set",
-        response_model=schemas.DatasetView,
+        response_model=schemas.RegisteredView,
         responses=problem_responses(401, 403, 409, 413, 422),
         openapi_extra={"requestBody": multipart()},
     )

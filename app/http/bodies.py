@@ -7,6 +7,7 @@ import gc
 import hashlib
 import io
 import math
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,8 @@ MAX_VALUES = 2_000_000
 VALUES_A_NAME = 4
 #: Parsing so much counts as one request.
 VALUES_A_REQUEST, BYTES_A_REQUEST = 2_000, 1 << 16
+#: How an Arrow stream ends, as it has been written since version 0.15 and before.
+_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 #: Declared types that are read as JSON. The second is what curl and urllib call any body unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 
@@ -73,6 +76,25 @@ def expect_json(request: Request) -> None:
     declared = media_type(request)
     if declared and declared not in _JSON and not declared.endswith("+json"):
         raise InvalidRequest("the body must be JSON: send it with Content-Type: application/json")
+
+
+def expect_plain(scope: Scope) -> None:
+    """Refuse a request whose body is coded in a way that nothing here takes back: it would be read as it is.
+
+    Raises:
+        InvalidRequest: naming the header to leave out.
+    """
+    for name, value in scope["headers"]:
+        plain = _PLAIN.get(name)
+        if plain is not None and value.strip().lower() != plain:
+            raise InvalidRequest(
+                f"{name.decode().title()} other than {plain.decode()} is not taken: send the body as it is"
+            )
+
+
+#: Headers that code a body, and their value that says how it comes anyway. The HTTP parser undoes chunks, and refuses
+#: other codings only where they come last.
+_PLAIN = {b"transfer-encoding": b"chunked", b"content-encoding": b"identity"}
 
 
 class Room:
@@ -163,7 +185,7 @@ def parse_json(body: bytes, depth: int) -> Any:
     """JSON no deeper than ``depth``, of a body that was weighed.
 
     Raises:
-        InvalidRequest: when it is none, or deeper.
+        InvalidRequest: when it is none, or deeper, or when an object has two members of one name.
     """
     # Each list that is made may have the collector look through all of them again. The parser does not let go of the
     # interpreter, so nobody else goes without it.
@@ -176,6 +198,8 @@ def parse_json(body: bytes, depth: int) -> Any:
         gc.enable()
     if body.count(b"[") + body.count(b"{") > depth and _deeper(document, depth):
         raise InvalidRequest(f"the body is nested deeper than {depth} levels")
+    if _repeats_a_name(body, document):
+        raise InvalidRequest("an object of the body has two members of one name: keep one of them")
     return document
 
 
@@ -195,6 +219,32 @@ def _deeper(document: Any, depth: int) -> bool:
             return False
         level = inner
     return True
+
+
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
+_NAMED = re.compile(rb'"[ \t\r\n]*+:')
+
+
+def _repeats_a_name(body: bytes, document: Any) -> bool:
+    """Whether an object of a body has two members of one name, of which the parser keeps the last.
+
+    Each member has a colon outside of texts, and what was parsed lacks those that are gone. Most bodies have no colon
+    within a text: then all members are found at once, and long lists, which stand below them, are not looked through.
+    """
+    colons, members = body.count(b":"), 0
+    nodes = [document]
+    while nodes and members < colons:
+        node = nodes.pop()
+        if type(node) is dict:
+            members += len(node)
+            node = node.values()
+        elif type(node) is not list:
+            continue
+        if members < colons and not _CONTAINERS.isdisjoint(map(type, node)):
+            nodes += [child for child in node if type(child) in _CONTAINERS]
+    if members == colons or members == len(_NAMED.findall(body)):  # cheaper to see than where texts are
+        return False
+    return members < _TEXT.sub(b"", body).count(b":")
 
 
 def fingerprint(document: Any) -> str:
@@ -236,19 +286,26 @@ def _arrow(body: bytes) -> Any:
     What is read takes no more than the body: plain numbers as they lie there. Everything else (compressed buffers,
     dictionaries, runs, nulls without a buffer) unpacks to whatever size the body names, and is refused unread.
     """
+    source = pa.BufferReader(body)
     with pa.ipc.open_stream(body) as reader:
         if len(reader.schema) != 1:
             raise InvalidQuery("an Arrow body has one column of weights")
         kind = reader.schema.field(0).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise InvalidQuery("an Arrow body holds a column of plain numbers")
-        for number, message in enumerate(pa.ipc.MessageReader.open_stream(body)):
+        end = 0
+        for number, message in enumerate(pa.ipc.MessageReader.open_stream(source)):
+            end = source.tell()
             if message.type not in ("schema", "record batch"):
                 raise InvalidQuery("an Arrow body holds a schema and record batches, and nothing else")
             if number > MAX_BATCHES:
                 raise InvalidQuery(f"an Arrow body holds at most {MAX_BATCHES:,} record batches: write larger ones")
             if message.type == "record batch" and _compressed(message.metadata.to_pybytes()):
                 raise InvalidQuery("an Arrow body comes without compression: write it with compression=None")
+        if body[end:] not in _ENDS:
+            raise InvalidQuery(
+                "an Arrow body ends with the mark of the stream's end and nothing after it: close the writer"
+            )
         table = reader.read_all()
     # The reader believes a stated length; only this compares it with the buffers. Without it a column could reach
     # beyond the body, into whatever else this process holds.

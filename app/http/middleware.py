@@ -14,7 +14,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http import problems
-from app.http.bodies import Room
+from app.http.bodies import Room, expect_plain
 from app.http.metrics import Metrics
 from app.services.errors import NotFound, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -88,6 +88,7 @@ class Observe:
             await send(message)
 
         try:
+            expect_plain(scope)
             await self._app(scope, receive, observed)
         except Exception as error:  # noqa: BLE001 - nobody above answers it
             reply = _refused(scope, error)

@@ -64,6 +64,12 @@ class DatasetView(Reply):
     status: Literal["registered", "retired"]
 
 
+class RegisteredView(DatasetView):
+    """A new data set's public descriptor, and what its admin should know of it: for him alone, in no other reply."""
+
+    warnings: list[str]
+
+
 class GrantView(Reply):
     """An analyst's cap on a data set."""
 

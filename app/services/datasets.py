@@ -39,6 +39,10 @@ from app.spaces.spec import NAME, Spec, parse_spec
 
 log = structlog.get_logger(__name__)
 
+#: Budgets from which on a guarantee says little: an answer may be e^10 times as likely with a record as without it.
+LARGE_EPSILON = 10
+#: Data sets that a warning names, at most.
+MOST_NAMED = 8
 #: How long others of this process that work on the same data set are waited for.
 QUEUE_SECONDS = 30.0
 #: How long a start waits for the sessions of a retired data set to close.
@@ -106,6 +110,10 @@ class Datasets:
     def register(self, actor: Principal, declared: Any, filename: str, path: Path) -> dict[str, Any]:
         """Take a declared data set and its file; all of it or nothing.
 
+        Returns its descriptor, and beside it ``warnings``: what the registration does not keep from, but who registers
+        should know. They may depend on the private numbers and are for him alone: nothing keeps or logs them, and no
+        descriptor has them.
+
         Raises:
             InvalidDataset: naming what to change in the declaration or the file.
             Conflict: when the name was ever in use.
@@ -130,20 +138,21 @@ class Datasets:
         with self._store.read() as tx:
             self._check_free(tx, spec.name)
         try:
-            row = self._keep(spec, filename, path)
+            row, warnings = self._keep(spec, filename, path)
         except CuratorError:
             raise
         except Exception:
             # Whether the commit happened is in doubt: the file goes if no row names it.
             self._sweep()
             raise
-        return self._view(row, [])
+        return {**self._view(row, []), "warnings": warnings}
 
-    def _keep(self, spec: Spec, filename: str, path: Path) -> DatasetRow:
-        """Write file and row, the row last."""
+    def _keep(self, spec: Spec, filename: str, path: Path) -> tuple[DatasetRow, list[str]]:
+        """Write file and row, the row last; and what to warn of."""
         now = self._clock()  # before anything private is looked at
         with self._private.registration():
             upload = self._read(spec, filename, path)
+            warnings = self._warnings(upload)
             entry = self._private.put(spec.name, upload)
             row = DatasetRow(
                 name=spec.name,
@@ -161,7 +170,33 @@ class Datasets:
             except (StoreConflict, Conflict):
                 self._private.destroy(entry)
                 raise self._in_use(spec.name) from None
-        return row
+        return row, warnings
+
+    def _warnings(self, upload: Upload) -> list[str]:
+        """What to tell who registers, one sentence each."""
+        found, budget, space = [], upload.spec.budget, space_of(upload.spec)
+        with self._store.read() as tx:
+            same = [row.name for row in tx.datasets() if self._private.alike(upload, row.vault_entry)]
+        if same:
+            named = ", ".join(same[:MOST_NAMED])
+            more = f" and {len(same) - MOST_NAMED} more" if len(same) > MOST_NAMED else ""
+            found.append(
+                f"the same file, or one of the same numbers, was registered as {named}{more}: for whoever is in "
+                "several data sets their epsilons and deltas add up, those of retired ones too"
+            )
+        if budget.epsilon > LARGE_EPSILON:
+            found.append(
+                f"epsilon {budget.epsilon} is beyond {LARGE_EPSILON}: it lets an answer be e^{budget.epsilon} times as "
+                "likely with somebody's record as without it, which protects hardly anybody"
+            )
+        # A matrix has as many records as cells; else they are what is counted.
+        records = space.size if upload.spec.kind == "matrix" else upload.mass
+        if records * float(budget.delta) > 1:
+            found.append(
+                f"delta {budget.delta} is above one over the number of records: to publish one record whole, chosen at "
+                "random, would keep such a guarantee. Declare a delta far below"
+            )
+        return found
 
     def _sweep(self) -> None:
         """Remove private files that nobody names, as far as that can be known now; else the next start does it."""

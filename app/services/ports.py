@@ -274,11 +274,14 @@ class StoreHeld(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here."""
+    """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here, as is ``contents``, by
+    which the store knows it again.
+    """
 
     spec: Spec
     mass: float
     data: Any = field(repr=False)
+    contents: Mapping[str, bytes] = field(repr=False)
 
 
 class PrivateStore(Protocol):
@@ -292,6 +295,9 @@ class PrivateStore(Protocol):
 
     def put(self, name: str, upload: Upload) -> dict[str, str]:
         """Keep the numbers durably; the entry goes into the data set's row."""
+
+    def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
+        """Whether an entry was made of the same file or holds the same numbers, its own file gone or not."""
 
     def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
         """The private numbers, verified, ready for exact contraction. Raises Unavailable."""

@@ -93,6 +93,12 @@ class Budget(Model):
     delta: Number = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
 
 
+def _check_trimmed(names: tuple[str, ...], what: str) -> None:
+    """Files are read without the white space around names: two that differ in nothing else would be one."""
+    if any(name != name.strip() for name in names):
+        raise ValueError(f"{what} must not begin or end with white space")
+
+
 class Attribute(Model):
     """One attribute of a table: integer codes (``size``), categories (``values``) or numeric bins.
 
@@ -111,6 +117,12 @@ class Attribute(Model):
     edges: Annotated[tuple[Number, ...], Field(fail_fast=True)] | None = Field(
         default=None, min_length=2, max_length=1_000_001
     )
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        _check_trimmed((value,), "an attribute's name")
+        return value
 
     @field_validator("values", mode="before")
     @classmethod
@@ -241,6 +253,7 @@ def _labels_distinct(labels: tuple[str, ...] | None, count: int, what: str) -> N
         raise ValueError(f"{what}: {count} labels are needed, {len(labels)} are given")
     if len(set(labels)) != len(labels):
         raise ValueError(f"{what}: labels must be distinct")
+    _check_trimmed(labels, f"{what}: a label")
 
 
 class _GraphDeclaration(Declaration):

@@ -86,7 +86,8 @@ def private_files(database: Path) -> list[VaultEntry]:
     store = open_copy(database)
     try:
         with store.read() as tx:
-            return [VaultEntry(**row.vault_entry) for row in tx.datasets() if row.retired_at is None]
+            entries = [row.vault_entry for row in tx.datasets() if row.retired_at is None]
+            return [VaultEntry(entry["file_name"], entry["digest"]) for entry in entries]
     finally:
         store.close()
 

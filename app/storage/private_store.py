@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import hmac
 import math
 import threading
 import time
@@ -24,7 +26,7 @@ from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import Tensor
 from app.storage.private_data import CsrData, DenseData, PrivateData
 from app.storage.readers import has_weights, read_private
-from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing
+from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +85,9 @@ class VaultStore:
             spec = spec.model_copy(update={"weighted": has_weights(filename, path)})
         data = read_private(spec, filename, path, memory_limit=self._memory_limit)
         bits = spec.data_bits if isinstance(spec, BipartiteSpec | GraphSpec | MatrixSpec) else 0
-        return Upload(spec, math.ldexp(data.mass, -bits), data)
+        with path.open("rb") as file:
+            read = hashlib.file_digest(file, "sha256").digest()
+        return Upload(spec, math.ldexp(data.mass, -bits), data, {"upload": read, "numbers": content_of(data)})
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the file is committed."""
@@ -103,7 +107,19 @@ class VaultStore:
                 "the private file could not be written and nothing was kept: an operator must look at the disk",
                 retry_after=60,
             ) from None
-        return {"file_name": entry.file_name, "digest": entry.digest}
+        marks = {what: self._vault.mark(entry.file_name, content) for what, content in upload.contents.items()}
+        return {"file_name": entry.file_name, "digest": entry.digest, **marks}
+
+    def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
+        """Whether an entry was made of the same file or holds the same numbers, its own file gone or not.
+
+        Not known of an entry that another vault key made, and once the key was changed not of the file either.
+        """
+        name = entry["file_name"]
+        return any(
+            hmac.compare_digest(entry.get(what, ""), self._vault.mark(name, content))
+            for what, content in upload.contents.items()
+        )
 
     def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
         """The private numbers, read and verified where no session in memory has them.
@@ -217,10 +233,12 @@ class VaultResealer:
             self._new.verify(found)
             return None
         try:
-            made = self._new.put(name, self._old.open(found))
+            data = self._old.open(found)
+            made = self._new.put(name, data)
         except VaultError as error:
             raise Unavailable(f"neither key opens the private file ({type(error).__name__})") from None
-        return {"file_name": made.file_name, "digest": made.digest}
+        numbers = self._new.mark(made.file_name, content_of(data))
+        return {"file_name": made.file_name, "digest": made.digest, "numbers": numbers}
 
     def destroy(self, entry: dict[str, str]) -> None:
         """Remove the file for good."""

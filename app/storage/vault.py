@@ -7,7 +7,7 @@ What it holds to:
 2. Folder 0700, files 0600. With a key, nothing of the plaintext touches the disk.
 3. Every file has a keyed digest over its name and contents, so that a flipped byte, a truncation, or two
    files exchanged are noticed before an answer is computed from them. The digest says nothing to who lacks
-   the key.
+   the key. So are the marks by which what was registered twice is known: keyed, and other ones for every file.
 4. A file that no committed record names is removed by `sweep`, which never runs while a registration is
    under way, in this process or another on the same folder.
 
@@ -192,6 +192,13 @@ class Vault:
                 digest.update(chunk)
         _compare(entry, digest)
 
+    def mark(self, file_name: str, content: bytes) -> str:
+        """What a record may keep of a content's SHA-256: keyed, and another one beside every file's name, so that who
+        lacks the key cannot tell equal contents from others.
+        """
+        context = b"curator vault mark\0" + file_name.encode() + b"\0"
+        return hmac.new(self._load_digest_key(), context + content, hashlib.sha256).hexdigest()
+
     def stamp(self, entry: VaultEntry) -> FileStamp:
         """How the file looks from outside.
 
@@ -363,6 +370,14 @@ class Vault:
         if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
             raise VaultCorrupt(f"{entry.file_name} is truncated")
         return body - _TAG_BYTES * (whole + (rest > 0))
+
+
+def content_of(data: PrivateData) -> bytes:
+    """SHA-256 over the numbers and their layout: equal for equal numbers in the same layout."""
+    content = hashlib.sha256()
+    for piece in _container(data):
+        content.update(piece)
+    return content.digest()
 
 
 def _derive(key: bytes, salt: bytes, purpose: bytes) -> bytes:

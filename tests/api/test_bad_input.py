@@ -200,7 +200,7 @@ for name, spec, data, filename, words in [
     ("a code with a fraction", {**TABLE, "attributes": [{"name": "c", "size": 3}]}, "c\n1\n1.5\n", "d.csv", ("row 2",)),
     ("ragged", TABLE, TRAILING_COMMA, "d.csv", ("row 2", "3 field")),
     ("short", TABLE, "sex,age\nfemale,3\nmale\n", "d.csv", ("row 2", "1 field")),
-    ("an open quote", TABLE, 'sex,age\n"female,3\nmale,8173645\n', "d.csv", ("row",)),
+    ("an open quote", TABLE, 'sex,age\n"female,3\nmale,8173645\n', "d.csv", ("quote", "line 2")),
     ("a column missing", TABLE, "sex,height\nfemale,3\n", "d.csv", ("age",)),
     ("a column twice", TABLE, "sex,age,age\nfemale,3,4\n", "d.csv", ("age",)),
     ("no header", TABLE, "zebra-quux,8173645\nmale,4\n", "d.csv", ("first line",)),

@@ -52,7 +52,8 @@ def entries(url: str) -> dict[str, VaultEntry]:
     with reading.connect() as connection:
         rows = connection.execute(select(c.name, c.vault_entry).where(c.retired_at.is_(None))).all()
     reading.dispose()
-    return {name: VaultEntry(**orjson.loads(entry)) for name, entry in rows}
+    found = {name: orjson.loads(entry) for name, entry in rows}
+    return {name: VaultEntry(entry["file_name"], entry["digest"]) for name, entry in found.items()}
 
 
 def keys_that_open(folder: Path, url: str, *keys: bytes | None) -> dict[str, bytes | None]:

@@ -8,6 +8,7 @@ conversion would speak of the value. Numbers are then cast a column at a time.
 import contextlib
 import csv
 import io
+import mmap
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -40,10 +41,12 @@ _DAMAGE = (
     MemoryError,
 )
 """Whatever pyarrow makes of a damaged Parquet file."""
+_NEAR = 1 << 23
+"""Bytes without a quote that are looked through at a time: nobody else runs meanwhile."""
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
 _MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,8 +185,9 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
 
     Separator " " stands for any run of blanks and tabs. Blank lines are skipped, except in a file of one
     column, where such a line is a missing cell. Raises InvalidDataset for a record of another width, text
-    that is not UTF-8, a record longer than a block (an unclosed quote makes one of the rest of the file).
+    that is not UTF-8, a quoted field that does not end with its quote, a record longer than a block.
     """
+    _check_quotes(path, separator)
     names = [str(position) for position in range(width)]
     with path.open("rb") as raw:
         source: Any = pa.PythonFile(_SingleSpaced(raw), "r") if separator == " " else raw
@@ -219,6 +223,35 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
         raise _text_problem(message, width, first, skip_lines)
     if first == 1:
         raise InvalidDataset(_NO_RECORDS)
+
+
+def _check_quotes(path: Path, separator: str) -> None:
+    """Raises InvalidDataset where a field that begins with a quote does not end with one.
+
+    The parser takes such a field to the next quote, lines and all, or to the end of the file: the records in between
+    would be gone, without a word where the column is not asked for. (A quote within a field that begins otherwise is a
+    sign like any other.)
+    """
+    marks = rb" \t\r\n" if separator == " " else separator.encode() + rb"\r\n"
+    begins = rb"(?:(?<![^%b])|(?<=\A\xef\xbb\xbf))" % marks
+    text = rb'[^"]{0,%d}+' % _NEAR
+    quoted = rb'"%b(?:""%b)*+"(?![^%b])' % (text, text, marks)
+    # Some at once, as a call for each would take several times as long.
+    fields = re.compile(rb'(?:(?:%b%b|(?!%b)")(?:[^"]{0,999}+(?="))?+){1,999}+' % (begins, quoted, begins))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(b'"')
+        while place >= 0:
+            found = fields.match(content, place)
+            if found is None:
+                end = b"\n" if content.find(b"\n") >= 0 else b"\r"
+                steps = range(0, place, _NEAR)
+                line = 1 + sum(content[start : min(start + _NEAR, place)].count(end) for start in steps)
+                raise InvalidDataset(
+                    f"a quote in line {line} begins a field and does not end it: close it at the field's end, double "
+                    "quotes within, or remove it",
+                    line=line,
+                )
+            place = content.find(b'"', found.end())
 
 
 def _text_problem(message: str, width: int, first: int, skipped: int) -> InvalidDataset:
@@ -278,18 +311,26 @@ class _SingleSpaced(io.RawIOBase):
 
 
 def parquet_columns(path: Path) -> list[str]:
-    """Names of the columns of a Parquet file. Raises InvalidDataset when it is none, or a truncated one."""
+    """Names of the columns of a Parquet file, without white space around them. Raises InvalidDataset when it is none,
+    or a truncated one, or when two columns have one name: they are read by their names.
+    """
     names = None
     with contextlib.suppress(*_DAMAGE), pa.parquet.ParquetFile(path, memory_map=False) as file:
-        names = [str(name) for name in file.schema_arrow.names]
+        names = [str(name).strip() for name in file.schema_arrow.names]
     if names is None:
         raise InvalidDataset(_DAMAGED)
+    if len(set(names)) < len(names):
+        first = next(place for place, name in enumerate(names) if name in names[:place])
+        raise InvalidDataset(
+            f"columns {names.index(names[first]) + 1} and {first + 1} of the file have one name: rename one"
+        )
     return names
 
 
 def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int) -> Iterator[Batch]:
-    """The columns at positions `wanted`. Raises InvalidDataset for a damaged file, more than `max_rows`
-    rows (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
+    """The columns at positions `wanted`, of a file whose columns' names differ. Raises InvalidDataset for a
+    damaged file, one that gives fewer or more rows than its footer says included, for more than `max_rows` rows
+    (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
     """
     complete, first = False, 1
     with contextlib.suppress(*_DAMAGE):
@@ -300,7 +341,9 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
         names = [field.name for field in fields]
         # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
         strings = [field.name for field in fields if _is_text(field.type)]
-        with pa.parquet.ParquetFile(path, memory_map=False, read_dictionary=strings) as file:
+        with pa.parquet.ParquetFile(
+            path, memory_map=False, read_dictionary=strings, page_checksum_verification=True
+        ) as file:
             if max_rows is not None and file.metadata.num_rows > max_rows:
                 raise InvalidDataset(f"the file has more rows than the declared capacity of {max_rows}")
             for group in range(file.metadata.num_row_groups):
@@ -315,7 +358,8 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
                 if len(batch):
                     yield Batch(first, columns)
                     first += len(batch)
-        complete = True
+            # A damaged page may end early, and nothing else says that it did.
+            complete = first - 1 == file.metadata.num_rows
     if not complete:
         raise InvalidDataset(_DAMAGED)
     if first == 1:
@@ -342,13 +386,12 @@ def named_batches(
     marks that may separate fields. Raises InvalidDataset when a name is missing or stands twice.
     """
     if suffix == ".parquet":
-        found: Sequence[str] = [name.strip() for name in parquet_columns(path)]
+        found: Sequence[str] = parquet_columns(path)
     elif suffix in separators:
         layout = text_layout(path, separators[suffix])
         found = layout.fields
     else:
         raise InvalidDataset(f"this kind of data set is not read from {suffix} files")
-    names = [name.strip() for name in names]
     present = [*names, *(name for name in optional if name in found)]
     for name in present:
         if name not in found:

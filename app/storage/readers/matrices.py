@@ -12,6 +12,7 @@ from app.spaces.spec import MatrixSpec
 from app.storage.private_data import CsrData, DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import named_batches, numbers, parquet_batches, parquet_columns, whole
+from app.storage.readers.sums import exact_sum
 from app.storage.readers.triples import Triples, settle
 from app.storage.readers.types import integer_type
 
@@ -39,7 +40,7 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
         source = read_array(suffix, path, shape, memory_limit)
         return _dense(spec, dtype, ((start, 0, slab.astype(np.float64)) for start, slab in slabs(source)))
     if suffix == ".parquet":
-        names = [name.strip() for name in parquet_columns(path)]
+        names = parquet_columns(path)
         if not set(_TRIPLE) <= set(names):
             _check_memory(shape, dtype, memory_limit)
             return _dense(spec, dtype, _columns(spec, path, names, memory_limit))
@@ -71,7 +72,7 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
     _check_memory(shape, dtype, memory_limit)
     array: IntArray = np.full(shape, absent, dtype)
     array[rows, columns] = units
-    mass = abs(absent) * (array.size - len(units)) + int(np.abs(units).sum())
+    mass = abs(absent) * (array.size - len(units)) + exact_sum(np.abs(units))
     return DenseData(array, mass)
 
 
@@ -90,7 +91,7 @@ def _dense(spec: MatrixSpec, dtype: np.dtype[Any], parts: Iterator[_Part]) -> De
             raise InvalidDataset(f"row {row + start}, column {column + left}: {_expected(spec)}")
         units = np.rint(np.ldexp(values, spec.data_bits)).astype(np.int64)
         array[start : start + len(values), left : left + values.shape[1]] = units
-        mass += int(np.abs(units).sum())
+        mass += exact_sum(np.abs(units))
     return DenseData(array, mass)
 
 
@@ -103,8 +104,6 @@ def _columns(spec: MatrixSpec, path: Path, names: list[str], memory_limit: int) 
             f"the file has {len(names)} columns: a dense matrix has one for each of the {spec.columns} declared, a "
             'list of entries has columns "row", "column", "value"'
         )
-    if len(set(names)) != len(names):
-        raise InvalidDataset("two columns of the file have one name: rename one")
     width = max(_LEAST_SLICE, -(-spec.columns // _MOST_SLICES))
     for left in range(0, spec.columns, width):
         chosen = range(left, min(left + width, spec.columns))

@@ -12,6 +12,7 @@ from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.storage.private_data import ElementsData
 from app.storage.readers.columns import named_batches, numbers, texts, whole
+from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
@@ -52,7 +53,7 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
                 )
         else:
             counts = np.ones(len(batch), np.int64)
-        mass += int(counts.sum())
+        mass += exact_sum(counts)
         if mass > capacity:
             raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
         totals = np.zeros(len(elements), np.int64)

@@ -13,6 +13,7 @@ from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
 from app.storage.private_data import DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import named_batches, numbers, positions, whole
+from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
@@ -124,7 +125,6 @@ def _outside(spec: TableSpec, codes: list[NDArray[np.int64]], index: int, first:
 
 def _read_counts(array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> DenseData:
     counts: IntArray = np.empty(array.shape, dtype)
-    mass = 0
     for start, slab in slabs(array):
         if slab.dtype.kind == "f" and not np.isfinite(slab).all():
             problem = "is not a finite number"
@@ -136,9 +136,9 @@ def _read_counts(array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> De
             problem = f"is larger than the declared capacity of {capacity}"
         else:
             counts[start : start + len(slab)] = slab
-            mass += int(slab.astype(np.int64).sum())
             continue
         raise InvalidDataset(f"a count {problem}, in the part that starts at index {start} of the first axis")
+    mass = exact_sum(counts)
     if mass > capacity:
         raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
     return DenseData(counts, mass)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
 from app.storage.private_data import CsrData, DenseData
+from app.storage.readers.sums import exact_sum
 
 Integers = NDArray[np.int64]
 
@@ -73,7 +74,7 @@ def settle(
     the smaller of the two layouts exceeds `memory_limit` bytes.
     """
     height, width = int(shape[0]), int(shape[1])
-    mass = int(np.abs(values).sum())
+    mass = exact_sum(np.abs(values))
     if symmetric:
         rows, columns = np.concatenate((rows, columns)), np.concatenate((columns, rows))
         values = np.concatenate((values, values))

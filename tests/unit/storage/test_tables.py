@@ -220,7 +220,7 @@ class TestRefusals:
             (b"sex,workclass,age,age\nmale,1,20,s3cr3t\n", 'two columns "age"'),
             (b"sex,workclass,age\nmale,1\n", "row 1 has 2 fields, the first line has 3"),
             (b"sex,workclass,age\nmale,1,20\nmale,1,20,s3cr3t\n", "row 2 has 4 fields, the first line has 3"),
-            (b'sex,workclass,age\nmale,1,20\n"s3cr3t,1,20\nmale,1,20\n', "row 2 has 1 field"),
+            (b'sex,workclass,age\nmale,1,20\n"s3cr3t,1,20\nmale,1,20\n', "a quote in line 3"),
             (b"sex,workclass,age\nmale,1,20\ns3cr3t\xff,1,20\n", "row 2 is not valid UTF-8"),
             (b"s\xe9x,workclass,age\nmale,1,20\n", "first line is not valid UTF-8"),
             ("sex,workclass,age\nmale,1,20\n".encode("utf-16"), "UTF-16"),
