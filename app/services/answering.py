@@ -629,8 +629,11 @@ class _Lane(threading.Thread):
         given = begin().replies(names) if names else {}
         for number, ticket in enumerate(group):
             try:
-                if number and time.perf_counter() > until:
+                if number and (ticket.long or time.perf_counter() > until):
                     raise _Enough
+                if ticket.long and len(group) > 1:  # tried again with others, after it had been put aside
+                    self._turns.put_back(group[1:])
+                    del group[1:]
                 yield from self._one(begin, ticket, rows, given, work)
             except (NoRoom, _Enough):
                 self._turns.put_back(group[number:])

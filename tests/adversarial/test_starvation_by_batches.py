@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from app.curator import session as sessions
 from app.curator.errors import QueriesExhausted
 from app.services import answering
 from app.services.turns import LONG_BATCH, Ticket
+from tests.integration.test_held_rows import held
 from tests.integration.world import HIT, World, distinct_queries, eventually, query, wait
 
 LONG = LONG_BATCH + 6
@@ -147,6 +149,31 @@ def test_closing_waits_for_the_batch(world: World, gate: Any, slices: None) -> N
     wait(blocker)
     eventually(lambda: len(marks.done) == 2)
     assert (marks.done, batch.error) == (["batch", "close"], None)
+    world.audit()
+
+
+@pytest.mark.postgres
+def test_a_long_batch_that_was_put_aside_goes_alone(
+    worlds: Callable[..., World], postgres_url: str, slices: None
+) -> None:
+    """Another process held the rows of several sessions; their requests are tried again together. Catches a group that
+    pauses with requests of others in it."""
+    world = worlds(postgres_url)
+    world.register("d")
+    ann, ben = world.analyst("ann"), world.analyst("ben")
+    ids = [world.open(who, "d", epsilon=0.1) for who in (ann, ben, ann)]
+    for who, id in zip((ann, ben, ann), ids, strict=True):
+        world.ask(who, id, query(3, 1, 2))
+    marks, asked, commits = Marks(), list(itertools.islice(distinct_queries(), LONG)), []
+    world.store.committed = lambda: commits.append(len(marks.done))
+    with held(postgres_url, *ids):
+        marks.ticket(world, ann, ids[0], "first", *asked)
+        marks.ticket(world, ben, ids[1], "second", *asked)
+        marks.ticket(world, ann, ids[2], "single", query(2), kind="ask")
+        time.sleep(0.3)  # they are put aside, and tried again
+        assert marks.done == []
+    eventually(lambda: len(marks.done) == 3)
+    assert commits == [0, 1, 2]
     world.audit()
 
 
