@@ -27,6 +27,7 @@ from app.audit.replay import replay
 from app.curator.dataset import PublicDataset
 from app.http.app import Services
 from app.http.bodies import fingerprint
+from app.http.protocol import Protocol
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
@@ -446,7 +447,7 @@ def distinct_queries() -> Iterator[dict[str, Any]]:
 @contextmanager
 def served(world: World) -> Iterator[int]:
     """The service behind a real HTTP server in this process; gives its port."""
-    config = uvicorn.Config(world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off")
+    config = uvicorn.Config(world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off", http=Protocol)
     server = uvicorn.Server(config)
     delivery = world.answering.deliver
 
