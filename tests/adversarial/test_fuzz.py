@@ -480,12 +480,14 @@ def distinct(pairs: list[tuple[str, Any]]) -> JSON:
 @given(st.data())
 def test_arrays(world: World, d: st.DataObject) -> None:
     """.npy and Arrow bodies, whole and damaged: refused, or the numbers that a plain reading finds in them."""
-    session, size = d.draw(st.sampled_from([("table", 9), ("graph", 25), ("matrix", 6), ("multiset", 3)]))
+    shapes = {"table": (3, 3), "graph": (5, 5), "matrix": (2, 3), "multiset": (3,)}
+    session, shape = d.draw(st.sampled_from(list(shapes.items())))
+    size = int(np.prod(shape))
     weights = np.array(d.draw(st.lists(st.sampled_from([0, 1, 0.5, -1, -0.25]), min_size=size, max_size=size)))
     weights = weights.astype(d.draw(st.sampled_from(["f8", "f4", "f2", "i8", "i1", ">f8", "u4"])))
     media_type = d.draw(st.sampled_from([NPY, ARROW]))
     if media_type == NPY:
-        body = npy(weights.reshape(3, -1) if d.draw(st.booleans()) else weights)
+        body = npy(weights.reshape(shape) if d.draw(st.booleans()) else weights)
     else:
         body = arrow(weights.astype(weights.dtype.newbyteorder("=")))
     if d.draw(st.booleans()):
