@@ -57,7 +57,7 @@ unit: setup ## the tests alone; PYTEST_ARGS="-k name" narrows them
 # How often the property tests are run on examples drawn anew.
 ROUNDS ?= 1
 
-fuzz: setup ## the property tests on random examples, ROUNDS=1 times
+fuzz: setup ## property tests, and uploads and bodies hurt at random, on new examples, ROUNDS=1 times
 	@set -e; for i in $$(seq $(ROUNDS)); do \
 		$(PYTEST) -m hypothesis --hypothesis-profile=random $(PYTEST_ARGS); done
 

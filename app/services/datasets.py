@@ -122,7 +122,7 @@ class Datasets:
         actor.require("admin")
         spec = parse_spec(declared)
         try:
-            Budget.of(spec.budget.epsilon, spec.budget.delta)
+            PublicDataset(spec).budget  # noqa: B018 - computed, and kept for all that are to come
         except InvalidBudget as error:
             raise InvalidDataset(f"budget: {error}") from None
         space = space_of(spec)
