@@ -12,10 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.bootstrap import StartRefused, _standing_still
+from app.settings import Settings
 from app.storage.database import AlreadyServed, DataDirLock, make_engines
 from app.storage.migrate import migrate
 from tests.api.support import head, read_reply
-from tests.integration.servers import curator, launching
+from tests.integration.servers import launching
 from tests.integration.test_supervision import workers
 from tests.integration.world import ADMIN_KEY
 
@@ -64,9 +66,9 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
             eventually(lambda: len(psutil.wait_procs(left, timeout=0.01)[1]) == 1)
             assert not free(launcher.folder, None)
             assert not free(tmp_path / "elsewhere", postgres_url)
-            refused = curator(launcher.folder, postgres_url, "forfeit", "--yes")
-            assert refused.returncode == 1
-            assert "another process already serves" in refused.stderr
+            settings = Settings(data_dir=launcher.folder, database_url=postgres_url)
+            with pytest.raises(StartRefused, match="another process already serves"), _standing_still(settings):
+                pass  # what forfeit, restore and a change of keys begin with
             line.sendall(b"[]")
             reply = read_reply(stream)
             assert reply is not None
