@@ -147,7 +147,7 @@ QUERIES: dict[str, list[Any]] = {
 #: What differs between two servers, or two moments, by itself.
 OWN = [
     (r"\b[0-9a-f]{32}\b", "ID"),
-    (r'("(?:head_hash|entry_hash|previous_hash)": ?")[0-9a-f]{64}', r"\1HASH"),
+    (r'("(?:head_hash|entry_hash|previous_hash|trailer_hash)": ?")[0-9a-f]{64}', r"\1HASH"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"cur_[\w-]{43}", "KEY"),
 ]

@@ -35,9 +35,11 @@ def migrated(postgres_url: str) -> str:
 def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     """worlds(url, **settings): a service over this test's data folder; all of them are stopped afterwards.
 
-    Pauses between tries are shortened, to 10 ms each.
+    Pauses between tries are shortened, to 10 ms each. Groups are not cut for their time: which requests share a commit
+    is for the test to say, and not for how busy the machine is.
     """
     monkeypatch.setattr(answering, "_RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(answering, "SLICE_SECONDS", 60.0)
     made: list[World] = []
 
     def make(url: str | None, **settings: Any) -> World:
