@@ -508,7 +508,7 @@ class Checker:
 
     def _check_datasets(self, auditor: Caller, settled: bool) -> None:
         clients, hold = self._clients, self._findings.hold
-        status = {item["name"]: item["status"] for item in auditor.get("/v1/datasets")["items"]}
+        status = {item["name"]: item["status"] for item in auditor.pages("/v1/datasets")["items"]}
         hold(clients.registered <= set(status), "a registration was lost")
         hold(all(status.get(name) == "retired" for name in clients.retired), "a retirement was lost")
         self._datasets = len(status)

@@ -220,7 +220,8 @@ class TestThroughTheProxy:
             f"GET /v1/datasets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nConnection: close\r\n\r\n"
         )
         upload = (
-            f"POST /v1/plans HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nContent-Length: 99\r\n\r\n"
+            f"POST /v1/plans HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\nContent-Length: 99\r\n"
+            "Expect: 100-continue\r\n\r\n"
         )
 
         def asked(source: str) -> tuple[bytes, bytes]:
@@ -240,7 +241,10 @@ class TestThroughTheProxy:
             with contextlib.ExitStack() as stack:
                 lines = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(2)]
                 for line in lines:
-                    line.sendall(upload.encode() + b"{")
+                    line.sendall(upload.encode())
+                    # It is under way when the proxy asks for its body: a request sent before then could take its place.
+                    assert line.recv(100).startswith(b"HTTP/1.1 100")
+                    line.sendall(b"{")
                 head, _, body = eventually("127.0.0.1", b"429").partition(b"\r\n\r\n")
                 assert b"application/problem+json" in head
                 assert b"Retry-After: 1" in head
