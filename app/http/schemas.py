@@ -197,6 +197,8 @@ class AnswerView(Reply):
     updates_left: int
     queries_left: int
     entry_hash: str
+    unverified: bool | None = None
+    unverified_left: int | None = None
 
 
 class BatchView(Reply):
