@@ -62,17 +62,14 @@ def fields_of(text: str, separator: str) -> list[list[str]]:
             records[-1][-1] += sign
             state = "plain"
     demand(state != "quoted")
-    if records[-1] == [""]:
+    if records[-1] == [""] and state == "start":
         records.pop()
     return records
 
 
 def text_of(data: bytes) -> str:
-    """The text of a file, its lines ended in one way."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise NoReading from None
+    """The text of a file, its lines ended in one way. Columns that are not asked for may be in another encoding."""
+    text = data.decode("utf-8-sig", "surrogateescape")
     return text.lstrip("\r\n \t").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -84,30 +81,33 @@ def table_of(data: bytes, marks: str) -> tuple[list[str], list[list[Cell]]]:
     separator = next((mark for mark in marks if mark in line or (mark == " " and "\t" in line)), marks[0])
     if separator == " ":
         text = "\n".join(re.sub("[ \t]+", " ", row).strip(" ") for row in text.split("\n"))
-        line = text.partition("\n")[0]
-    (head,) = fields_of(line, separator)
+    head, *rows = fields_of(text, separator)
     # An empty line is no record, but in a file of one column a record of an empty cell.
-    body = text.partition("\n")[2]
-    rows = fields_of(body, separator)
     if len(head) > 1:
         rows = [row for row in rows if row != [""]]
     demand(all(len(row) == len(head) for row in rows))
     return [name.strip() for name in head], [list(head), *rows]
 
 
-def parquet_of(data: bytes) -> tuple[list[str], list[list[Cell]]]:
-    """Column names and rows of a Parquet file: as many as its footer says."""
+def parquet_of(data: bytes, wanted: Iterable[str] | None = None) -> tuple[list[str], list[list[Cell]]]:
+    """Column names and rows of a Parquet file: as many as its footer says. Columns that are not ``wanted`` may be
+    damaged, and are empty here.
+    """
     try:
-        found = pq.read_table(io.BytesIO(data), use_threads=False)
+        stored = pq.read_schema(io.BytesIO(data)).names
+        names = [name.strip() for name in stored]
         stated = pq.read_metadata(io.BytesIO(data)).num_rows
-        columns = [column.to_pylist() for column in found.columns]
+        columns: list[list[Cell]] = []
+        for name in stored:
+            if wanted is None or name.strip() in wanted:
+                columns.append(pq.read_table(io.BytesIO(data), columns=[name], use_threads=False)[name].to_pylist())
+            else:
+                columns.append([None] * stated)
     except Exception:
         raise NoReading from None
-    demand(found.num_rows == stated)
-    names = [name.strip() for name in found.column_names]
     demand(len(set(names)) == len(names))
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return names, [list(names), *rows]
+    demand(all(len(column) == stated for column in columns))
+    return names, [list(names), *(list(row) for row in zip(*columns, strict=True))]
 
 
 def number(cell: Cell) -> float:
@@ -133,7 +133,8 @@ def word(cell: Cell) -> str | None:
 
 def columns_of(suffix: str, data: bytes, wanted: Iterable[str]) -> list[list[Cell]]:
     """The named columns of every record, in the order asked for."""
-    names, rows = parquet_of(data) if suffix == ".parquet" else table_of(data, MARKS[suffix])
+    wanted = list(wanted)
+    names, rows = parquet_of(data, wanted) if suffix == ".parquet" else table_of(data, MARKS[suffix])
     demand(all(names.count(name) == 1 for name in wanted))
     demand(len(rows) > 1)
     places = [names.index(name) for name in wanted]
@@ -205,7 +206,7 @@ def _table(spec: JSON, suffix: str, data: bytes) -> Fraction:
 def _multiset(spec: JSON, suffix: str, data: bytes) -> Fraction:
     capacity, total = spec.get("capacity", DEFAULT_CAPACITY), 0
     demand(suffix == ".parquet" or suffix in MARKS)
-    names, _ = parquet_of(data) if suffix == ".parquet" else table_of(data, MARKS[suffix])
+    names, _ = parquet_of(data, ()) if suffix == ".parquet" else table_of(data, MARKS[suffix])
     counted = "count" in names
     for row in columns_of(suffix, data, ["element", "count"] if counted else ["element"]):
         demand(word(row[0]))
@@ -222,9 +223,10 @@ def _matrix(spec: JSON, suffix: str, data: bytes) -> Fraction:
     cells: dict[tuple[int, int], int] = {}
     wide = False
     if suffix == ".parquet":
-        names, table = parquet_of(data)
+        names, _ = parquet_of(data, ())
         wide = not {"row", "column", "value"} <= set(names)
         if wide:
+            _, table = parquet_of(data)
             demand(len(names) == columns)
             demand(len(table) == rows + 1)
             cells = {(i, j): _entry(c, low, high, bits) for i, row in enumerate(table[1:]) for j, c in enumerate(row)}
