@@ -11,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import orjson
 import structlog
 
 from app.curator.dataset import Bought, PublicDataset
@@ -35,7 +34,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.spec import NAME, Spec, parse_spec
+from app.spaces.spec import NAME, Spec, parse_spec, written
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +52,7 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
     """What is public of a stored data set."""
     records = row.records
     return PublicDataset(
-        parse_spec(row.spec, stored=True),
+        parse_spec(row.spec),
         None if records is None else int(records) if records == int(records) else records,
         {fact: Bought.of(bought) for fact, bought in row.bought.items()},
         row.race_sessions,
@@ -156,7 +155,7 @@ class Datasets:
             entry = self._private.put(spec.name, upload)
             row = DatasetRow(
                 name=spec.name,
-                spec=orjson.loads(upload.spec.model_dump_json(exclude_none=True)),
+                spec=written(upload.spec),
                 records=upload.mass if spec.mass_public else None,
                 bought={},
                 vault_entry=entry,

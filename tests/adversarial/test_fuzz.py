@@ -114,7 +114,7 @@ class World:
         spec, entry = (json.loads(value) for value in found)
         vault = Vault(self.service.settings.vault_dir, None, keys_folder=self.service.settings.keys_dir)
         data = vault.open(VaultEntry(entry["file_name"], entry["digest"]))
-        return Fraction(data.mass, 2 ** getattr(parse_spec(spec, stored=True), "data_bits", 0))
+        return Fraction(data.mass, 2 ** getattr(parse_spec(spec), "data_bits", 0))
 
 
 @pytest.fixture(scope="module")
