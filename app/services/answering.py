@@ -36,12 +36,13 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
+from app.curator.opening import Header
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.session import Answer, RoundDue, construction_of
+from app.curator.session import Answer, RoundDue
 from app.services.errors import NotFound, PayloadTooLarge, QueueFull, Unavailable
 from app.services.loading import last_recorded
+from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
     EntryRow,
@@ -245,8 +246,8 @@ class Answering:
         known = self._places.get(id)
         if known is None:
             row = self._find(id)
-            dataset, request, plan = opening_of(orjson.loads(row.header))
-            nbytes = construction_of(dataset, request, plan).nbytes(min(plan.max_updates, UPDATES_AHEAD))
+            opening = opening_of(row.header)
+            nbytes = opening.construction().nbytes(min(opening.plan.max_updates, UPDATES_AHEAD))
             lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
             known = (row.owner, lane)
             with self._lock:
@@ -588,10 +589,10 @@ class _Lane(threading.Thread):
                     work.replies.pop(ticket.key.name, None)
 
     def _charge_forfeit(self, work: _Work, row: SessionRow, now: str) -> SessionRow:
-        plan = orjson.loads(row.header)["plan"]
-        if row.updates_used >= plan["max_updates"] or row.status != "open":
+        plan = Header.read(row.header).plan
+        if row.updates_used >= plan.max_updates or row.status != "open":
             return row
-        cost = Decimal(plan["cost_per_update"])
+        cost = plan.cost_per_update
         sequence = row.sequence + 1
         sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
@@ -851,7 +852,7 @@ class _Lane(threading.Thread):
         work.base.setdefault(row.id, row)
         closed = replace(row, status="closed", reserved="0", closed_at=work.now)
         kind: Literal["charge", "return"] = "return"
-        if orjson.loads(row.header)["plan"]["calibration"] == "exact":
+        if Header.read(row.header).plan.calibration == "exact":
             # Its accounting has no refunds: what was not used is spent all the same.
             kind = "charge"
             closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))

@@ -56,8 +56,8 @@ HIT = 10_000
 
 def open_session(services: Services, who: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
     """As a request does."""
-    opening = services.sessions.prepare(who, asked, key)
-    return opening if isinstance(opening, bytes) else services.sessions.open(who, opening, key)
+    prepared = services.sessions.prepare(who, asked, key)
+    return prepared if isinstance(prepared, bytes) else services.sessions.open(who, prepared, key)
 
 
 class Noise:
