@@ -28,9 +28,8 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import orjson
 import structlog
@@ -40,6 +39,7 @@ from app.curator.errors import SessionClosed
 from app.curator.opening import Header
 from app.curator.oqr import Hit, Miss, play, race
 from app.curator.session import Answer, RoundDue
+from app.services import spending
 from app.services.errors import NotFound, PayloadTooLarge, QueueFull, Unavailable
 from app.services.loading import last_recorded
 from app.services.openings import opening_of
@@ -592,19 +592,12 @@ class _Lane(threading.Thread):
         plan = Header.read(row.header).plan
         if row.updates_used >= plan.max_updates or row.status != "open":
             return row
-        cost = plan.cost_per_update
         sequence = row.sequence + 1
         sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
-        work.ledger.append(LedgerRow(row.dataset, row.id, "charge", str(cost), sequence, now))
-        return replace(
-            row,
-            sequence=sequence,
-            updates_used=row.updates_used + 1,
-            spent=str(Decimal(row.spent) + cost),
-            reserved=str(Decimal(row.reserved) - cost),
-            head_hash=sealed.entry_hash,
-        )
+        share, movement = spending.charge(row, plan.cost_per_update, sequence, now)
+        work.ledger.append(movement)
+        return row.moved(sequence, row.queries_asked, row.updates_used + 1, share, sealed.entry_hash)
 
     def _abandon(self, work: _Work) -> None:
         """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""
@@ -808,10 +801,10 @@ class _Lane(threading.Thread):
             previous_hash=row.head_hash,
         )
         self.residents.record(live, query, answer)
-        spent, reserved = row.spent, row.reserved
+        share = None
         if answer.source == "measurement":
-            spent, reserved = str(Decimal(spent) + live.cost), str(Decimal(reserved) - live.cost)
-            work.ledger.append(LedgerRow(row.dataset, row.id, "charge", str(live.cost), sequence, now))
+            share, movement = spending.charge(row, live.cost, sequence, now)
+            work.ledger.append(movement)
         kind = "unverified" if answer.unverified else answer.source
         work.entries.append(
             EntryRow(row.id, sequence, kind, query.digest, answer.value, answer.error_bound, sealed.line)
@@ -819,7 +812,7 @@ class _Lane(threading.Thread):
         if query.blob is not None and answer.source != "cached":
             self._keep_weights(live, query, sequence, work)
         live.row = work.rows[row.id] = row.moved(
-            sequence, session.queries_asked, session.updates_used, spent, reserved, sealed.entry_hash
+            sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
         work.sources.append(kind)
         view = {
@@ -850,14 +843,9 @@ class _Lane(threading.Thread):
 
     def _close(self, row: SessionRow, work: _Work) -> bytes:
         work.base.setdefault(row.id, row)
-        closed = replace(row, status="closed", reserved="0", closed_at=work.now)
-        kind: Literal["charge", "return"] = "return"
-        if Header.read(row.header).plan.calibration == "exact":
-            # Its accounting has no refunds: what was not used is spent all the same.
-            kind = "charge"
-            closed = replace(closed, spent=str(Decimal(row.spent) + Decimal(row.reserved)))
+        closed, movement = spending.end(row, work.now)
         work.rows[row.id] = closed
-        work.ledger.append(LedgerRow(row.dataset, row.id, kind, row.reserved, row.sequence, work.now))
+        work.ledger.append(movement)
         self.residents.end(row.id)
         return orjson.dumps(session_view(closed))
 

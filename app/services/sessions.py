@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import orjson
@@ -22,10 +21,11 @@ from app.curator.opening import Header, Opening
 from app.curator.planner import make_plan, noise_scales
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
-from app.privacy.errors import InsufficientBudget, PrivacyError
+from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Budget
 from app.privacy.patience import while_wanted
-from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
+from app.services import spending
+from app.services.datasets import Datasets, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look
 from app.services.openings import opening_of
@@ -33,7 +33,6 @@ from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
-    LedgerRow,
     NoisePort,
     PrivateStore,
     ReplyName,
@@ -115,7 +114,6 @@ def session_view(row: SessionRow) -> dict[str, Any]:
     """A session's public state. Exact amounts are decimal strings at the ledger's order."""
     header = Header.read(row.header)
     plan = header.plan
-    epsilon, share = Fraction(plan.epsilon), Fraction(plan.reserved)
     return {
         "id": row.id,
         "dataset": row.dataset,
@@ -128,10 +126,7 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "queries_left": plan.max_queries - row.queries_asked,
         "updates_used": row.updates_used,
         "updates_left": plan.max_updates - row.updates_used,
-        "spent": row.spent,
-        "reserved": row.reserved,
-        "spent_epsilon": float(epsilon * Fraction(Decimal(row.spent)) / share),
-        "reserved_epsilon": float(epsilon * Fraction(Decimal(row.reserved)) / share),
+        **spending.share_view(row, plan),
         "head_hash": row.head_hash,
         "opened_at": row.opened_at,
         "closed_at": row.closed_at,
@@ -275,14 +270,7 @@ class Sessions:
         except PrivacyError as error:
             raise PlanInfeasible(str(error)) from None
         self._datasets.allowed(tx, row, actor, share, budget)
-        try:
-            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(share)
-        except InsufficientBudget as error:
-            raise BudgetExhausted(
-                "the data set's budget does not hold so much: ask for less",
-                requested=request.epsilon,
-                remaining=epsilon_left(budget, error.remaining),
-            ) from None
+        spending.check_share(spending.account_of(budget, tx.holdings(row.name), row.forfeited), share, request.epsilon)
 
     def _begin(
         self,
@@ -301,8 +289,7 @@ class Sessions:
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
             opening = replace(opening, bought=bought)
         header = records.header(session=id, opening=opening.document(), opened_at=now)
-        spent = Decimal(0) if plan.purchase is None else plan.purchase.cost
-        opened = SessionRow(
+        planned = SessionRow(
             id=id,
             dataset=row.name,
             owner=actor.name,
@@ -311,17 +298,16 @@ class Sessions:
             sequence=0,
             queries_asked=0,
             updates_used=0,
-            spent=str(spent),
-            reserved=str(plan.reserved - spent),
+            spent="0",
+            reserved="0",
             head_hash=records.sha256(header),
             opened_at=now,
         )
+        cost = None if plan.purchase is None else plan.purchase.cost
+        opened, movements = spending.begin(planned, plan.reserved, cost)
         tx.add_session(opened)
         if plan.race is not None:
             tx.count_race(row.name)
-        movements = [LedgerRow(row.name, id, "reserve", str(plan.reserved), None, now)]
-        if plan.purchase is not None:
-            movements.append(LedgerRow(row.name, id, "purchase", str(spent), None, now))
         tx.move_ledger(movements)
         reply = orjson.dumps(session_view(opened))
         if key is not None:
