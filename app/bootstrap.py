@@ -37,7 +37,7 @@ from app.http.protocol import Protocol
 from app.http.workers import Supervisor
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
-from app.services.answering import NOISE_BLOCK, Answering
+from app.services.answering.dispatch import Answering
 from app.services.datasets import Datasets
 from app.services.loading import sweep_snapshots
 from app.services.ports import StoreConflict
@@ -78,6 +78,10 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 #: Heaps of the C library that all threads share: those that hold the interpreter's lock are one at a time.
 HEAPS = 2
 _M_ARENA_MAX = -8
+
+
+#: Noise values drawn at a time.
+NOISE_BLOCK = 1024
 
 
 class StartRefused(Exception):
@@ -211,7 +215,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics,
         render=problems.document,
         deliver=delivery,
-        defer=delivery.defer,
+        soon=delivery.soon,
         queue_limit=settings.queue_limit,
         memory_limit=settings.memory_limit - share,
         turn_seconds=settings.request_timeout_seconds,

@@ -47,12 +47,13 @@ from app.http.openapi import (
 from app.http.pages import add_pages
 from app.http.places import Places
 from app.http.protocol import Wire
-from app.services.answering import Answering, check_body
+from app.services.answering.dispatch import Answering
+from app.services.answering.tickets import Ticket
 from app.services.datasets import Datasets
 from app.services.errors import QueueFull, Unavailable
 from app.services.principals import Principal, Principals
+from app.services.query_request import check_body
 from app.services.sessions import SESSION_ID, IdempotencyKey, Sessions
-from app.services.turns import Ticket
 from app.spaces.errors import InvalidDataset, InvalidRequest
 from app.spaces.spec import NAME
 
@@ -164,7 +165,7 @@ class Delivery:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
 
-    def defer(self, work: Callable[[], None]) -> None:
+    def soon(self, work: Callable[[], None]) -> None:
         """Do something at the end of this turn of the loop; at once, outside of it."""
         try:
             asyncio.get_running_loop().call_soon(work)

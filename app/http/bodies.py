@@ -20,8 +20,8 @@ from starlette.formparsers import MultiPartParser
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.services.answering import DenseBody
 from app.services.errors import PayloadTooLarge, Unavailable
+from app.services.query_request import DenseBody
 from app.spaces.errors import InvalidQuery, InvalidRequest
 
 NPY = "application/x-npy"

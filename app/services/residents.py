@@ -175,7 +175,7 @@ class Residents:
             self._ballast.release()
         live.session.record(query, answer)
 
-    def rest(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
+    def checkpoint(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
         """Between two turns: account for what these sessions have learnt, and write down those for which it is time.
 
         All that they hold must be committed; ``unwritten`` are others of which that is not so.
@@ -199,7 +199,7 @@ class Residents:
             for id in set(page) - tx.open_sessions(page):
                 self.drop(id)
 
-    def leave(self) -> None:
+    def flush(self) -> None:
         """At the end: write down what would take longer to make again, as far as there is time."""
         deadline = time.monotonic() + LEAVING_SECONDS
         for live in list(self._live.values()):

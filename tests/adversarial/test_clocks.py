@@ -24,8 +24,8 @@ import pytest
 
 from app import bootstrap
 from app.constructions.multiplicative_weights import MultiplicativeWeights
-from app.services import answering
 from app.services import sessions as sessions_module
+from app.services.answering import group
 from app.services.datasets import Datasets
 from app.services.errors import Unavailable
 from app.spaces.query import ProductQuery
@@ -148,7 +148,7 @@ def test_a_commit_has_one_time(world: World, watch: Watch, by: str, faults: list
 
 def test_a_batch_in_slices(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches slices of a long batch that have a time each: others' turns come in between, but its commit is one."""
-    monkeypatch.setattr(answering, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(group, "SLICE_SECONDS", 0)
     world.register("d")
     ann, bob = world.analyst("ann"), world.analyst("bob")
     first, second = world.open(ann, "d"), world.open(bob, "d")

@@ -143,7 +143,7 @@ def _serve(port: int, controls: Path) -> None:
     """`bootstrap.serve` with marked noise and faults that come when a file of their name is there."""
     from app import bootstrap
     from app.audit import records
-    from app.services import answering
+    from app.services.answering import round
     from app.storage.store import SqlTransaction
 
     bootstrap.build = functools.partial(bootstrap.build, noise=Marked(controls))
@@ -155,7 +155,7 @@ def _serve(port: int, controls: Path) -> None:
             return False
         return True
 
-    play, entry, commit = answering.play, records.answer_entry, SqlTransaction.commit
+    play, entry, commit = round.play, records.answer_entry, SqlTransaction.commit
 
     def failing_play(hypothesis: int, private: int, noise: int, threshold: int) -> Any:
         if once("play"):
@@ -172,7 +172,7 @@ def _serve(port: int, controls: Path) -> None:
             raise RuntimeError(f"parameters: {PRIVATE}, {MISS}")
         commit(self)
 
-    answering.play, records.answer_entry = failing_play, failing_entry
+    round.play, records.answer_entry = failing_play, failing_entry
     SqlTransaction.commit = failing_commit  # type: ignore[method-assign]
     bootstrap.serve("127.0.0.1", port, 1)
 

@@ -28,9 +28,9 @@ from app.curator.dataset import PublicDataset
 from app.http.app import Services
 from app.http.bodies import fingerprint
 from app.http.protocol import Protocol
+from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
-from app.services.turns import Ticket
 from app.settings import Settings
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
