@@ -48,7 +48,7 @@ datasets = Table(
     Column("vault_entry", Text, nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("retired_at", String(32)),
-    Column("forfeited", String(48), nullable=False, server_default="0"),
+    Column("forfeited", String(48), nullable=False),
 )
 
 grants = Table(

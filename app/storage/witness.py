@@ -33,13 +33,13 @@ class OldDatabase(Exception):
 
 
 class Seen(NamedTuple):
-    """The number of the ledger's last movement, how many data sets there were, and when that movement was recorded:
-    nothing where there was none, or where an earlier version noted the first number alone.
+    """The number of the ledger's last movement (0 where there was none), how many data sets there were, and when that
+    movement was recorded (nothing where there was none).
     """
 
     movement: int
-    datasets: int = 0
-    moved_at: str = ""
+    datasets: int
+    moved_at: str
 
 
 class Witness:
@@ -60,7 +60,7 @@ class Witness:
         """
         seen, store = self._noted(), self._store
         moved_at = store.movement_at(seen.movement) if seen.movement else ""
-        if moved_at is None or seen.moved_at not in ("", moved_at) or seen.datasets > store.count_datasets():
+        if seen.moved_at != moved_at or seen.datasets > store.count_datasets():
             raise OldDatabase(
                 "the database lacks what this data folder has seen: the database is an old copy, or another one. Of an "
                 "old copy nobody knows what was released since: run `curator forfeit`. For another one, name another "
@@ -99,10 +99,10 @@ class Witness:
         return Seen(movement, self._store.count_datasets(), moved_at)
 
     def _noted(self) -> Seen:
-        with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
-            words = self._path.read_text().split()
-            return Seen(int(words[0]), int(words[1]) if len(words) > 1 else 0, "".join(words[2:3]))
-        return Seen(0)
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            movement, datasets, *moved_at = self._path.read_text().split()
+            return Seen(int(movement), int(datasets), "".join(moved_at))
+        return Seen(0, 0, "")
 
     def _write(self, seen: Seen) -> None:
         with open(os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:

@@ -57,12 +57,12 @@ class TestOldDatabase:
         mine.close()
         other.close()
 
-    def test_what_an_earlier_version_noted(self, tmp_path: Path) -> None:
-        """Catches a folder that no server starts on after an upgrade, and one whose number counts no longer."""
+    def test_a_movement_that_is_not_there(self, tmp_path: Path) -> None:
+        """Catches a copy that lacks the last movement and has as many data sets."""
         mine = database(tmp_path / "mine", "people", moved_at="2026-01-01T00:00:01.000000Z")
-        (tmp_path / NAME).write_text("1\n")
+        (tmp_path / NAME).write_text("1 1 2026-01-01T00:00:01.000000Z\n")
         Witness(tmp_path, mine).check()
-        (tmp_path / NAME).write_text("2\n")
+        (tmp_path / NAME).write_text("2 1 2026-01-01T00:00:02.000000Z\n")
         with pytest.raises(OldDatabase):
             Witness(tmp_path, mine).check()
         mine.close()

@@ -1,6 +1,6 @@
-"""first tables
+"""the tables that a first release begins with
 
-Revision: 20261120_first_tables, after None, 2026-11-20 06:55:53.408851
+Revision: 20261122_baseline, after None, 2026-11-22 04:26:17
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "20261120_first_tables"
+revision = "20261122_baseline"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("vault_entry", sa.Text(), nullable=False),
         sa.Column("created_at", sa.String(length=32), nullable=False),
         sa.Column("retired_at", sa.String(length=32), nullable=True),
+        sa.Column("forfeited", sa.String(length=48), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_datasets")),
     )
     op.create_table(
@@ -78,9 +79,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["owner"], ["principals.name"], name=op.f("fk_sessions_owner")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
     )
-    with op.batch_alter_table("sessions", schema=None) as batch_op:
-        batch_op.create_index(batch_op.f("ix_sessions_dataset"), ["dataset"], unique=False)
-        batch_op.create_index(batch_op.f("ix_sessions_owner"), ["owner"], unique=False)
+    op.create_index("ix_sessions_dataset", "sessions", ["dataset"])
+    op.create_index("ix_sessions_opened_at_id", "sessions", ["opened_at", "id"])
+    op.create_index("ix_sessions_owner_opened_at_id", "sessions", ["owner", "opened_at", "id"])
 
     op.create_table(
         "entries",
@@ -107,8 +108,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_ledger_session")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
     )
-    with op.batch_alter_table("ledger", schema=None) as batch_op:
-        batch_op.create_index("ix_ledger_dataset_id", ["dataset", "id"], unique=False)
+    op.create_index("ix_ledger_dataset_id", "ledger", ["dataset", "id"])
 
     op.create_table(
         "weights",
@@ -119,3 +119,4 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_weights_session")),
         sa.PrimaryKeyConstraint("session", "sha256", name=op.f("pk_weights")),
     )
+    op.create_index("ix_weights_session_sequence", "weights", ["session", "sequence"])
