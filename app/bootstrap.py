@@ -11,13 +11,13 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 import uvicorn
@@ -27,22 +27,26 @@ from threadpoolctl import threadpool_limits
 from uvicorn.config import STARTUP_FAILURE
 
 from app.http import problems
-from app.http.app import Delivery, Services, create_app
+from app.http.app import create_app
 from app.http.bodies import Room
+from app.http.context import Context
+from app.http.deadline import Deadline
+from app.http.delivery import Delivery
 from app.http.door import Door
-from app.http.exports import Shelf
 from app.http.heavy import FairQueue
 from app.http.metrics import Levels, Metrics, forget_others, shared_folder, sharing
-from app.http.protocol import Protocol
+from app.http.protocol import Protocol as HttpProtocol
 from app.http.workers import Supervisor
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 from app.services.answering import NOISE_BLOCK, Answering
 from app.services.datasets import Datasets
+from app.services.exports import ExportSpace
 from app.services.loading import sweep_snapshots
 from app.services.ports import StoreConflict
 from app.services.principals import Principals
 from app.services.replies import ReplyKeeper
+from app.services.services import Services
 from app.services.sessions import Sessions
 from app.services.upkeep import forfeit as forfeit_all
 from app.services.upkeep import reseal
@@ -106,8 +110,105 @@ class Built:
     """A wired service."""
 
     app: FastAPI
-    services: Services
+    context: Context
     store: SqlStore
+
+    @property
+    def services(self) -> Services:
+        """The use cases."""
+        return self.context.services
+
+
+class Beside(Protocol):
+    """Work that goes on beside the service."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End soon."""
+
+
+class Lifecycle:
+    """Starts and stops the parts of a service in their order, and says whether they can work.
+
+    Args:
+        settings: the operator's.
+        store: the database.
+        private: the private files.
+        snapshots: the snapshots of sessions.
+        answering: the lanes.
+        datasets: the use cases of data sets, of which some may have been interrupted.
+        metrics: where the levels are told.
+        beside: what is started last, and stopped after the lanes.
+        database_bytes: measures the database.
+        lock: held while the service runs; None where the process holds it already.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: SqlStore,
+        private: VaultStore,
+        snapshots: SnapshotFiles,
+        answering: Answering,
+        datasets: Datasets,
+        metrics: Metrics,
+        beside: Sequence[Beside],
+        database_bytes: Callable[[], int],
+        lock: DataDirLock | None,
+    ) -> None:
+        self._settings, self._store, self._private, self._snapshots = settings, store, private, snapshots
+        self._answering, self._datasets, self._metrics, self._beside = answering, datasets, metrics, beside
+        self._database_bytes, self._lock = database_bytes, lock
+
+    def start(self) -> None:
+        """Begin to serve, after what an earlier process left unfinished is finished."""
+        if self._lock is not None:
+            self._lock.acquire(shared=True)
+        self._answering.start()
+        self._datasets.recover()
+        sweep_snapshots(self._store, self._snapshots)
+        for work in self._beside:
+            work.start()
+        self._metrics.watch(self._levels, self._database_bytes)
+        vault = self._settings.vault_dir
+        missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
+        if missing:
+            log.error("private files are missing", datasets=missing, advice=LOST_FILES)
+
+    def stop(self) -> None:
+        """Answer what waits, and let go of everything."""
+        self._metrics.stop()
+        self._answering.stop(DRAIN_SECONDS)
+        for work in self._beside:
+            work.stop()
+        self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def ready(self) -> str | None:
+        """Why the service cannot work now, in words for its operator; None when it can."""
+        try:
+            self._store.ping()
+            lost = [name for name, entry in self._files().items() if not self._private.usable(entry)]
+            # A data set that was retired meanwhile has no file any more, and needs none.
+            lost = [name for name in lost if name in self._files()]
+        except SQLAlchemyError:
+            return "the database cannot be reached"
+        if lost:
+            log.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
+            return LOST_FILES
+        return "answers wait for a commit that keeps failing" if self._answering.stalled else None
+
+    def _files(self) -> dict[str, dict[str, str]]:
+        """The vault's entries of the data sets that are not retired, by name."""
+        with self._store.read() as tx:
+            return tx.vault_entries()
+
+    def _levels(self) -> Levels:
+        return Levels(self._answering.waiting, *self._answering.residents, self._settings.memory_limit)
 
 
 class _LogLines:
@@ -219,72 +320,34 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
 
-    witness, keeper = Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)
-
-    def start() -> None:
-        if lock is not None:
-            lock.acquire(shared=True)
-        answering.start()
-        datasets.recover()
-        sweep_snapshots(store, snapshots)
-        witness.start()
-        keeper.start()
-        metrics.watch(levels, lambda: database_bytes(reading, settings.embedded_database))
-        missing = [
-            name for name, entry in open_files().items() if not (settings.vault_dir / entry["file_name"]).exists()
-        ]
-        if missing:
-            log.error("private files are missing", datasets=missing, advice=LOST_FILES)
-
-    def stop() -> None:
-        metrics.stop()
-        answering.stop(DRAIN_SECONDS)
-        witness.stop()
-        keeper.stop()
-        store.close()
-        if lock is not None:
-            lock.release()
-
-    def levels() -> Levels:
-        return Levels(answering.waiting, *answering.residents, settings.memory_limit)
-
-    def open_files() -> dict[str, dict[str, str]]:
-        with store.read() as tx:
-            return tx.vault_entries()
-
-    def ready() -> str | None:
-        try:
-            store.ping()
-            lost = [name for name, entry in open_files().items() if not private.usable(entry)]
-            # One that has been retired in this moment is missed by nobody.
-            lost = [name for name in lost if name in open_files()]
-        except SQLAlchemyError:
-            return "the database cannot be reached"
-        if lost:
-            log.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
-            return LOST_FILES
-        return "answers wait for a commit that keeps failing" if answering.stalled else None
-
-    principals = Principals(store, utc_now)
-    door = Door(principals, settings, metrics.refused)
-    services = Services(
+    lifecycle = Lifecycle(
+        settings,
+        store=store,
+        private=private,
+        snapshots=snapshots,
+        answering=answering,
+        datasets=datasets,
+        metrics=metrics,
+        beside=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)],
+        database_bytes=lambda: database_bytes(reading, settings.embedded_database),
+        lock=lock,
+    )
+    services = Services(Principals(store, utc_now), datasets, sessions, answering)
+    door = Door(services.principals, settings, metrics.refused)
+    context = Context(
+        services=services,
+        lifecycle=lifecycle,
+        limits=settings,
         door=door,
         plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
         exports=FairQueue(EXPORTS, metrics.refused, door.worked),
-        shelf=Shelf(settings.exports_dir, share, settings.export_limit, metrics.refused),
+        export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
         room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
-        principals=principals,
-        datasets=datasets,
-        sessions=sessions,
-        answering=answering,
-        metrics=metrics,
         delivery=delivery,
-        limits=settings,
-        start=start,
-        stop=stop,
-        ready=ready,
+        deadline=Deadline(settings.answer_deadline_ms, metrics.late),
+        metrics=metrics,
     )
-    return Built(create_app(services), services, store)
+    return Built(create_app(context), context, store)
 
 
 def prepare(settings: Settings) -> None:
@@ -389,7 +452,7 @@ def serve(host: str, port: int, workers: int) -> None:
             server_header=False,
             proxy_headers=settings.trusted_proxies is not None,
             forwarded_allow_ips=settings.trusted_proxies,
-            http=Protocol,
+            http=HttpProtocol,
             ws="none",
         )
         if workers > 1:

@@ -222,7 +222,7 @@ def test_a_restored_reply_is_the_one_given(
     bootstrap.restore(tmp_path / "backup", final=True)
     world = make_world(tmp_path / "restored", elsewhere)
     try:
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
         assert books(world) == books(source)
         for state in sessions_of(source.built.services, AUDITOR):
             lines = transcript_of(source.built.services, state["id"])
@@ -272,7 +272,7 @@ def test_an_encrypted_vault(tmp_path: Path, operate: Callable[..., None]) -> Non
     operate(tmp_path / "restored", None, vault_key=key)
     bootstrap.restore(tmp_path / "backup", final=True)
     world = make_world(tmp_path / "restored", vault_key=key)
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     assert world.ask(ann, id, query(1))["value"] == first["value"]
     world.ask(ann, id, query(2))
     world.audit()
@@ -394,7 +394,7 @@ class TestWitness:
         ann = source.analyst("ann")
         source.open(ann, "d")
         source.stop()
-        store = bootstrap.build(source.built.services.limits).store
+        store = bootstrap.build(source.built.context.limits).store
         with store.write() as tx:
             last, _ = store.last_movement()
             tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})

@@ -107,7 +107,7 @@ def test_the_command(tmp_path: Path, database: str | None, old: bytes | None) ->
     assert all(content.startswith(b"CURVLT1E") for content in sizes)
     world = make_world(tmp_path / "data", database, vault_key=base64_of(NEW))
     try:
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
         ann = world.analyst("ann")
         assert world.ask(ann, world.open(ann, "d"), query(1))["value"] == 800
         world.audit()

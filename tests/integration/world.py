@@ -25,10 +25,10 @@ from sqlalchemy.exc import OperationalError
 from app import bootstrap
 from app.audit.replay import replay
 from app.curator.dataset import PublicDataset
-from app.http.app import Services
 from app.http.bodies import fingerprint
 from app.http.protocol import Protocol
 from app.services.principals import Principal
+from app.services.services import Services
 from app.services.sessions import IdempotencyKey
 from app.services.turns import Ticket
 from app.settings import Settings
@@ -276,7 +276,7 @@ class World:
         )
 
     def stop(self) -> None:
-        self.built.services.stop()
+        self.built.context.lifecycle.stop()
 
 
 def ledger_of(services: Services, name: str) -> dict[str, Any]:
@@ -428,7 +428,7 @@ def make_world(folder: Path, url: str | None = None, noise: Any = None, **settin
         patch.setattr(bootstrap, "SqlStore", FaultyStore)
         built = bootstrap.build(made, noise)
     assert isinstance(built.store, FaultyStore)
-    built.services.start()
+    built.context.lifecycle.start()
     return World(folder, noise, built, built.store)
 
 
