@@ -22,8 +22,8 @@ import uvicorn
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from app import bootstrap
 from app.audit.replay import replay
+from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
 from app.http.bodies import fingerprint
 from app.http.protocol import Protocol
@@ -422,11 +422,11 @@ def make_world(folder: Path, url: str | None = None, noise: Any = None, **settin
         _, writing = make_engines(made.sqlalchemy_url)
         migrate(writing)
         writing.dispose()
-    bootstrap.prepare(made)
+    serving.prepare(made)
     noise = Noise() if noise is None else noise
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "SqlStore", FaultyStore)
-        built = bootstrap.build(made, noise)
+        patch.setattr(wiring, "SqlStore", FaultyStore)
+        built = wiring.build(made, noise)
     assert isinstance(built.store, FaultyStore)
     built.context.lifecycle.start()
     return World(folder, noise, built, built.store)

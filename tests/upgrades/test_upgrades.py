@@ -14,7 +14,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, MetaData, create_engine, insert, select, text
 
-from app import bootstrap
+from app.bootstrap import maintenance, preconditions
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
@@ -161,10 +161,10 @@ def test_a_backup_of_every_revision(
     """
     facts = install(revision, tmp_path / "backup", None)
     (tmp_path / "backup" / "backup.json").write_text('{"format": 1}')
-    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(preconditions, "forbid_core_dumps", lambda: None)
     monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("CURATOR_DATABASE_URL", database or "")
-    bootstrap.restore(tmp_path / "backup", final=final)
+    maintenance.restore(tmp_path / "backup", final=final)
     world = make(database)
     if final:
         everybody_goes_on(world, facts)
