@@ -22,7 +22,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app import bootstrap
+from app.bootstrap import wiring
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.services import sessions as sessions_module
 from app.services.answering import group
@@ -90,7 +90,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     def of_entry(entry: Any) -> str:
         return str(json.loads(entry.line)["recorded_at"])
 
-    monkeypatch.setattr(bootstrap, "utc_now", watch)
+    monkeypatch.setattr(wiring, "utc_now", watch)
     monkeypatch.setattr(SqlTransaction, "append", noting(SqlTransaction.append, of_entry))
     monkeypatch.setattr(SqlTransaction, "move_ledger", noting(SqlTransaction.move_ledger, of_row))
     monkeypatch.setattr(SqlTransaction, "add_replies", noting(SqlTransaction.add_replies, of_row))

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.bootstrap import SystemNoise
+from app.bootstrap.noise import SystemNoise
 from tests.integration.world import HIT, World, distinct_queries, eventually, query, served
 
 

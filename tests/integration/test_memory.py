@@ -25,9 +25,9 @@ SIDE, SESSIONS = 1000, 24
 #: the C library then has.
 HEAPS = """
 import ctypes, sys, threading
-from app import bootstrap
+from app.bootstrap import process
 for name in sys.argv[2:]:
-    getattr(bootstrap, name)()
+    getattr(process, name)()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 together = threading.Barrier(12)

@@ -189,9 +189,9 @@ class TestFailedCommits:
         id = world.open(ann, "d")
         with world.store.failing():
             ticket = world.submit(ann, id, query(0))
-            eventually(lambda: world.built.services.ready())
+            eventually(lambda: world.built.context.lifecycle.ready())
         wait(ticket)
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
 
 
 @pytest.mark.postgres

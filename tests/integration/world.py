@@ -22,14 +22,14 @@ import uvicorn
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from app import bootstrap
 from app.audit.replay import replay
+from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
-from app.http.app import Services
 from app.http.bodies import fingerprint
 from app.http.protocol import Protocol
 from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
+from app.services.services import Services
 from app.services.sessions import IdempotencyKey
 from app.settings import Settings
 from app.storage.database import make_engines
@@ -276,7 +276,7 @@ class World:
         )
 
     def stop(self) -> None:
-        self.built.services.stop()
+        self.built.context.lifecycle.stop()
 
 
 def ledger_of(services: Services, name: str) -> dict[str, Any]:
@@ -422,13 +422,13 @@ def make_world(folder: Path, url: str | None = None, noise: Any = None, **settin
         _, writing = make_engines(made.sqlalchemy_url)
         migrate(writing)
         writing.dispose()
-    bootstrap.prepare(made)
+    serving.prepare(made)
     noise = Noise() if noise is None else noise
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "SqlStore", FaultyStore)
-        built = bootstrap.build(made, noise)
+        patch.setattr(wiring, "SqlStore", FaultyStore)
+        built = wiring.build(made, noise)
     assert isinstance(built.store, FaultyStore)
-    built.services.start()
+    built.context.lifecycle.start()
     return World(folder, noise, built, built.store)
 
 
