@@ -35,8 +35,9 @@ import numpy as np
 
 from app.audit import records
 from app.constructions.base import Construction
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Header
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.spaces.errors import CuratorError
@@ -354,9 +355,9 @@ class _Replay:
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
-        if isinstance(due, RoundDue):
-            gap = value - session.real(due.hypothesis)
-            threshold = session.real(session.plan.threshold_units)
+        if isinstance(due, Test):
+            gap = value - session.real(int(due.hypothesis[0]))
+            threshold = session.real(due.terms.threshold)
             if source == "hypothesis":
                 if abs(gap) > unit:
                     raise _Broken("the answer is not the hypothesis' own", sequence)
@@ -367,7 +368,7 @@ class _Replay:
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if abs(value - due.value) > (0.0 if source == "cached" else unit):
+            if abs(value - session.real(int(due.units[0]))) > (0.0 if source == "cached" else unit):
                 raise _Broken("the answer is not the one that was due", sequence)
         # What rounding the weights added as they were asked is not told: it is none, or up to what it can be.
         if (bound is None) != (due.error_bound is None):
@@ -375,9 +376,10 @@ class _Replay:
         if bound is not None and due.error_bound is not None:
             if bound < due.error_bound:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
-            if bound > max(due.error_bound, session.largest_bound(query)):
+            if bound > max(due.error_bound, session.mechanism.largest_bound(query)):
                 raise _Broken("the error bound is larger than the plan's", sequence)
-        session.record(query, Answer(value, source, bound, unverified))
+        units = np.array([session.grid(value)], np.int64)
+        session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":
             self.learnt.learn(query.digest, value)
         self.counts["unverified" if unverified else source] += 1

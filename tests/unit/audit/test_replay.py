@@ -672,7 +672,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
         "query": query.canonical,
         "value": value,
         "source": "hypothesis",
-        "error_bound": session.error_bound(query),
+        "error_bound": session.mechanism.error_bound(query),
     }
     verdict = replay(reseal([*documents[:-1], entry, documents[-1]]))
     assert not verdict.ok
