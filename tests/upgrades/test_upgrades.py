@@ -105,7 +105,7 @@ def everybody_goes_on(world: World, facts: dict[str, Any]) -> None:
     there are new answers, sessions and data sets.
     """
     services = world.built.services
-    assert services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     world.audit()
     states = {state["id"]: state for state in sessions_of(services, AUDITOR)}
     assert {state["status"] for state in states.values()} == {"open", "closed"}
