@@ -231,9 +231,9 @@ def test_a_known_answer_keeps_the_bound_of_the_words_it_is_asked_in() -> None:
         assert isinstance(first, Answer)
         assert isinstance(second, Answer)
         assert isinstance(third, Answer)
-            assert told(first) == told(third)
+        assert told(first) == told(third)
         assert first.error_bound == due.error_bound
-        assert second.value == first.value
+        assert second.units.tolist() == first.units.tolist()
         assert second.error_bound == pytest.approx(due.error_bound + 4e-7 * 10**6)
 
 
