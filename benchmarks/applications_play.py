@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from app.curator.dataset import PublicDataset
 from app.curator.oqr import Hit, play
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.privacy.noise import DiscreteLaplace

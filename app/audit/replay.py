@@ -37,7 +37,8 @@ from app.audit import records
 from app.constructions.base import BOUNDED_STEPS, Construction
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import UpdatesExhausted
-from app.curator.planner import Plan, plan_of
+from app.curator.plan import Plan
+from app.curator.planning import plan_of
 from app.curator.request import SessionRequest
 from app.curator.session import Answer, RoundDue, Session, construction_of
 from app.privacy.errors import PrivacyError

@@ -18,7 +18,8 @@ from app.constructions.registry import construct
 from app.curator.answers import FirstAnswers
 from app.curator.dataset import PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest
 from app.spaces.query import Query
 

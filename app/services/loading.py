@@ -19,7 +19,7 @@ from app.audit import records
 from app.audit.replay import opening_of
 from app.constructions.dumps import Dump
 from app.curator.dataset import PublicDataset
-from app.curator.planner import Plan
+from app.curator.plan import Plan
 from app.curator.request import SessionRequest
 from app.curator.session import Session
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction

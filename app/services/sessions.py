@@ -16,11 +16,14 @@ import orjson
 
 from app.audit import records
 from app.audit.replay import opening_of
+from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
-from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
+from app.curator.plan import BoundStatus, Plan
+from app.curator.planning import make_plan
+from app.curator.promises import worst_case
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session, construction_of
 from app.privacy.errors import InsufficientBudget, PrivacyError

@@ -20,7 +20,8 @@ from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.query import Query

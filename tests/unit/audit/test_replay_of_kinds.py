@@ -20,7 +20,7 @@ from app.audit import records
 from app.audit.replay import replay, session_of
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.multiset import ElementsTensor

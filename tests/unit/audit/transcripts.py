@@ -22,7 +22,7 @@ from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.queries import parse_query

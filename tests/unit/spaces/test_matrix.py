@@ -23,7 +23,7 @@ from app.constructions.registry import construct
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import grid_of, measure
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.spaces.errors import InvalidDataset, InvalidQuery
 from app.spaces.factory import space_of
