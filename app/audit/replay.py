@@ -266,7 +266,7 @@ class _Replay:
             raise _Broken("the header has more fields than a session's")
         try:
             dataset, request, plan = opening_of(record)
-            if dataset.space.bounded:
+            if dataset.space.extent != "unbounded":
                 self._grow(construction_of(dataset, request, plan), 1)
                 self._afford(0, None)
             session = Session(dataset, request, plan)
@@ -296,7 +296,7 @@ class _Replay:
             raise _Broken("the header has no time")
         self.session, self.head, self.name, self.second = session, records.sha256(line), name, second
         self.learnt = records.HypothesisDigest(record)
-        if not dataset.space.bounded:
+        if dataset.space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
             return
         self.keeps = _KEPT_FACTOR if request.mechanism.step == "refit" else 0
@@ -307,7 +307,7 @@ class _Replay:
         sequence, space = session.sequence + 1, session.dataset.space
         if self.waiting is not None:
             raise _Broken("weights that no entry names", sequence)
-        size = 4 * space.cells if space.bounded else 0
+        size = 4 * space.cells if space.extent != "unbounded" else 0
         tail = len(line) - len(records.WEIGHTS_TAIL)
         name = line[tail - 64 : tail].decode("ascii", "replace")
         if not size or len(line) != records.weights_length(size):
@@ -374,7 +374,7 @@ class _Replay:
         else:
             if record["source"] == "measurement":
                 self.held += self.keeps * len(line)
-                if session.dataset.space.bounded:
+                if session.dataset.space.extent != "unbounded":
                     self._grow(session.construction, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:

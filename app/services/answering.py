@@ -61,8 +61,8 @@ from app.services.residents import UPDATES_AHEAD, Live, NoRoom, Residents
 from app.services.sessions import SESSION_ID, session_view
 from app.services.turns import Aside, Ticket, Turns
 from app.spaces.errors import CuratorError, InvalidQuery
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,7 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.multiset import ElementsTensor
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
 from tests.unit.audit.transcripts import hypothesis_digest

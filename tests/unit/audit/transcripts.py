@@ -25,7 +25,7 @@ from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from tests.strategies import Universe, Words
 

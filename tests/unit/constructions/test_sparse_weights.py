@@ -20,8 +20,8 @@ from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 
 SPACE = space_of(parse_spec({"name": "w", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}))

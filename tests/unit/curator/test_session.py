@@ -394,7 +394,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
 
 
 def u_words(words: Any) -> Any:
-    from app.spaces.queries import parse_query
+    from app.spaces.query_request import parse_query
 
     return parse_query(words)
 
