@@ -19,7 +19,8 @@ from app.curator.dataset import PublicDataset
 from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.privacy.noise import DiscreteLaplace

@@ -19,8 +19,8 @@ from scipy.sparse import csr_array
 
 from app.curator.mechanisms import Answer, Source
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from app.storage.readers.types import integer_type

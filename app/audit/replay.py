@@ -226,7 +226,7 @@ class _Replay:
             header = Header.of(record)
             opening = header.opening()
             space = opening.dataset.space
-            if space.bounded:
+            if space.extent != "unbounded":
                 self._grow(opening.construction(), 1)
                 self._afford(0, None)
             session, due = Session(opening), opening.document()
@@ -252,7 +252,7 @@ class _Replay:
             raise _Broken("the header has no time")
         self.session, self.head, self.name, self.second = session, records.sha256(line), header.session, second
         self.learnt = records.HypothesisDigest(header.document)
-        if not space.bounded:
+        if space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
             return
         self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
@@ -263,7 +263,7 @@ class _Replay:
         sequence, space = session.sequence + 1, session.dataset.space
         if self.waiting is not None:
             raise _Broken("weights that no entry names", sequence)
-        size = 4 * space.cells if space.bounded else 0
+        size = 4 * space.cells if space.extent != "unbounded" else 0
         tail = len(line) - len(records.WEIGHTS_TAIL)
         name = line[tail - 64 : tail].decode("ascii", "replace")
         if not size or len(line) != records.weights_length(size):
@@ -330,7 +330,7 @@ class _Replay:
         else:
             if record["source"] == "measurement":
                 self.held += self.keeps * len(line)
-                if session.dataset.space.bounded:
+                if session.dataset.space.extent != "unbounded":
                     self._grow(session.construction, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:

@@ -23,7 +23,7 @@ from app.constructions.base import Measurement
 from app.constructions.dumps import Dump
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
-from app.curator.planner import Race
+from app.curator.plan import Race
 from app.spaces.query import Query
 
 #: Where an answer came from.

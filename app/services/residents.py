@@ -17,7 +17,7 @@ import structlog
 
 from app.curator.errors import SessionClosed
 from app.curator.mechanisms import Answer, Units
-from app.curator.planner import Race
+from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset

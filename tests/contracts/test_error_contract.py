@@ -22,7 +22,8 @@ from app.curator.dataset import Bought, PublicDataset
 from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.spaces.query import Query

@@ -19,7 +19,7 @@ from app.services import spending
 from app.services.answering.work import Context, Work
 from app.services.errors import PayloadTooLarge
 from app.services.ports import EntryRow, SessionRow, WeightsRow
-from app.services.query_request import compiled
+from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError

@@ -22,11 +22,11 @@ from app.curator.dataset import Bought, PublicDataset
 from app.curator.mechanisms import Test
 from app.curator.opening import Header, Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.spaces.multiset import ElementsTensor
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
 from tests.strategies import released

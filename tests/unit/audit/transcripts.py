@@ -24,10 +24,10 @@ from app.curator.facts import measure
 from app.curator.mechanisms import Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from tests.strategies import Universe, Words, released
 

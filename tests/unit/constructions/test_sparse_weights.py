@@ -18,13 +18,13 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
 from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from tests.strategies import released
 

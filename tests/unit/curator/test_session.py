@@ -19,7 +19,7 @@ from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session, units_of
 from app.spaces.errors import InvalidQuery
@@ -407,7 +407,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
 
 
 def u_words(words: Any) -> Any:
-    from app.spaces.queries import parse_query
+    from app.spaces.query_request import parse_query
 
     return parse_query(words)
 
