@@ -1108,6 +1108,7 @@ class TestMigrations:
             assert tx.principal(row.name) == row
         store.close()
 
+    @pytest.mark.slow
     def test_processes_that_migrate_at_once_take_turns(self, empty_url: str, kind: str) -> None:
         """Catches a second server that starts in the same second and fails on tables that are already there."""
         spawn = multiprocessing.get_context("spawn")

@@ -28,6 +28,7 @@ def same(kept: FirstAnswers, model: dict[bytes, Given]) -> None:
             assert kept.get(digest) == model.get(digest)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["one", "many", "copy"]), ADDED), max_size=8))
 def test_as_a_dictionary(steps: list[tuple[str, list[tuple[bytes, float, float | None]]]]) -> None:
@@ -65,6 +66,7 @@ def test_of_real_digests() -> None:
     assert told.dtype == np.float64
 
 
+@pytest.mark.slow
 def test_what_it_takes() -> None:
     """The account is what they take, and that is far from a dictionary's 250 bytes an answer."""
     tracemalloc.start()
