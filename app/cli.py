@@ -122,19 +122,19 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, help="Processes; more than one needs PostgreSQL.")] = 1,
 ) -> None:
     """Serve until SIGTERM. The embedded database is migrated first; its data lie in CURATOR_DATA_DIR."""
-    from app import bootstrap
+    from app.bootstrap import serving
 
     with _operating():
-        bootstrap.serve(host, port, workers)
+        serving.serve(host, port, workers)
 
 
 @cli.command()
 def migrate() -> None:
     """Bring the database of CURATOR_DATABASE_URL to the present schema."""
-    from app import bootstrap
+    from app.bootstrap import maintenance
 
     with _operating(), err.status("Migrating the database"):
-        bootstrap.migrate()
+        maintenance.migrate()
     out.print("The database is up to date.")
 
 
@@ -143,10 +143,10 @@ def backup(
     folder: Annotated[Path, typer.Argument(help="A new folder for it.", show_default=False)],
 ) -> None:
     """Copy database, private files and keys into a new folder, also while the server runs."""
-    from app import bootstrap
+    from app.bootstrap import maintenance
 
     with _operating(), err.status("Backing up"):
-        files = bootstrap.back_up(folder)
+        files = maintenance.back_up(folder)
     out.print(f"{folder} is a whole backup, with {files:,} private files.", markup=False, soft_wrap=True)
 
 
@@ -165,10 +165,10 @@ def restore(
     Without --final only the records come back: nobody knows what was released since, so every session is closed,
     every budget counts as spent, data sets are retired, and all keys but the operator's are revoked.
     """
-    from app import bootstrap
+    from app.bootstrap import maintenance
 
     with _operating(), err.status("Restoring"):
-        bootstrap.restore(folder, final=final)
+        maintenance.restore(folder, final=final)
     out.print("Everything is restored." if final else "The records are restored; every budget counts as spent.")
 
 
@@ -179,12 +179,12 @@ def forfeit(
     """After restoring an old database by other means: close every session, count every budget as spent, retire
     the data sets, revoke all keys but the operator's.
     """
-    from app import bootstrap
+    from app.bootstrap import maintenance
 
     if not yes:
         typer.confirm("Give up what is left of every budget, for good?", abort=True, err=True)
     with _operating():
-        bootstrap.forfeit()
+        maintenance.forfeit()
     out.print("Every budget counts as spent.")
 
 
@@ -193,10 +193,10 @@ def vault_rotate() -> None:
     """Put every private file under CURATOR_VAULT_KEY. The old key is CURATOR_VAULT_OLD_KEY; unset, files lie in
     the clear. The server must stand still; what is interrupted is finished by running it again.
     """
-    from app import bootstrap
+    from app.bootstrap import maintenance
 
     with _operating(), err.status("Changing the key of private files"):
-        done = bootstrap.rotate_vault()
+        done = maintenance.rotate_vault()
     out.print(f"Every private file is under the new key; {done:,} had to be changed.")
 
 
@@ -206,7 +206,7 @@ def _operating() -> Iterator[None]:
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError
 
-    from app.bootstrap import StartRefused
+    from app.bootstrap.preconditions import StartRefused
 
     try:
         yield

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.curator.dataset import PublicDataset
+from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
 from app.curator.planner import Plan, make_plan
 from app.curator.request import parse_request
@@ -88,7 +89,7 @@ class Game:
             units = round(math.ldexp(threshold, plan.answer_bits))
             plan = replace(plan, threshold_units=units, noise_bound_units=units // 2)
         self.data, self.plan = data, plan
-        self.session = Session(data.public, request, plan)
+        self.session = Session(Opening(data.public, request, plan))
         self._source = None if threshold is not None else DiscreteLaplace(plan.noise_scale_units)
         self._noise: Iterator[int] = iter(())
         self._known: set[bytes] = set()

@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from app.bootstrap import configure_logs
+from app.bootstrap.logs import configure_logs
 from app.http.bodies import Room
 from app.http.metrics import Metrics
 from app.http.middleware import Observe

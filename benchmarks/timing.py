@@ -74,21 +74,21 @@ class _Counts:
 
 def serve(port: int, path: Path) -> None:
     """The curator itself; at its end the noise and counts it used, in their order, are in a file."""
-    from app import bootstrap
+    from app.bootstrap import noise, serving
 
     drawn: list[list[int]] = []
     counts: list[int] = []
 
-    class Written(bootstrap.SystemNoise):
+    class Written(noise.SystemNoise):
         def laplace(self, scale: Any) -> Any:
             return _Block(super().laplace(scale), drawn)
 
         def poisson(self, mean: Any, cut: int) -> Any:
             return _Counts(super().poisson(mean, cut), counts)
 
-    bootstrap.build = functools.partial(bootstrap.build, noise=Written())
+    serving.build = functools.partial(serving.build, noise=Written())
     try:
-        bootstrap.serve("127.0.0.1", port, 1)
+        serving.serve("127.0.0.1", port, 1)
     finally:
         path.write_text(json.dumps({"drawn": drawn, "counts": counts}))
 

@@ -96,31 +96,12 @@ def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str) -> Sea
     )
 
 
-def header(
-    *,
-    session: str,
-    dataset: dict[str, Any],
-    mechanism: dict[str, Any],
-    plan: dict[str, Any],
-    opened_at: str,
-    bought: dict[str, float] | None,
-) -> bytes:
+def header(*, session: str, opening: Mapping[str, Any], opened_at: str) -> bytes:
     """The first record: everything that the session's answers follow from, beside the queries.
 
-    ``bought`` is what the session itself bought at opening, if anything.
+    ``opening`` is the document of what the session was opened on.
     """
-    document: dict[str, Any] = {
-        "record": "header",
-        "format": FORMAT,
-        "session": session,
-        "dataset": dataset,
-        "mechanism": mechanism,
-        "plan": plan,
-        "opened_at": opened_at,
-    }
-    if bought is not None:
-        document["bought"] = bought
-    return canonical(document)
+    return canonical({"record": "header", "format": FORMAT, "session": session, "opened_at": opened_at} | dict(opening))
 
 
 def weights_record(digest: str, blob: bytes) -> bytes:
@@ -139,14 +120,13 @@ def weights_length(size: int) -> int:
 class HypothesisDigest:
     """The name of a hypothesis: the SHA-256 of what it is computed from.
 
-    That is what the header says of data set, mechanism, plan and purchase, and for every measurement in order the
-    SHA-256 of its query's canonical form and its value (little-endian float64). The numbers of the hypothesis itself
-    have no such name: their last bits differ between machines, and on one machine with what was asked in between.
+    That is what the session was opened on, as its header has it, and for every measurement in order the SHA-256 of its
+    query's canonical form and its value (little-endian float64). The numbers of the hypothesis itself have no such
+    name: their last bits differ between machines, and on one machine with what was asked in between.
     """
 
-    def __init__(self, header: Mapping[str, Any]) -> None:
-        told = ("bought", "dataset", "mechanism", "plan")
-        self._sum = hashlib.sha256(canonical({name: header[name] for name in told if name in header}))
+    def __init__(self, opening: Mapping[str, Any]) -> None:
+        self._sum = hashlib.sha256(canonical(dict(opening)))
 
     def learn(self, query: bytes, value: float) -> None:
         """Take in a measurement: its query's digest and its value."""

@@ -34,12 +34,9 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.constructions.base import BOUNDED_STEPS, Construction
-from app.curator.dataset import Bought, PublicDataset
-from app.curator.errors import UpdatesExhausted
-from app.curator.planner import Plan, plan_of
-from app.curator.request import SessionRequest
-from app.curator.session import Answer, RoundDue, Session, construction_of
+from app.constructions.base import Construction
+from app.curator.opening import Header
+from app.curator.session import Answer, RoundDue, Session
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.spaces.errors import CuratorError
@@ -62,30 +59,6 @@ class _Broken(Exception):
     def __init__(self, problem: str, sequence: int | None = None) -> None:
         super().__init__(problem)
         self.problem, self.sequence = problem, sequence
-
-
-def opening_of(header: dict[str, Any]) -> tuple[PublicDataset, SessionRequest, Plan]:
-    """What the session of a header was opened on, its plan computed anew.
-
-    Raises:
-        CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
-    """
-    dataset = PublicDataset.from_descriptor(header["dataset"])
-    request = SessionRequest.from_document(header["mechanism"], dataset.spec.name)
-    plan = plan_of(dataset, request)
-    if plan.purchase is not None:
-        # What the session bought at opening is its first release: public from here on.
-        dataset = dataset.with_bought(plan.purchase.fact, Bought.of(header["bought"]))
-    return dataset, request, plan
-
-
-def session_of(header: dict[str, Any]) -> Session:
-    """The session a header describes, before its first answer.
-
-    Raises:
-        CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
-    """
-    return Session(*opening_of(header))
 
 
 #: Bytes that a transcript may make its reader hold, unless told otherwise.
@@ -112,7 +85,15 @@ _UNREADABLE = (
     MemoryError,
     RecursionError,
 )
-_HEADER = {"record", "format", "session", "dataset", "mechanism", "plan", "opened_at"}
+#: What a header has beside the opening's document.
+_HEADER = {"record", "format", "session", "opened_at"}
+#: What is wrong with a header whose part does not follow from what it says, in the order they are looked at.
+_STATED = {
+    "dataset": "the data set's description contradicts itself",
+    "mechanism": "the mechanism is not stated in full",
+    "plan": "the plan does not follow from the data set and the mechanism",
+    "bought": "what was bought is not stated in full",
+}
 _STATUS = ("open", "closed")
 _TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status", "trailer_hash"}
 #: What is wrong with a trailer whose field is not what was arrived at. (Others are tested before.)
@@ -138,19 +119,6 @@ def _same(first: Any, second: Any) -> bool:
         return False
 
 
-def _states(stated: Any, session: Session) -> bool:
-    """Whether a header states the session's plan.
-
-    Plans of ``full`` and ``refit`` once told the rate of a fixed step, which they do not take: so may theirs.
-    """
-    plan = session.plan.document()
-    if _same(plan, stated):
-        return True
-    if session.request.mechanism.step in BOUNDED_STEPS or session.plan.purchase is not None:
-        return False
-    return _same({**plan, "step_size": session.construction.step_size(session.plan.progress)}, stated)
-
-
 def _is_narrow(document: Any) -> bool:
     """Whether no object in a document has more fields than any of a header: telling all that are unknown takes more
     memory than they do."""
@@ -173,19 +141,9 @@ def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
         return False
 
 
-def _due(session: Session, query: Query, *, unverified: bool) -> Answer | RoundDue:
-    """What was due. After forfeits guaranteed sessions once gave the hypothesis as though it had learnt from them."""
-    try:
-        return session.consider(query, unverified=unverified)
-    except UpdatesExhausted:
-        if session.plan.guaranteed and session.updates_left == 0:
-            return session.last_word(query)
-        raise
-
-
-def _second(record: dict[str, Any], name: str) -> str | None:
-    """The second in which a record says that it was made, as a text that sorts by time; None where it is no time."""
-    found = _TIME.fullmatch(record[name]) if isinstance(record.get(name), str) else None
+def _second(time: Any) -> str | None:
+    """The second of a record's time, as a text that sorts by time; None where it is no time."""
+    found = _TIME.fullmatch(time) if isinstance(time, str) else None
     return None if found is None else found[1]
 
 
@@ -264,43 +222,41 @@ class _Replay:
         if not _is_narrow(record):
             raise _Broken("the header has more fields than a session's")
         try:
-            dataset, request, plan = opening_of(record)
-            if dataset.space.bounded:
-                self._grow(construction_of(dataset, request, plan), 1)
+            header = Header.of(record)
+            opening = header.opening()
+            space = opening.dataset.space
+            if space.bounded:
+                self._grow(opening.construction(), 1)
                 self._afford(0, None)
-            session = Session(dataset, request, plan)
-            stated = PublicDataset.from_descriptor(record["dataset"]).descriptor()
+            session, due = Session(opening), opening.document()
         except (CuratorError, PrivacyError) as error:
             raise _Broken(f"the header describes no session: {error}") from None
         except _UNREADABLE:
             raise _Broken("the header describes no session") from None
-        if not _same(stated, record["dataset"]):
-            raise _Broken("the data set's description contradicts itself")
-        if not _same(request.document(), record["mechanism"]):
-            raise _Broken("the mechanism is not stated in full")
-        if not _states(record.get("plan"), session):
-            raise _Broken("the plan does not follow from the data set and the mechanism")
-        if set(record) != _HEADER | ({"bought"} if plan.purchase else set()):
+        for part, problem in _STATED.items():
+            if part in due and not _same(due[part], header.document[part]):
+                raise _Broken(problem)
+        if set(record) != _HEADER | due.keys():
             raise _Broken("the header has other fields than a session's")
-        if plan.purchase and not _same(dataset.bought[plan.purchase.fact].document(), record["bought"]):
-            raise _Broken("what was bought is not stated in full")
-        if plan.purchase and dataset.bought[plan.purchase.fact].noise_scale != plan.purchase.noise_scale:
-            raise _Broken("what was bought has other noise than the plan's")
-        if plan.purchase and not 0 < dataset.bought[plan.purchase.fact].value <= _LARGEST_FACT:
-            raise _Broken("what was bought is no mass or norm of any data")
-        name, second = record["session"], _second(record, "opened_at")
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        bought, purchase = opening.bought, opening.plan.purchase
+        if bought is not None and purchase is not None:
+            if bought.noise_scale != purchase.noise_scale:
+                raise _Broken("what was bought has other noise than the plan's")
+            if not 0 < bought.value <= _LARGEST_FACT:
+                raise _Broken("what was bought is no mass or norm of any data")
+        second = _second(header.opened_at)
+        if not isinstance(header.session, str) or not _NAME.fullmatch(header.session):
             raise _Broken("the header names no session")
         if second is None:
             raise _Broken("the header has no time")
-        self.session, self.head, self.name, self.second = session, records.sha256(line), name, second
-        self.learnt = records.HypothesisDigest(record)
-        if not dataset.space.bounded:
+        self.session, self.head, self.name, self.second = session, records.sha256(line), header.session, second
+        self.learnt = records.HypothesisDigest(header.document)
+        if not space.bounded:
             self.keeps = _ELEMENTS_FACTOR
             return
-        self.keeps = _KEPT_FACTOR if request.mechanism.step == "refit" else 0
-        if self.work + _DENSE_BYTES * dataset.space.cells <= self.memory_limit:
-            self.longest = max(self.longest, records.weights_length(4 * dataset.space.cells))
+        self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
+        if self.work + _DENSE_BYTES * space.cells <= self.memory_limit:
+            self.longest = max(self.longest, records.weights_length(4 * space.cells))
 
     def _weights(self, session: Session, line: bytes) -> None:
         sequence, space = session.sequence + 1, session.dataset.space
@@ -381,7 +337,7 @@ class _Replay:
             except _UNREADABLE as error:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
                 raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
-        second = _second(record, "recorded_at")
+        second = _second(record.get("recorded_at"))
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
@@ -394,7 +350,7 @@ class _Replay:
         if abs(value) > session.real(2**63) or session.real(session.grid(value)) != value:
             raise _Broken("the value does not lie on the answer grid", sequence)
         try:
-            due = _due(session, query, unverified=unverified)
+            due = session.consider(query, unverified=unverified)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)

@@ -12,7 +12,7 @@ from app.constructions.base import PublicFacts
 from app.privacy.ledger import Budget
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import Spec, parse_spec
+from app.spaces.spec import Spec, parse_spec, written
 
 _UNITS = {
     "table": "one record added or removed",
@@ -98,13 +98,13 @@ class PublicDataset:
 
     def descriptor(self) -> dict[str, Any]:
         """The public descriptor, without what was spent."""
-        declared = self.spec.model_dump(mode="json", exclude_none=True)
+        declared = written(self.spec)
         space = self.space
         document: dict[str, Any] = {
             "name": self.spec.name,
             "kind": self.spec.kind,
             "description": self.spec.description,
-            "domain": {key: _number(value) for key, value in declared.items() if key not in _DECLARED},
+            "domain": {key: value for key, value in declared.items() if key not in _DECLARED},
             "privacy_unit": _UNITS[self.spec.kind],
             "gamma": float(space.unit),
             "shape": list(space.shape),
@@ -144,26 +144,3 @@ class PublicDataset:
 def _budget(epsilon: Decimal, delta: Decimal) -> Budget:
     """The search for the order is the same for all sessions of a data set."""
     return Budget.of(epsilon, delta)
-
-
-def _number(value: Any) -> Any:
-    """Decimals of a declaration (dumped as strings) as JSON numbers, inside attributes."""
-    if isinstance(value, list):
-        return [_number(item) for item in value]
-    if isinstance(value, dict):
-        return {
-            key: (
-                _plain(item)
-                if key in ("lower", "upper")
-                else [_plain(edge) for edge in item]
-                if key == "edges"
-                else item
-            )
-            for key, item in value.items()
-        }
-    return value
-
-
-def _plain(value: Any) -> int | float:
-    number = Decimal(str(value))
-    return int(number) if number == number.to_integral_value() and abs(number) < 2**53 else float(number)

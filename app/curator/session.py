@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.constructions.base import Construction, Measurement
+from app.constructions.base import Measurement
 from app.constructions.dumps import Dump
-from app.constructions.registry import construct
 from app.curator.answers import FirstAnswers
-from app.curator.dataset import PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
-from app.curator.planner import Plan, make_plan
-from app.curator.request import SessionRequest
+from app.curator.opening import Opening
 from app.spaces.query import Query
 
 Source = Literal["hypothesis", "measurement", "cached"]
@@ -52,25 +49,18 @@ class RoundDue:
     error_bound: float
 
 
-def construction_of(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> Construction:
-    """The construction that keeps a session's hypothesis."""
-    return construct(request.mechanism, dataset.space, dataset.facts, plan.progress, plan.max_queries)
-
-
 class Session:
     """Hypothesis, counters and the answers given so far."""
 
-    def __init__(
-        self, dataset: PublicDataset, request: SessionRequest, plan: Plan | None = None, *, state: Dump | None = None
-    ) -> None:
+    def __init__(self, opening: Opening, *, state: Dump | None = None) -> None:
         """A new session, or with ``state`` one that goes on from where another of the same opening was dumped.
 
         Raises:
             LookupError, TypeError, ValueError: when the state is not one of such a session.
         """
-        self.dataset, self.request = dataset, request
-        self.plan = make_plan(dataset, request) if plan is None else plan
-        self.construction = construction_of(dataset, request, self.plan)
+        self.opening, self.plan = opening, opening.plan
+        self.dataset = opening.prior
+        self.construction = opening.construction()
         self.sequence = 0
         self.queries_asked = 0
         self.updates_used = 0
@@ -179,7 +169,7 @@ class Session:
                     "all updates of the plan are used: open another session, or ask with unverified",
                     max_updates=self.plan.max_updates,
                 )
-            return self.last_word(query)
+            return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
         if not self.construction.has_room(self.hypothesis, query):
             raise UpdatesExhausted(
                 "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
@@ -187,10 +177,6 @@ class Session:
                 updates_used=self.updates_used,
             )
         return RoundDue(self._hypothesis_units(query), self.error_bound(query))
-
-    def last_word(self, query: Query) -> Answer:
-        """The hypothesis' answer after the last update of a guaranteed session, with the plan's bound."""
-        return Answer(self._ask_hypothesis(query), "hypothesis", self.error_bound(query))
 
     def _ask_hypothesis(self, query: Query) -> float:
         return self.real(self._hypothesis_units(query))

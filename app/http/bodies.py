@@ -16,12 +16,11 @@ import numpy as np
 import orjson
 import pyarrow as pa
 from numpy.lib import format as npy
-from starlette.formparsers import MultiPartParser
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.services.answering import DenseBody
 from app.services.errors import PayloadTooLarge, Unavailable
+from app.services.query_request import DenseBody
 from app.spaces.errors import InvalidQuery, InvalidRequest
 
 NPY = "application/x-npy"
@@ -39,19 +38,6 @@ VALUES_A_REQUEST, BYTES_A_REQUEST = 2_000, 1 << 16
 _ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 #: Declared types that are read as JSON. The second is what curl and urllib call any body unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
-
-
-class Form(MultiPartParser):
-    """A multipart form whose fields are UTF-8."""
-
-    def on_part_end(self) -> None:
-        """Take a part that is complete. The base class reads a field that is not UTF-8 as Latin-1 instead."""
-        if self._current_part.file is None:
-            try:
-                self._current_part.data.decode()
-            except UnicodeDecodeError:
-                raise InvalidRequest("a field of the form is not valid UTF-8: send it as UTF-8") from None
-        super().on_part_end()
 
 
 def header(request: Request, name: bytes) -> str | None:

@@ -8,6 +8,7 @@ exact, so `spent + reserved <= total` is a statement about integers. Nothing her
 is a value, and every movement returns a new one or refuses.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -104,6 +105,14 @@ class Budget:
             raise InvalidBudget("this epsilon is too small a share of the data set's: raise it")
         return part
 
+    def cap(self, epsilon: Decimal) -> Decimal:
+        """R * epsilon/epsilon of the budget, rounded down: what somebody may hold who may hold so much epsilon."""
+        return floor_to(Fraction(self.total) * Fraction(epsilon) / Fraction(self.epsilon))
+
+    def epsilon_left(self, left: Decimal) -> Decimal:
+        """epsilon * left/R, rounded down to 1e-12."""
+        return floor_to(Fraction(self.epsilon) * Fraction(left) / Fraction(self.total), SHOWN)
+
     def spent_epsilon(self, spent: Decimal) -> Decimal:
         """epsilon * spent/R, rounded up to 1e-12 (never above epsilon while spent <= R)."""
         value = Fraction(self.epsilon) * Fraction(amount(spent)) / Fraction(self.total)
@@ -128,8 +137,34 @@ def _checked_decimal(value: Exact, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one session or release holds of an account: `reserved` is promised to it, `spent` it has used."""
+
+    reserved: Decimal
+    spent: Decimal = Decimal(0)
+
+    def charge(self, cost: Decimal) -> "Share":
+        """The share after something that costs so much.
+
+        Raises:
+            InsufficientBudget: when it does not hold so much.
+        """
+        if amount(cost) > self.reserved:
+            raise InsufficientBudget(cost, self.reserved)
+        return Share(EXACT.subtract(self.reserved, cost), EXACT.add(self.spent, cost))
+
+    def give_back(self) -> "Share":
+        """The share after its end: what it did not use is the account's again."""
+        return Share(Decimal(0), self.spent)
+
+    def forfeit(self) -> "Share":
+        """The share after its end, where what it did not use counts as spent."""
+        return self.charge(self.reserved)
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
-    """Where a data set stands: `reserved` is promised to open sessions, `spent` is gone; their sum never
+    """Where a data set stands: `reserved` is promised to sessions and releases, `spent` is gone; their sum never
     passes the total.
 
     Raises:
@@ -146,10 +181,43 @@ class Account:
         if used > self.budget.total:
             raise InsufficientBudget(used, self.budget.total)
 
+    @classmethod
+    def over(cls, budget: Budget, shares: Iterable[tuple[Share, int]], forfeited: Decimal = Decimal(0)) -> "Account":
+        """The account of these shares, so many of each, and of what was forfeited beside them.
+
+        Raises:
+            InsufficientBudget: when they pass the budget.
+        """
+        reserved, spent = Decimal(0), forfeited
+        for share, number in shares:
+            reserved = EXACT.fma(share.reserved, number, reserved)
+            spent = EXACT.fma(share.spent, number, spent)
+        return cls(budget, reserved, spent)
+
+    @property
+    def used(self) -> Decimal:
+        """What is reserved or spent."""
+        return EXACT.add(self.reserved, self.spent)
+
     @property
     def remaining(self) -> Decimal:
         """What may still be reserved."""
-        return EXACT.subtract(self.budget.total, EXACT.add(self.reserved, self.spent))
+        return EXACT.subtract(self.budget.total, self.used)
+
+    @property
+    def remaining_epsilon(self) -> Decimal:
+        """What is left of epsilon beside the spent and the reserved one as they are shown."""
+        shown = EXACT.add(self.budget.spent_epsilon(self.spent), self.budget.spent_epsilon(self.reserved))
+        return max(Decimal(0), EXACT.subtract(self.budget.epsilon, shown))
+
+    def check_cap(self, cap: Decimal, requested: Decimal) -> None:
+        """Refuse what would pass a cap on the sum of reserved and spent.
+
+        Raises:
+            InsufficientBudget: with what is left below the cap.
+        """
+        if EXACT.add(self.used, requested) > cap:
+            raise InsufficientBudget(requested, max(Decimal(0), EXACT.subtract(cap, self.used)))
 
     def reserve(self, requested: Decimal) -> "Account":
         """Promise an amount to a session or release.
@@ -161,26 +229,25 @@ class Account:
             raise InsufficientBudget(requested, self.remaining)
         return replace(self, reserved=EXACT.add(self.reserved, requested))
 
-    def charge(self, session_reserved: Decimal, cost: Decimal) -> "Account":
-        """Spend `cost` out of the `session_reserved` that one session still holds of its reservation.
+    def charge(self, share: Share, cost: Decimal) -> "Account":
+        """The account after one of its shares spent so much.
 
         Raises:
-            InsufficientBudget: when the session does not hold so much.
+            InsufficientBudget: when the share does not hold so much, or the account does not hold the share.
         """
-        self._held(session_reserved)
-        if amount(cost) > session_reserved:
-            raise InsufficientBudget(cost, session_reserved)
-        return replace(self, reserved=EXACT.subtract(self.reserved, cost), spent=EXACT.add(self.spent, cost))
+        return self._after(share, share.charge(cost))
 
-    def release(self, returned: Decimal) -> "Account":
-        """Return what a closing session did not use.
+    def give_back(self, share: Share) -> "Account":
+        """The account after the end of one of its shares.
 
         Raises:
-            InsufficientBudget: when more is returned than is reserved.
+            InsufficientBudget: when the account does not hold the share.
         """
-        self._held(returned)
-        return replace(self, reserved=EXACT.subtract(self.reserved, returned))
+        return self._after(share, share.give_back())
 
-    def _held(self, part: Decimal) -> None:
-        if amount(part) > self.reserved:
-            raise InsufficientBudget(part, self.reserved)
+    def _after(self, share: Share, moved: Share) -> "Account":
+        """The account after a share of it moved."""
+        if amount(share.reserved) > self.reserved:
+            raise InsufficientBudget(share.reserved, self.reserved)
+        reserved = EXACT.add(EXACT.subtract(self.reserved, share.reserved), moved.reserved)
+        return replace(self, reserved=reserved, spent=EXACT.add(self.spent, EXACT.subtract(moved.spent, share.spent)))

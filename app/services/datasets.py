@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import orjson
 import structlog
 
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
-from app.privacy.exactness import EXACT, floor_to
-from app.privacy.ledger import Account, Budget
-from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound, Unavailable
+from app.privacy.ledger import Budget
+from app.services import spending
+from app.services.errors import Conflict, Forbidden, NotFound, Unavailable
 from app.services.pages import Page
 from app.services.ports import (
     Clock,
@@ -35,7 +33,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.spec import NAME, Spec, parse_spec
+from app.spaces.spec import NAME, Spec, parse_spec, written
 
 log = structlog.get_logger(__name__)
 
@@ -53,38 +51,11 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
     """What is public of a stored data set."""
     records = row.records
     return PublicDataset(
-        parse_spec(row.spec, stored=True),
+        parse_spec(row.spec),
         None if records is None else int(records) if records == int(records) else records,
         {fact: Bought.of(bought) for fact, bought in row.bought.items()},
         row.race_sessions,
     )
-
-
-def account_of(budget: Budget, holdings: Iterable[Holding], forfeited: str) -> Account:
-    """Where a data set stands: the exact sum over all its sessions, and what was forfeited beside them."""
-    reserved, spent = Decimal(0), Decimal(forfeited)
-    for holding in holdings:
-        reserved = EXACT.fma(Decimal(holding.reserved), holding.sessions, reserved)
-        spent = EXACT.fma(Decimal(holding.spent), holding.sessions, spent)
-    return Account(budget, reserved, spent)
-
-
-def epsilon_left(budget: Budget, left: Decimal) -> Decimal:
-    """An amount that is left, as an epsilon of the data set, rounded down."""
-    return floor_to(Fraction(budget.epsilon) * Fraction(left) / Fraction(budget.total), Decimal("1e-12"))
-
-
-def budget_view(account: Account) -> dict[str, float]:
-    """A data set's budget as epsilons; what is left is rounded down."""
-    budget = account.budget
-    spent, reserved = budget.spent_epsilon(account.spent), budget.spent_epsilon(account.reserved)
-    return {
-        "epsilon": float(budget.epsilon),
-        "delta": float(budget.delta),
-        "spent_epsilon": float(spent),
-        "reserved_epsilon": float(reserved),
-        "remaining_epsilon": float(max(Decimal(0), budget.epsilon - spent - reserved)),
-    }
 
 
 class Datasets:
@@ -156,7 +127,7 @@ class Datasets:
             entry = self._private.put(spec.name, upload)
             row = DatasetRow(
                 name=spec.name,
-                spec=orjson.loads(upload.spec.model_dump_json(exclude_none=True)),
+                spec=written(upload.spec),
                 records=upload.mass if spec.mass_public else None,
                 bought={},
                 vault_entry=entry,
@@ -238,7 +209,7 @@ class Datasets:
     def _view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
         dataset = public_dataset(row)
         view = dataset.descriptor()
-        view["budget"] = budget_view(account_of(dataset.budget, holdings, row.forfeited))
+        view["budget"] = spending.budget_view(spending.account_of(dataset.budget, holdings, row.forfeited))
         view["created_at"] = row.created_at
         view["status"] = "registered" if row.retired_at is None else "retired"
         return view
@@ -344,18 +315,12 @@ class Datasets:
         actor.require("admin", "auditor")
         with self._store.read() as tx:
             row = self._row(tx, name)
-            budget = public_dataset(row).budget
-            account = account_of(budget, tx.holdings(name), row.forfeited)
+            account = spending.account_of(public_dataset(row).budget, tx.holdings(name), row.forfeited)
             movements, others = tx.ledger_page(name, after, most)
         view = {
             "dataset": name,
-            "order": str(budget.order),
-            "budget": str(budget.total),
-            "spent": str(account.spent),
-            "reserved": str(account.reserved),
-            "remaining": str(account.remaining),
-            "sum": str(account.spent + account.reserved),
-            "epsilon": budget_view(account),
+            **spending.account_view(account),
+            "epsilon": spending.budget_view(account),
         }
         page = Page([_movement(movement) for _, movement in movements], str(movements[-1][0]) if others else None)
         return view, page
@@ -420,15 +385,8 @@ class Datasets:
             if row.spec.get("access", "open") == "granted" and actor.role != "admin":
                 raise Forbidden("this data set is open by grant only: ask an admin for one")
             return
-        cap = floor_to(Fraction(budget.total) * Fraction(Decimal(granted)) / Fraction(budget.epsilon))
-        mine = account_of(budget, (h for h in tx.holdings(row.name) if h.owner == actor.name), "0")
-        held = EXACT.add(mine.reserved, mine.spent)
-        if EXACT.add(held, share) > cap:
-            raise BudgetExhausted(
-                "your grant on this data set does not hold so much: ask for less, or an admin for more",
-                requested=epsilon_left(budget, share),
-                remaining=max(Decimal(0), epsilon_left(budget, cap - held)) if cap > held else Decimal(0),
-            )
+        mine = spending.account_of(budget, (h for h in tx.holdings(row.name) if h.owner == actor.name))
+        spending.check_cap(mine, share, Decimal(granted))
 
 
 def _kept_by_others() -> Unavailable:

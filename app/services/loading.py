@@ -16,12 +16,10 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.audit.replay import opening_of
 from app.constructions.dumps import Dump
-from app.curator.dataset import PublicDataset
-from app.curator.planner import Plan
-from app.curator.request import SessionRequest
+from app.curator.opening import Opening
 from app.curator.session import Session
+from app.services.openings import opening_of
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 
 log = structlog.get_logger(__name__)
@@ -30,13 +28,11 @@ log = structlog.get_logger(__name__)
 FORMAT = 3
 _PAGE = 500
 Kind = TypeVar("Kind", bound=Session)
-#: What :func:`opening_of` makes of a header.
-Opening = tuple[PublicDataset, SessionRequest, Plan]
 
 
 def load_session(tx: Transaction, row: SessionRow, kind: type[Kind]) -> Kind:
     """A session's state up to its row's counters, from the transcript alone."""
-    session = kind(*opening_of(orjson.loads(row.header)))
+    session = kind(opening_of(row.header))
     catch_up(tx, row.id, session)
     return session
 
@@ -63,7 +59,7 @@ def resume_session(tx: Transaction, row: SessionRow, kind: type[Kind], snapshots
 def _resume(tx: Transaction, row: SessionRow, kind: type[Kind], snapshot: Snapshot) -> tuple[Kind, int] | None:
     if not _fits(tx, row, snapshot):
         return None
-    session = kind(*opening_of(orjson.loads(row.header)), state=_dump_of(snapshot))
+    session = kind(opening_of(row.header), state=_dump_of(snapshot))
     kept = session.sequence
     catch_up(tx, row.id, session)
     return (session, kept) if _reached(session, row) else None
@@ -85,13 +81,13 @@ def look(
         try:
             with store.read() as tx:
                 fits = _fits(tx, row, snapshot)
-            session = _follow(store, row, Session(*opening, state=_dump_of(snapshot)), check) if fits else None
+            session = _follow(store, row, Session(opening, state=_dump_of(snapshot)), check) if fits else None
             if session is not None and _reached(session, row):
                 return session
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
         del snapshot
-    return _follow(store, row, Session(*opening), check)
+    return _follow(store, row, Session(opening), check)
 
 
 def _follow(store: Store, row: SessionRow, session: Session, check: Callable[[], None]) -> Session:

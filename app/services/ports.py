@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from app.privacy.ledger import Share
 from app.spaces.space import Space
 from app.spaces.spec import Spec
 from app.spaces.tensor import Array, Tensor
@@ -70,9 +71,11 @@ class SessionRow:
     closed_at: str | None = None
 
     def moved(
-        self, sequence: int, queries_asked: int, updates_used: int, spent: str, reserved: str, head_hash: str
+        self, sequence: int, queries_asked: int, updates_used: int, share: Share | None, head_hash: str
     ) -> SessionRow:
-        """The row after an answer, made without going through all fields by name as ``dataclasses.replace`` does."""
+        """The row after a record, made without going through all fields by name as ``dataclasses.replace`` does;
+        ``share`` is what it holds then, None where it is what it was.
+        """
         return SessionRow(
             self.id,
             self.dataset,
@@ -82,8 +85,8 @@ class SessionRow:
             sequence,
             queries_asked,
             updates_used,
-            spent,
-            reserved,
+            self.spent if share is None else str(share.spent),
+            self.reserved if share is None else str(share.reserved),
             head_hash,
             self.opened_at,
             self.closed_at,

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import orjson
 import structlog
 
-from app.audit.replay import opening_of
 from app.curator.errors import SessionClosed
-from app.curator.session import Answer, Session, construction_of
+from app.curator.session import Answer, Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
 from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
+from app.services.openings import opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
 from app.spaces.tensor import Tensor
@@ -176,7 +175,7 @@ class Residents:
             self._ballast.release()
         live.session.record(query, answer)
 
-    def rest(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
+    def checkpoint(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
         """Between two turns: account for what these sessions have learnt, and write down those for which it is time.
 
         All that they hold must be committed; ``unwritten`` are others of which that is not so.
@@ -200,7 +199,7 @@ class Residents:
             for id in set(page) - tx.open_sessions(page):
                 self.drop(id)
 
-    def leave(self) -> None:
+    def flush(self) -> None:
         """At the end: write down what would take longer to make again, as far as there is time."""
         deadline = time.monotonic() + LEAVING_SECONDS
         for live in list(self._live.values()):
@@ -253,12 +252,13 @@ class Residents:
         stored = tx.dataset(row.dataset)
         if stored is None or stored.retired_at is not None:
             raise SessionClosed("the data set is retired: its sessions answer nothing")
-        dataset, request, plan = opening_of(orjson.loads(row.header))
-        assert public_dataset(stored).space == dataset.space
+        opening = opening_of(row.header)
+        plan, space = opening.plan, opening.dataset.space
+        assert public_dataset(stored).space == space
         # Taken first: making room may drop the last session that has these numbers in memory.
-        data = self._private.tensor(dataset.space, stored.vault_entry)
+        data = self._private.tensor(space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
-        reserved = construction_of(dataset, request, plan).nbytes(ahead) + SESSION_BYTES
+        reserved = opening.construction().nbytes(ahead) + SESSION_BYTES
         if not self._make_room(reserved, unwritten):
             raise NoRoom
         session, kept = resume_session(tx, row, TimedSession, self._snapshots)

@@ -8,32 +8,31 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from app.audit import records
-from app.audit.replay import opening_of
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
-from app.curator.dataset import Bought, PublicDataset
+from app.curator.dataset import Bought
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
-from app.curator.planner import BoundStatus, Plan, make_plan, noise_scales, worst_case
+from app.curator.opening import Header, Opening
+from app.curator.planner import make_plan, noise_scales
 from app.curator.request import SessionRequest, parse_request
-from app.curator.session import Session, construction_of
-from app.privacy.errors import InsufficientBudget, PrivacyError
+from app.curator.session import Session
+from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Budget
 from app.privacy.patience import while_wanted
-from app.services.datasets import Datasets, account_of, epsilon_left, public_dataset
+from app.services import spending
+from app.services.datasets import Datasets, public_dataset
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look
+from app.services.openings import opening_of
 from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
-    LedgerRow,
     NoisePort,
     PrivateStore,
     ReplyName,
@@ -97,60 +96,41 @@ def find_reply(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class Opening:
-    """A session that is planned and not open yet: on what is public of its data set, and with the exact fact to buy.
+class Prepared:
+    """A session that is planned and not open yet.
 
-    ``now`` is the one time of its records.
+    Attributes:
+        opening: as planned; what it has to buy is not bought yet.
+        now: the one time of its records.
+        exact: the exact fact to buy, in units of its grid; None where there is none.
     """
 
-    request: SessionRequest
-    dataset: PublicDataset
-    plan: Plan
+    opening: Opening
     now: str
     exact: int | None = field(repr=False)
 
 
 def session_view(row: SessionRow) -> dict[str, Any]:
     """A session's public state. Exact amounts are decimal strings at the ledger's order."""
-    header = orjson.loads(row.header)
-    plan = header["plan"]
-    epsilon, share = Fraction(Decimal(repr(plan["epsilon"]))), Fraction(Decimal(plan["reserved"]))
+    header = Header.read(row.header)
+    plan = header.plan
     return {
         "id": row.id,
         "dataset": row.dataset,
         "owner": row.owner,
-        "mechanism": header["mechanism"],
-        "plan": {**plan, "bound_status": _bound_status(header)},
+        "mechanism": header.document["mechanism"],
+        "plan": {**header.document["plan"], "bound_status": header.bound_status()},
         "status": row.status,
         "sequence": row.sequence,
         "queries_asked": row.queries_asked,
-        "queries_left": plan["max_queries"] - row.queries_asked,
+        "queries_left": plan.max_queries - row.queries_asked,
         "updates_used": row.updates_used,
-        "updates_left": plan["max_updates"] - row.updates_used,
-        "spent": row.spent,
-        "reserved": row.reserved,
-        "spent_epsilon": float(epsilon * Fraction(Decimal(row.spent)) / share),
-        "reserved_epsilon": float(epsilon * Fraction(Decimal(row.reserved)) / share),
+        "updates_left": plan.max_updates - row.updates_used,
+        **spending.share_view(row, plan),
         "head_hash": row.head_hash,
         "opened_at": row.opened_at,
         "closed_at": row.closed_at,
     }
-
-
-def _bound_status(header: dict[str, Any]) -> BoundStatus:
-    """What the ``update_bound`` of a header's plan says, or why it says nothing."""
-    plan = header["plan"]
-    if plan["update_bound"] is not None:
-        return "bound"
-    mechanism = SessionRequest.from_document(header["mechanism"], header["dataset"]["name"]).mechanism
-    dataset = _dataset_of(orjson.dumps(header["dataset"]))
-    return worst_case(dataset, mechanism, plan["progress"], plan["max_queries"])[1]
-
-
-@lru_cache(maxsize=8)
-def _dataset_of(descriptor: bytes) -> PublicDataset:
-    """The data set of a descriptor. Reading a long declaration takes milliseconds, and sessions in a list share it."""
-    return PublicDataset.from_descriptor(orjson.loads(descriptor))
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
@@ -211,7 +191,7 @@ class Sessions:
 
     def prepare(
         self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
-    ) -> Opening | bytes:
+    ) -> Prepared | bytes:
         """All that takes time of opening a session, ahead of :meth:`open`; the reply where the key has one already.
 
         What can be refused cheaply is refused first: nothing is planned or measured for a share that is not there.
@@ -237,9 +217,9 @@ class Sessions:
         now, exact = self._clock(), None  # before anything private is looked at
         if plan.purchase is not None:
             exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), plan.purchase.fact)
-        return Opening(request, dataset, plan, now, exact)
+        return Prepared(Opening(dataset, request, plan), now, exact)
 
-    def open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
+    def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.
 
         Raises:
@@ -247,7 +227,7 @@ class Sessions:
             Unavailable: when another process keeps the data set.
         """
         try:
-            return self._open(actor, opening, key)
+            return self._open(actor, prepared, key)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
             with self._store.read() as tx:
@@ -256,9 +236,9 @@ class Sessions:
             raise Unavailable("the session could not be opened: send the request again")
         return known
 
-    def _open(self, actor: Principal, opening: Opening, key: IdempotencyKey | None) -> bytes:
+    def _open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Reserve, buy, record and commit, under the data set's lock."""
-        request, dataset = opening.request, opening.dataset
+        request, dataset = prepared.opening.request, prepared.opening.dataset
         with self._datasets.holding(request.dataset) as (tx, row):
             known = find_reply(tx, key)  # a concurrent twin held the lock before us
             if known is not None:
@@ -270,8 +250,8 @@ class Sessions:
                 # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
                 # one, whose program takes seconds, has been refused, as the data set is not untouched.
                 dataset = public_dataset(row)
-                opening = replace(opening, dataset=dataset, plan=make_plan(dataset, request))
-            reply = self._begin(tx, row, actor, opening, key)
+                prepared = replace(prepared, opening=Opening(dataset, request, make_plan(dataset, request)))
+            reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
 
@@ -290,40 +270,26 @@ class Sessions:
         except PrivacyError as error:
             raise PlanInfeasible(str(error)) from None
         self._datasets.allowed(tx, row, actor, share, budget)
-        try:
-            account_of(budget, tx.holdings(row.name), row.forfeited).reserve(share)
-        except InsufficientBudget as error:
-            raise BudgetExhausted(
-                "the data set's budget does not hold so much: ask for less",
-                requested=request.epsilon,
-                remaining=epsilon_left(budget, error.remaining),
-            ) from None
+        spending.check_share(spending.account_of(budget, tx.holdings(row.name), row.forfeited), share, request.epsilon)
 
     def _begin(
         self,
         tx: Transaction,
         row: DatasetRow,
         actor: Principal,
-        opening: Opening,
+        prepared: Prepared,
         key: IdempotencyKey | None,
     ) -> bytes:
-        plan, now, id = opening.plan, opening.now, secrets.token_hex(16)
-        bought = None
+        opening, now, id = prepared.opening, prepared.now, secrets.token_hex(16)
+        plan = opening.plan
         if plan.purchase is not None:
             # Facts are only ever added, so what this plan buys the first one bought too.
-            assert opening.exact is not None
-            bought = self._buy(plan.purchase, opening.exact)
+            assert prepared.exact is not None
+            bought = self._buy(plan.purchase, prepared.exact)
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
-        header = records.header(
-            session=id,
-            dataset=opening.dataset.descriptor(),
-            mechanism=opening.request.document(),
-            plan=plan.document(),
-            opened_at=now,
-            bought=None if bought is None else bought.document(),
-        )
-        spent = Decimal(0) if plan.purchase is None else plan.purchase.cost
-        opened = SessionRow(
+            opening = replace(opening, bought=bought)
+        header = records.header(session=id, opening=opening.document(), opened_at=now)
+        planned = SessionRow(
             id=id,
             dataset=row.name,
             owner=actor.name,
@@ -332,17 +298,16 @@ class Sessions:
             sequence=0,
             queries_asked=0,
             updates_used=0,
-            spent=str(spent),
-            reserved=str(plan.reserved - spent),
+            spent="0",
+            reserved="0",
             head_hash=records.sha256(header),
             opened_at=now,
         )
+        cost = None if plan.purchase is None else plan.purchase.cost
+        opened, movements = spending.begin(planned, plan.reserved, cost)
         tx.add_session(opened)
         if plan.race is not None:
             tx.count_race(row.name)
-        movements = [LedgerRow(row.name, id, "reserve", str(plan.reserved), None, now)]
-        if plan.purchase is not None:
-            movements.append(LedgerRow(row.name, id, "purchase", str(spent), None, now))
         tx.move_ledger(movements)
         reply = orjson.dumps(session_view(opened))
         if key is not None:
@@ -400,10 +365,10 @@ class Sessions:
         """
         row = self.row(actor, id)
         with while_wanted(check):
-            opening = opening_of(orjson.loads(row.header))
-        dataset = opening[0]
+            opening = opening_of(row.header)
         # The state, and beside it what an update or showing it takes: see the documents on memory.
-        take(construction_of(*opening).nbytes(row.updates_used) + 2 * dataset.space.dense_bytes + SESSION_BYTES)
+        dense = opening.dataset.space.dense_bytes
+        take(opening.construction().nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)
         kept = self._snapshots.read(id)
         if kept is not None:
             # It may be newer than the row was.
@@ -425,7 +390,7 @@ class Sessions:
         yield row.header + b"\n"
         # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What has
         # been handed out is not kept here.
-        learnt, after = records.HypothesisDigest(orjson.loads(row.header)), 0
+        learnt, after = records.HypothesisDigest(Header.read(row.header).document), 0
         lines: deque[bytes] = deque()
         while after < row.sequence:
             after = self._read_page(row, after, lines, learnt)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from decimal import Decimal
 from typing import Protocol
 
-from app.services.datasets import account_of, public_dataset
+from app.services import spending
+from app.services.datasets import public_dataset
 from app.services.errors import Unavailable
-from app.services.ports import Clock, LedgerRow, Store
+from app.services.ports import Clock, Store
 from app.services.principals import OPERATOR
 
 #: Sessions that one statement names: databases take only so many parameters.
@@ -82,25 +81,14 @@ def forfeit(store: Store, clock: Clock) -> None:
             left_open = tx.open_in(dataset.name)
             for start in range(0, len(left_open), _AT_A_TIME):
                 rows = tx.lock_sessions(left_open[start : start + _AT_A_TIME]).values()
-                closed = [
-                    replace(
-                        row,
-                        status="closed",
-                        spent=str(Decimal(row.spent) + Decimal(row.reserved)),
-                        reserved="0",
-                        closed_at=now,
-                    )
-                    for row in rows
-                ]
-                tx.move_sessions(closed)
-                tx.move_ledger(
-                    [LedgerRow(dataset.name, row.id, "forfeit", row.reserved, row.sequence, now) for row in rows]
-                )
+                movements = [spending.forfeit(row, now) for row in rows]
+                tx.move_sessions([closed for closed, _ in movements])
+                tx.move_ledger([movement for _, movement in movements])
             if dataset.retired_at is None:
                 budget = public_dataset(dataset).budget
-                left = account_of(budget, tx.holdings(dataset.name), dataset.forfeited).remaining
-                tx.forfeit_dataset(dataset.name, str(left))
-                tx.move_ledger([LedgerRow(dataset.name, None, "forfeit", str(left), None, now)])
+                movement = spending.forfeit_rest(dataset, budget, tx.holdings(dataset.name), now)
+                tx.forfeit_dataset(dataset.name, movement.amount)
+                tx.move_ledger([movement])
                 tx.retire_dataset(dataset.name, now)
         for principal in tx.principals():
             if principal.name != OPERATOR and principal.revoked_at is None:

@@ -20,9 +20,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainSerializer,
     TypeAdapter,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -66,11 +66,16 @@ def _survives(value: Decimal) -> Decimal:
     return value
 
 
-def _number(value: Any, info: ValidationInfo) -> Any:
-    """Only a number is one: neither ``true`` nor ``"1"``. Stored declarations keep their decimals as strings."""
-    if isinstance(value, bool) or (isinstance(value, str) and not (info.context or {}).get("stored")):
+def _number(value: Any) -> Any:
+    """Only a number is one: neither ``true`` nor ``"1"``."""
+    if isinstance(value, bool | str):
         raise ValueError("must be a number")
     return value
+
+
+def _plain(value: Decimal) -> int | float:
+    """A decimal as the JSON number that is read as the same decimal (see :func:`_survives`)."""
+    return int(value) if value == value.to_integral_value() and abs(value) < 2**53 else float(value)
 
 
 def _whole(value: Any) -> Any:
@@ -79,7 +84,9 @@ def _whole(value: Any) -> Any:
 
 
 #: A decimal that is the same after it was written as a JSON number and read again.
-Number = Annotated[Decimal, BeforeValidator(_number), AfterValidator(_survives)]
+Number = Annotated[
+    Decimal, BeforeValidator(_number), AfterValidator(_survives), PlainSerializer(_plain, when_used="json")
+]
 Real = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 #: Of a list that may be long the first wrong item is told: a problem takes far more memory than its item.
@@ -360,8 +367,15 @@ Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
 _ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
 
 
-def parse_spec(declared: Any, *, stored: bool = False) -> Spec:
-    """The declaration that ``declared`` (parsed JSON) states; ``stored`` ones keep their decimals as strings.
+def written(spec: Spec) -> dict[str, Any]:
+    """A declaration as JSON, which :func:`parse_spec` reads as the same: its one written form, without what was left
+    out.
+    """
+    return spec.model_dump(mode="json", exclude_none=True)
+
+
+def parse_spec(declared: Any) -> Spec:
+    """The declaration that ``declared`` (parsed JSON) states.
 
     Raises:
         InvalidDataset: when a field is missing, unknown, or out of its range; the message names it.
@@ -372,6 +386,6 @@ def parse_spec(declared: Any, *, stored: bool = False) -> Spec:
     if not isinstance(declared.get("name"), str) or not NAME.fullmatch(declared["name"]):
         raise InvalidRequest("name: 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
     try:
-        return _ADAPTER.validate_python(declared, context={"stored": stored})
+        return _ADAPTER.validate_python(declared)
     except ValidationError as error:
         raise InvalidDataset(explain(error)) from None

@@ -22,10 +22,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app import bootstrap
+from app.bootstrap import wiring
 from app.constructions.multiplicative_weights import MultiplicativeWeights
-from app.services import answering
 from app.services import sessions as sessions_module
+from app.services.answering import group
 from app.services.datasets import Datasets
 from app.services.errors import Unavailable
 from app.spaces.query import ProductQuery
@@ -90,7 +90,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     def of_entry(entry: Any) -> str:
         return str(json.loads(entry.line)["recorded_at"])
 
-    monkeypatch.setattr(bootstrap, "utc_now", watch)
+    monkeypatch.setattr(wiring, "utc_now", watch)
     monkeypatch.setattr(SqlTransaction, "append", noting(SqlTransaction.append, of_entry))
     monkeypatch.setattr(SqlTransaction, "move_ledger", noting(SqlTransaction.move_ledger, of_row))
     monkeypatch.setattr(SqlTransaction, "add_replies", noting(SqlTransaction.add_replies, of_row))
@@ -148,7 +148,7 @@ def test_a_commit_has_one_time(world: World, watch: Watch, by: str, faults: list
 
 def test_a_batch_in_slices(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches slices of a long batch that have a time each: others' turns come in between, but its commit is one."""
-    monkeypatch.setattr(answering, "SLICE_SECONDS", 0)
+    monkeypatch.setattr(group, "SLICE_SECONDS", 0)
     world.register("d")
     ann, bob = world.analyst("ann"), world.analyst("bob")
     first, second = world.open(ann, "d"), world.open(bob, "d")

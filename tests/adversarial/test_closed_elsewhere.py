@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.services import answering
+from app.services.answering import lane
 from tests.integration.world import World, eventually, query
 
 
@@ -16,7 +16,7 @@ def test_a_session_that_another_process_closed_leaves_memory(
 ) -> None:
     """Nobody asks for it any more, so nothing else would drop it. Catches a lane that looks only when it is asked, and
     one that drops sessions which are still open."""
-    monkeypatch.setattr(answering, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(lane, "LOOK_SECONDS", 0.05)
     first, second = worlds(postgres_url), worlds(postgres_url)
     first.register("d")
     ann = first.analyst("ann")

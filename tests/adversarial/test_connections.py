@@ -175,7 +175,7 @@ def test_a_valid_key_beside_guesses(guessing: Service) -> None:
     known = guessing.built.services.principals
     admin = Principal("admin", "admin")
     keys = [known.add(admin, unique("newcomer"), "analyst")["api_key"] for _ in range(30)]
-    door = guessing.built.services.door
+    door = guessing.built.context.door
     eventually(lambda: "127.0.0.1" in door._places_of and door._places_of["127.0.0.1"].locked())
     with ThreadPoolExecutor(6) as pool:
         replies = list(pool.map(lambda key: asked(guessing, "127.0.0.1", head("GET", "/v1/datasets", key)), keys))

@@ -104,7 +104,7 @@ class World:
             assert self._files() == self.files
         # No room either, whatever came of it.
         deadline = time.monotonic() + 20
-        while self.service.built.services.room.free != self.room:
+        while self.service.built.context.room.free != self.room:
             assert time.monotonic() < deadline, "the room that a body took was not given back"
             time.sleep(0.001)
 
@@ -114,7 +114,7 @@ class World:
         spec, entry = (json.loads(value) for value in found)
         vault = Vault(self.service.settings.vault_dir, None, keys_folder=self.service.settings.keys_dir)
         data = vault.open(VaultEntry(entry["file_name"], entry["digest"]))
-        return Fraction(data.mass, 2 ** getattr(parse_spec(spec, stored=True), "data_bits", 0))
+        return Fraction(data.mass, 2 ** getattr(parse_spec(spec), "data_bits", 0))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             sessions[spec["name"]] = opened["id"]
         path = f"file:{service.settings.data_dir / 'curator.sqlite3'}?mode=ro"
         with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
-            room = service.built.services.room.free
+            room = service.built.context.room.free
             yield World(service, [service.admin, analyst, auditor], sessions, database, events, room)
     structlog.reset_defaults()
 

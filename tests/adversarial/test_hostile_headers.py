@@ -24,6 +24,7 @@ from app.audit import replay as audit
 from app.audit.replay import replay
 from app.curator import planner
 from app.curator.dataset import PublicDataset
+from app.curator.opening import Opening
 from app.curator.planner import make_plan
 from app.curator.request import parse_request
 from app.spaces.spec import parse_spec
@@ -87,11 +88,8 @@ def header(domain: Words, mechanism: Words, **more: Any) -> bytes:
     request = parse_request(asked)
     return records.header(
         session="a1b2",
-        dataset=dataset.descriptor(),
-        mechanism=request.document(),
-        plan=make_plan(dataset, request).document(),
+        opening=Opening(dataset, request, make_plan(dataset, request)).document(),
         opened_at="2026-01-01T00:00:00Z",
-        bought=None,
     )
 
 

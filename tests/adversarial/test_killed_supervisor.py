@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.bootstrap import StartRefused, _standing_still
+from app.bootstrap.preconditions import StartRefused, standing_still
 from app.settings import Settings
 from app.storage.database import AlreadyServed, DataDirLock, make_engines
 from app.storage.migrate import migrate
@@ -67,7 +67,7 @@ def test_workers_that_outlive_it_keep_others_out(tmp_path: Path, postgres_url: s
             assert not free(launcher.folder, None)
             assert not free(tmp_path / "elsewhere", postgres_url)
             settings = Settings(data_dir=launcher.folder, database_url=postgres_url)
-            with pytest.raises(StartRefused, match="another process already serves"), _standing_still(settings):
+            with pytest.raises(StartRefused, match="another process already serves"), standing_still(settings):
                 pass  # what forfeit, restore and a change of keys begin with
             line.sendall(b"[]")
             reply = read_reply(stream)

@@ -24,7 +24,7 @@ from app.http import heavy
 from app.privacy.exact import exact_scale
 from app.privacy.patience import while_wanted
 from app.services.errors import BudgetExhausted
-from app.services.sessions import Opening
+from app.services.sessions import Prepared
 from tests.integration.servers import Caller, launching
 from tests.integration.world import World, make_world, open_session
 
@@ -128,12 +128,12 @@ def test_no_program_runs_while_the_data_set_is_held(world: World, programs: list
     """
     world.register("d", records_public=True)
     ann = world.analyst("ann")
-    opening = world.built.services.sessions.prepare(ann, {**COSTLY, "max_updates": 5}, None)
-    assert isinstance(opening, Opening)
+    prepared = world.built.services.sessions.prepare(ann, {**COSTLY, "max_updates": 5}, None)
+    assert isinstance(prepared, Prepared)
     programs.clear()
     world.open(ann, "d", epsilon=0.1, release="race")
     with pytest.raises(BudgetExhausted):
-        world.built.services.sessions.open(ann, opening, None)
+        world.built.services.sessions.open(ann, prepared, None)
     assert programs == []
 
 

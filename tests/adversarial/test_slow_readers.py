@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
-from app.http.exports import READERS
+from app.services.exports import MOST_EACH
 from tests.integration.servers import Caller, Server, launching
 from tests.integration.world import eventually
 
@@ -97,7 +97,7 @@ def test_what_slow_readers_hold_is_bounded(tmp_path: Path, what: str) -> None:
                 assert json.loads(body)["status"] == status
         # Half of the few places that there are is hers; more would not be let in with more memory either.
         assert statuses.keys() == {200, 429}
-        assert 1 <= statuses[200] <= READERS < CLIENTS
+        assert 1 <= statuses[200] <= MOST_EACH < CLIENTS
         # The one that is made takes three arrays at the most, and a record is written in some more pieces.
         assert most - before < 6 * ARRAY < CLIENTS * ARRAY / 4
         # What she holds keeps nobody else from theirs.

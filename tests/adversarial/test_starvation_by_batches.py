@@ -16,8 +16,8 @@ import pytest
 
 from app.curator import session as sessions
 from app.curator.errors import QueriesExhausted
-from app.services import answering
-from app.services.turns import LONG_BATCH, Ticket
+from app.services.answering import group
+from app.services.answering.tickets import LONG_BATCH, Ticket
 from tests.integration.test_held_rows import held
 from tests.integration.world import HIT, World, distinct_queries, eventually, query, wait
 
@@ -63,7 +63,7 @@ def gate(world: World) -> Callable[[], None]:
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every query is a slice: how fast the machine is decides nothing."""
-    monkeypatch.setattr(answering, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(group, "SLICE_SECONDS", -1.0)
 
 
 def test_others_have_their_turn_within_a_batch(world: World, gate: Any, slices: None) -> None:

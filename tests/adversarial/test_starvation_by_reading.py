@@ -90,7 +90,7 @@ def test_who_hangs_up_stops_the_work_and_others_come_next(world: World, monkeypa
         assert (watch.begun, watch.made) == ([11, 12], {12: 2})
         for line in lines:
             line.close()
-        queue = world.built.services.exports
+        queue = world.built.context.exports
         eventually(lambda: not queue._waiting and all(work.abandoned for work in queue._works))
         watch.step(10 * UPDATES)
         eventually(lambda: not queue._works)

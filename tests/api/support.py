@@ -23,7 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import uvicorn
 
-from app.bootstrap import Built, build, prepare
+from app.bootstrap.serving import prepare
+from app.bootstrap.wiring import Built, build
 from app.http.protocol import Protocol
 from app.settings import Settings
 

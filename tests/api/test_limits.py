@@ -55,7 +55,7 @@ FEMALE = where(sex={"equals": "female"})
 
 def counted(service: Service, reason: str) -> int:
     """Refusals of this kind so far, as the metrics tell."""
-    for line in service.built.services.metrics.exposition().decode().splitlines():
+    for line in service.built.context.metrics.exposition().decode().splitlines():
         if line.startswith(f'curator_refusals_total{{reason="{reason}"}}'):
             return int(float(line.split()[-1]))
     raise AssertionError(f"{reason} is not counted")
@@ -91,7 +91,7 @@ def limited(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[
         heavy_rate_limit=0.5,
         heavy_rate_burst=3,
     ) as running:
-        door = running.built.services.door
+        door = running.built.context.door
         door._rate._clock = door._heavy._clock = clock
         people(running, name="limited-people")
         yield running
@@ -245,7 +245,7 @@ class TestGuessing:
                 assert told[0] > seconds
                 assert told[32] > 2 * seconds
                 assert counted(service, "login") == 60
-                door = service.built.services.door
+                door = service.built.context.door
                 gc.collect()
                 assert dict(door._places_of) == {}
                 assert door._places._value == GUESSES
@@ -305,7 +305,7 @@ class TestGuessing:
                 headers = {"Authorization": f"Bearer {key}"}
                 sent = [pool.submit(httpx.get, f"{service.url}/v1/datasets", headers=headers) for _ in range(8)]
             assert {reply.result().status_code for reply in sent} == {200}
-            assert service.built.services.door._looking == {}
+            assert service.built.context.door._looking == {}
 
     def test_a_revoked_key_is_a_guess(self, service: Service) -> None:
         """Catches a revoked key that may be tried without limit because it was good once."""
@@ -670,7 +670,7 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
     with serving(
         tmp_path, noise=Noise(), memory_limit=16 << 20, max_body_bytes=4 << 20, max_query_body_bytes=2 << 20
     ) as service:
-        room = service.built.services.room
+        room = service.built.context.room
         name = people(service)
         assert room.free == 4 << 20
         size = 3 << 19
@@ -811,7 +811,7 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
     """
     gate = Gate()
     with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=0.2) as service:
-        room = service.built.services.room
+        room = service.built.context.room
         id = open_session(service.admin, people(service))["id"]
         whole, size = room.free, 1 << 20
         content = json.dumps(FEMALE).encode().ljust(size)

@@ -19,6 +19,7 @@ import pytest
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.opening import Opening
 from app.curator.oqr import Hit, Miss, play, race
 from app.curator.planner import Plan, make_plan
 from app.curator.request import SessionRequest, parse_request
@@ -115,12 +116,12 @@ class Game:
         """With ``guaranteed`` the session has the updates of the construction's bound, and the noise spends them."""
         self.row, self.port, self.spend = row, Port(), guaranteed
         dataset, request = dataset_of(row), request_of(row, release)
-        self.session = Session(dataset, request, plan_of(row, dataset, request, guaranteed=guaranteed))
+        self.session = Session(Opening(dataset, request, plan_of(row, dataset, request, guaranteed=guaranteed)))
         if guaranteed:
             bound = self.session.construction.bound(self.session.plan.progress)
             assert bound is not None
             plan = replace(self.session.plan, max_updates=math.floor(bound))
-            self.session = Session(dataset, request, plan)
+            self.session = Session(Opening(dataset, request, plan))
         self.noise = self.port.laplace(self.session.plan.noise_scale_units)
         self.seen = Played()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.services import answering
+from app.services.answering import group
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from tests.integration.world import World, make_world
@@ -38,8 +38,8 @@ def worlds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     Pauses between tries are shortened, to 10 ms each. Groups are not cut for their time: which requests share a commit
     is for the test to say, and not for how busy the machine is.
     """
-    monkeypatch.setattr(answering, "_RETRY_SECONDS", (0.01,))
-    monkeypatch.setattr(answering, "SLICE_SECONDS", 60.0)
+    monkeypatch.setattr(group, "RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr(group, "SLICE_SECONDS", 60.0)
     made: list[World] = []
 
     def make(url: str | None, **settings: Any) -> World:

@@ -29,7 +29,7 @@ import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto  # noqa: F401
 
 import app.client  # noqa: F401
-from app import bootstrap
+from app.bootstrap import maintenance, preconditions, serving
 from tests.integration import steps
 
 
@@ -63,10 +63,10 @@ def serve(order: dict[str, Any]) -> int:
         steps.install(order)
     try:
         if order.get("migrate"):
-            bootstrap.migrate()
+            maintenance.migrate()
         else:
-            bootstrap.serve("127.0.0.1", order["port"], order.get("workers", 1))
-    except bootstrap.StartRefused as error:
+            serving.serve("127.0.0.1", order["port"], order.get("workers", 1))
+    except preconditions.StartRefused as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     return 0

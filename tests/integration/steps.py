@@ -20,7 +20,7 @@ import psycopg
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from app import bootstrap
+from app.bootstrap import maintenance, noise, serving, wiring
 from app.privacy.noise import NoiseBlock
 from app.services import residents
 from app.storage import snapshots, vault
@@ -264,7 +264,7 @@ def install(order: dict[str, Any]) -> None:
         def sweep(self, *arguments: Any, **named: Any) -> int | None:
             return 0 if bug == "no sweep" else super().sweep(*arguments, **named)
 
-    write, migrate, snapshot = vault._write, bootstrap.apply_migrations, snapshots._write
+    write, migrate, snapshot = vault._write, maintenance.apply_migrations, snapshots._write
 
     def telling_write(file: Any, pieces: Any) -> None:
         write(file, pieces)
@@ -290,14 +290,15 @@ def install(order: dict[str, Any]) -> None:
         migrate(engine)
         passed("migrating: after the commit")
 
-    parts: dict[str, Any] = {
-        "SqlStore": ReplyFirst if bug == "reply first" else TellingStore,
-        "NoiseBlock": TellingNoise,
-        "Vault": TellingVault,
-        "apply_migrations": telling_migrate,
-    }
-    for name, part in parts.items():
-        setattr(bootstrap, name, part)
+    parts: list[tuple[Any, str, Any]] = [
+        (wiring, "SqlStore", ReplyFirst if bug == "reply first" else TellingStore),
+        (wiring, "Vault", TellingVault),
+        (noise, "NoiseBlock", TellingNoise),
+        (serving, "apply_migrations", telling_migrate),
+        (maintenance, "apply_migrations", telling_migrate),
+    ]
+    for module, name, part in parts:
+        setattr(module, name, part)
     vault._write, snapshots._write = telling_write, telling_snapshot
 
 

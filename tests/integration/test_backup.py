@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from app import bootstrap
-from app.bootstrap import StartRefused
+from app.bootstrap import maintenance, preconditions, wiring
+from app.bootstrap.preconditions import StartRefused
 from app.storage import backup as backups
 from app.storage.database import DataDirLock, make_engines
 from app.storage.migrate import migrate
@@ -174,7 +174,7 @@ def words_of(entry: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def operate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """operate(folder, url, **settings): what the operator's commands read from now on."""
-    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(preconditions, "forbid_core_dumps", lambda: None)
 
     def set_to(folder: Path, url: str | None, **settings: str) -> None:
         for name in [name for name in os.environ if name.startswith("CURATOR_")]:
@@ -203,7 +203,7 @@ def source(tmp_path: Path, database: str | None, operate: Callable[..., None]) -
     world.ask(ann, second, query(1))
     world.close(ann, second)
     operate(tmp_path / "data", database)
-    assert bootstrap.back_up(tmp_path / "backup") == 2
+    assert maintenance.back_up(tmp_path / "backup") == 2
     yield world
     world.stop()
 
@@ -219,10 +219,10 @@ def test_a_restored_reply_is_the_one_given(
     """Catches rows that are left out: replies under keys, dense weights, grants; everything is the same."""
     ann = source.analyst("ann")
     operate(tmp_path / "restored", elsewhere)
-    bootstrap.restore(tmp_path / "backup", final=True)
+    maintenance.restore(tmp_path / "backup", final=True)
     world = make_world(tmp_path / "restored", elsewhere)
     try:
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
         assert books(world) == books(source)
         for state in sessions_of(source.built.services, AUDITOR):
             lines = transcript_of(source.built.services, state["id"])
@@ -233,7 +233,7 @@ def test_a_restored_reply_is_the_one_given(
     finally:
         world.stop()
     with pytest.raises(StartRefused, match="not empty"):
-        bootstrap.restore(tmp_path / "backup", final=True)
+        maintenance.restore(tmp_path / "backup", final=True)
 
 
 def test_from_one_kind_of_database_to_the_other(
@@ -244,7 +244,7 @@ def test_from_one_kind_of_database_to_the_other(
     if database is None:
         other = str(request.getfixturevalue("postgres_url"))
     operate(tmp_path / "restored", other)
-    bootstrap.restore(tmp_path / "backup", final=True)
+    maintenance.restore(tmp_path / "backup", final=True)
     world = make_world(tmp_path / "restored", other)
     try:
         assert books(world) == books(source)
@@ -264,15 +264,15 @@ def test_an_encrypted_vault(tmp_path: Path, operate: Callable[..., None]) -> Non
     id = world.open(ann, "d")
     first = world.ask(ann, id, query(1))
     operate(tmp_path / "data", None, vault_key=key)
-    assert bootstrap.back_up(tmp_path / "backup") == 1
+    assert maintenance.back_up(tmp_path / "backup") == 1
     world.stop()
     (original,), (copy,) = ((tmp_path / name / "vault").glob("*.vault") for name in ("data", "backup"))
     assert copy.read_bytes() == original.read_bytes()
     assert copy.read_bytes().startswith(b"CURVLT1E")
     operate(tmp_path / "restored", None, vault_key=key)
-    bootstrap.restore(tmp_path / "backup", final=True)
+    maintenance.restore(tmp_path / "backup", final=True)
     world = make_world(tmp_path / "restored", vault_key=key)
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     assert world.ask(ann, id, query(1))["value"] == first["value"]
     world.ask(ann, id, query(2))
     world.audit()
@@ -297,7 +297,7 @@ class TestAnOldCopy:
         released = {name: Decimal(ledger["sum"]) for name, ledger in books(source).items()}
         source.built.services.principals.revoke(ADMIN, "ann")
         operate(tmp_path / "restored", elsewhere)
-        bootstrap.restore(tmp_path / "backup", final=False)
+        maintenance.restore(tmp_path / "backup", final=False)
         assert not (tmp_path / "restored" / "vault").exists()
         world = make_world(tmp_path / "restored", elsewhere)
         try:
@@ -330,7 +330,7 @@ class TestAnOldCopy:
         """`curator forfeit` does the same to the database that is there, and at the next start the private files go."""
         source.stop()
         operate(tmp_path / "data", database)
-        bootstrap.forfeit()
+        maintenance.forfeit()
         world = make_world(tmp_path / "data", database)
         try:
             assert not list((tmp_path / "data" / "vault").glob("*.vault"))
@@ -347,8 +347,8 @@ class TestAnOldCopy:
             folder = tmp_path / planted
             operate(folder, None)
             with monkeypatch.context() as patch:
-                patch.setattr(bootstrap.SqlStore, "write", _without(planted))
-                bootstrap.restore(tmp_path / "backup", final=False)
+                patch.setattr(SqlStore, "write", _without(planted))
+                maintenance.restore(tmp_path / "backup", final=False)
             world = make_world(folder)
             try:
                 with pytest.raises(AssertionError):
@@ -394,7 +394,7 @@ class TestWitness:
         ann = source.analyst("ann")
         source.open(ann, "d")
         source.stop()
-        store = bootstrap.build(source.built.services.limits).store
+        store = wiring.build(source.built.context.limits).store
         with store.write() as tx:
             last, _ = store.last_movement()
             tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
@@ -406,7 +406,7 @@ class TestWitness:
         with pytest.raises(StartRefused, match="curator forfeit"):
             make_world(tmp_path / "data", database)
         operate(tmp_path / "data", database)
-        bootstrap.forfeit()
+        maintenance.forfeit()
         world = make_world(tmp_path / "data", database)
         world.audit()
         world.stop()
@@ -435,7 +435,7 @@ class TestWitness:
         operate(tmp_path / "data", elsewhere_url)
         monkeypatch.setenv("CURATOR_VAULT_KEY", base64.b64encode(bytes(32)).decode())
         with pytest.raises(StartRefused, match="another one"):
-            bootstrap.rotate_vault()
+            maintenance.rotate_vault()
         assert sorted((tmp_path / "data" / "vault").glob("*.vault")) == files
 
     def test_it_is_written_while_the_service_runs(self, tmp_path: Path, source: World) -> None:
@@ -459,7 +459,7 @@ class TestRefusals:
 
     def refuses(self, folder: Path, match: str, *, final: bool = True) -> None:
         with pytest.raises(StartRefused, match=match):
-            bootstrap.restore(folder, final=final)
+            maintenance.restore(folder, final=final)
 
     def test_what_is_no_whole_backup(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
         """Catches a backup that was interrupted, and one of another format, taken for one."""
@@ -480,12 +480,12 @@ class TestRefusals:
         self.refuses(tmp_path / "backup", "private file")
         assert not (tmp_path / "restored" / "curator.sqlite3").exists()
         path.write_bytes(original)
-        bootstrap.restore(tmp_path / "backup", final=True)
+        maintenance.restore(tmp_path / "backup", final=True)
         (path,) = (tmp_path / "data" / "vault").glob("d.*.vault")
         path.write_bytes(original[:-70] + b"\x01" + original[-69:])
         operate(tmp_path / "data", None)
         with pytest.raises(StartRefused, match="private file"):
-            bootstrap.back_up(tmp_path / "second")
+            maintenance.back_up(tmp_path / "second")
         self.refuses(tmp_path / "second", "not a whole backup")
 
     def test_a_folder_in_use(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
@@ -493,7 +493,7 @@ class TestRefusals:
         operate(tmp_path / "data", None)
         self.refuses(tmp_path / "backup", "not empty")
         with pytest.raises(StartRefused, match="not empty"):
-            bootstrap.back_up(tmp_path / "backup")
+            maintenance.back_up(tmp_path / "backup")
         with launching(tmp_path / "restored", None) as launcher:
             launcher.start().wait_until_ready()
             operate(tmp_path / "restored", None)
@@ -518,7 +518,7 @@ class TestRefusals:
         self.refuses(tmp_path / "backup", "stop it first")
         assert (folder / ".restoring.sqlite3").read_bytes() == b"the first one's rows"
         first.release()
-        bootstrap.restore(tmp_path / "backup", final=True)
+        maintenance.restore(tmp_path / "backup", final=True)
         assert not (folder / ".restoring.sqlite3").exists()
 
     def test_another_vault_key(self, tmp_path: Path, source: World, operate: Callable[..., None]) -> None:
@@ -544,10 +544,10 @@ class TestRefusals:
         with monkeypatch.context() as patch:
             patch.setattr(backups, "settle", lambda *_: (_ for _ in ()).throw(OSError("no space")))
             with pytest.raises(OSError, match="no space"):
-                bootstrap.restore(tmp_path / "backup", final=True)
+                maintenance.restore(tmp_path / "backup", final=True)
         left = (tmp_path / "restored").glob("*.sqlite3*")
         assert [path.name for path in left] in ([], ["curator.sqlite3.lock"])
-        bootstrap.restore(tmp_path / "backup", final=True)
+        maintenance.restore(tmp_path / "backup", final=True)
         world = make_world(tmp_path / "restored")
         assert books(world) == books(source)
         world.stop()
@@ -566,14 +566,14 @@ def test_a_data_set_that_goes_while_it_is_copied(
         copy(origin, target, names)
 
     monkeypatch.setattr(backups, "_copy_files", late)
-    assert bootstrap.back_up(tmp_path / "second") == 1
+    assert maintenance.back_up(tmp_path / "second") == 1
     assert [path.name.split(".")[0] for path in (tmp_path / "second" / "vault").iterdir()] == ["d"]
     monkeypatch.setattr(backups, "_TRIES", 1)
     shutil.rmtree(tmp_path / "second")
     (path,) = (tmp_path / "data" / "vault").glob("d.*.vault")
     path.unlink()
     with pytest.raises(StartRefused, match="not in the vault"):
-        bootstrap.back_up(tmp_path / "second")
+        maintenance.back_up(tmp_path / "second")
 
 
 def test_modes(tmp_path: Path, source: World) -> None:

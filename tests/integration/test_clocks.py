@@ -25,7 +25,7 @@ def stamp(ahead: float) -> str:
 
 
 def set_clock(world: World, ahead: float) -> None:
-    world.answering.clock = lambda: stamp(ahead)
+    world.answering.context.clock = lambda: stamp(ahead)
 
 
 def times(world: World, id: str) -> list[str]:

@@ -247,14 +247,14 @@ def test_the_outcome_is_kept(worlds: Callable[..., World], monkeypatch: pytest.M
     world.noise.script.extend([draw] * len(questions))
     pages(1)  # SQLite takes it as: no more than there are
     ticket = world.submit(ann, id, *questions, key="k", kind="batch")
-    eventually(lambda: world.built.services.ready())
+    eventually(lambda: world.built.context.lifecycle.ready())
     assert ticket.reply is None or not ticket.waiter.is_set()
     assert world.entries(id) == []
     pages(1 << 30)
     answers = wait(ticket)["answers"]
     assert world.noise.drawn == len(questions)
     assert [answer["source"] for answer in answers] == ["measurement" if draw else "hypothesis"] * len(questions)
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     assert wait(world.submit(ann, id, *questions, key="k", kind="batch"))["answers"] == answers
     assert world.noise.drawn == len(questions)
     world.audit()

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.bootstrap import SystemNoise
+from app.bootstrap.noise import SystemNoise
 from tests.integration.world import HIT, World, distinct_queries, eventually, query, served
 
 
@@ -74,7 +74,7 @@ class Client:
 
 def idle(world: World) -> bool:
     """Whether nothing waits for a turn."""
-    return not world.answering._waiting
+    return not world.answering.waiting
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
@@ -110,7 +110,7 @@ class TestHangingUp:
             line = Line(port, world.keys["ann"])
             line.send(f"/v1/sessions/{id}/queries", query(1), "k")
             if moment == "queued":
-                eventually(lambda: world.answering._waiting.get(id) == 2)
+                eventually(lambda: world.answering.waiting == 2)
             else:
                 assert gate.reached.wait(10)
             line.hang_up(reset=reset)

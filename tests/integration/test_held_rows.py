@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.services import turns
+from app.services.answering import tickets
+from app.services.answering.tickets import Ticket
 from app.services.errors import Unavailable
-from app.services.turns import Ticket
 from app.storage import store
 from app.storage.database import make_engines
 from app.storage.store import SqlTransaction
@@ -134,7 +134,7 @@ def test_what_waits_alone_waits_quietly(
     world.audit()
     with held(postgres_url, id):
         ticket = world.submit(ann, id, query(2, 1))
-        eventually(lambda: id in world.answering._lanes[0]._aside)
+        eventually(lambda: id in world.answering._lanes[0].deferred)
         started = time.monotonic()
         world.answering.stop(20)
         assert time.monotonic() - started < 5
@@ -150,7 +150,7 @@ def test_the_database_fails_while_something_is_tried_again(worlds: Callable[...,
     id = world.open(ann, "d")
     with held(postgres_url, id):
         tickets = [world.submit(ann, id, query(n)) for n in range(2)]
-        eventually(lambda: id in world.answering._lanes[0]._aside)
+        eventually(lambda: id in world.answering._lanes[0].deferred)
         world.store.refuse = 1
         with pytest.raises(Unavailable):
             wait(tickets[0])
@@ -165,7 +165,7 @@ def test_nobody_is_passed_over(
     a moment in between; here somebody asks in that session and others in their own. Catches a process that takes a row
     only when it happens to be free, while it has other things to do: who asks for it would wait for ever.
     """
-    monkeypatch.setattr(turns, "PATIENT_EVERY", 0.3)
+    monkeypatch.setattr(tickets, "PATIENT_EVERY", 0.3)
     world = worlds(postgres_url)
     world.register("d")
     ann = world.analyst("ann")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.curator import answers
-from app.services import answering
+from app.services.answering import dispatch
 from app.services.errors import NotFound
 from tests.integration.servers import Caller, Server, launching
 from tests.integration.world import World, distinct_queries, eventually
@@ -25,9 +25,9 @@ SIDE, SESSIONS = 1000, 24
 #: the C library then has.
 HEAPS = """
 import ctypes, sys, threading
-from app import bootstrap
+from app.bootstrap import process
 for name in sys.argv[2:]:
-    getattr(bootstrap, name)()
+    getattr(process, name)()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 together = threading.Barrier(12)
@@ -89,7 +89,7 @@ def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: 
 def test_few_sessions_are_remembered_by_name(worlds: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where sessions belong is kept of so many: would catch a server that grows with every session there ever was, and
     one that forgets a session's owner, or its lane, with the note."""
-    monkeypatch.setattr(answering, "PLACES", 2)
+    monkeypatch.setattr(dispatch, "ROUTES", 2)
     world = worlds(None)
     world.register("d")
     ann, eve = world.analyst("ann"), world.analyst("eve")
@@ -97,7 +97,7 @@ def test_few_sessions_are_remembered_by_name(worlds: Callable[..., World], monke
     queries = list(distinct_queries())
     for number in range(8):
         assert world.ask(ann, ids[number % 4], queries[number])["sequence"] == 1 + number // 4
-        assert len(world.answering._places) <= 2
+        assert len(world.answering._routes) <= 2
     with pytest.raises(NotFound):
         world.submit(eve, ids[0], queries[0])
     world.audit()

@@ -56,9 +56,9 @@ def test_sessions_refuse_and_readiness_tells(worlds: Callable[..., World], damag
     world.register("other")
     ann = world.analyst("ann")
     id, fine = world.open(ann, "d"), world.open(ann, "other")
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     DAMAGE[damage](file_of(world, "d"))
-    complaint = world.built.services.ready()
+    complaint = world.built.context.lifecycle.ready()
     assert complaint is not None
     assert "private file" in complaint
     with pytest.raises(Unavailable):
@@ -242,10 +242,10 @@ def test_mended_it_is_ready_again(worlds: Callable[..., World]) -> None:
     path = file_of(world, "d")
     copy = path.read_bytes()
     path.unlink()
-    assert world.built.services.ready() is not None
+    assert world.built.context.lifecycle.ready() is not None
     path.write_bytes(copy)
     path.chmod(0o600)
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     assert world.ask(ann, id, query(1))["sequence"] == 1
 
 
@@ -265,13 +265,13 @@ def test_a_file_is_read_once(worlds: Callable[..., World], monkeypatch: pytest.M
     monkeypatch.setattr(Vault, "verify", counted)
     time.sleep(2 * private_store.STEP_SECONDS)  # a file that was changed just now may be changed and look the same
     for _ in range(5):
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
     assert len(read) == 1
     path = file_of(world, "d")
     before = path.stat()
     flip(path, -70)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert world.built.services.ready() is not None
+    assert world.built.context.lifecycle.ready() is not None
 
 
 def test_numbers_are_held_once_and_for_sessions_in_memory_alone(
@@ -309,7 +309,7 @@ def test_a_retired_data_set_needs_no_file(worlds: Callable[..., World]) -> None:
     world.register("d")
     world.built.services.datasets.retire(ADMIN, "d")
     assert not list((world.folder / "vault").glob("d.*"))
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
@@ -334,7 +334,7 @@ def test_a_registration_whose_commit_is_in_doubt(
     assert len(list(vault.glob("*.vault"))) == (1 if fault == "after" else 0)
     if fault == "before":
         again.register("d")
-    assert again.built.services.ready() is None
+    assert again.built.context.lifecycle.ready() is None
     again.audit()
 
 
@@ -421,7 +421,7 @@ def test_after_a_restart(worlds: Callable[..., World], damage: str) -> None:
     world.stop()
     DAMAGE[damage](file_of(world, "d"))
     again = worlds(None)
-    assert again.built.services.ready() is not None
+    assert again.built.context.lifecycle.ready() is not None
     with pytest.raises(Unavailable):
         again.ask(ann, id, query(1))
     assert again.noise.drawn == 0

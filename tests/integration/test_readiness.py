@@ -18,6 +18,6 @@ def test_readiness_reads_no_declaration(worlds: Callable[..., World]) -> None:
         connection.execute("UPDATE datasets SET spec = 'no JSON', bought = 'none'")
         ((entry,),) = connection.execute("SELECT vault_entry FROM datasets").fetchall()
     connection.close()
-    assert world.built.services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     (world.folder / "vault" / json.loads(entry)["file_name"]).unlink()
-    assert "private files" in world.built.services.ready()
+    assert "private files" in world.built.context.lifecycle.ready()

@@ -18,12 +18,12 @@ from sqlalchemy import text
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
-from app.services import answering
+from app.services.answering import group, round
+from app.services.answering.tickets import Ticket
 from app.services.errors import PayloadTooLarge, Unavailable
 from app.services.ports import SessionRow, Transaction
 from app.services.residents import Residents
 from app.services.sessions import IdempotencyKey
-from app.services.turns import Ticket
 from app.spaces.errors import InvalidQuery
 from tests.integration.world import (
     HIT,
@@ -189,9 +189,9 @@ class TestFailedCommits:
         id = world.open(ann, "d")
         with world.store.failing():
             ticket = world.submit(ann, id, query(0))
-            eventually(lambda: world.built.services.ready())
+            eventually(lambda: world.built.context.lifecycle.ready())
         wait(ticket)
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
 
 
 @pytest.mark.postgres
@@ -251,7 +251,7 @@ def test_what_cannot_be_recorded_is_not_asked(world: World, monkeypatch: pytest.
         "dense": {"type": "dense", "weights": np.linspace(-1, 1, 32).reshape(SHAPE).tolist()},
         "product": {"type": "product", "weights": {"b": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]}},
     }[asked]
-    monkeypatch.setattr(answering, "RECORD_BYTES", 105)
+    monkeypatch.setattr(round, "RECORD_BYTES", 105)
     with pytest.raises(PayloadTooLarge):
         world.ask(ann, id, long)
     reply = wait(world.submit(ann, id, long, query(0), kind="batch"))
@@ -327,7 +327,7 @@ class TestMovedByAnother:
         first.noise.script.append(draw)
         first.store.faults.append("before")
         first.store.between = lambda: second.ask(ann, id, query(2))
-        whole, failures = answering.last_recorded, [Lost()]
+        whole, failures = group.last_recorded, [Lost()]
 
         def last_recorded(tx: Transaction, row: SessionRow) -> str:
             if failures:
@@ -335,7 +335,7 @@ class TestMovedByAnother:
             return whole(tx, row)
 
         with monkeypatch.context() as patch:
-            patch.setattr(answering, "last_recorded", last_recorded)
+            patch.setattr(group, "last_recorded", last_recorded)
             with pytest.raises(Unavailable):
                 first.ask(ann, id, query(1), key="k")
         assert not failures
@@ -431,7 +431,7 @@ class TestMovedByAnother:
         first.register("d")
         ann = first.analyst("ann")
         id, other = sorted(first.open(ann, "d") for _ in range(2))
-        first.answering.clock = second.answering.clock = lambda: "2100-01-01T00:00:00Z"
+        first.answering.context.clock = second.answering.context.clock = lambda: "2100-01-01T00:00:00Z"
         hold = Gate()
         first.noise.before = hold
         started = first.submit(ann, first.open(ann, "d"), query(0))
@@ -733,7 +733,7 @@ class TestMemory:
         ann = world.analyst("ann")
         id = world.open(ann, "d")
         with monkeypatch.context() as patch:
-            patch.setattr(Residents, "rest", failing(MemoryError()))
+            patch.setattr(Residents, "checkpoint", failing(MemoryError()))
             assert world.ask(ann, id, query(0))["sequence"] == 1
             assert world.ask(ann, id, query(1))["sequence"] == 2
         assert world.ask(ann, id, query(2))["sequence"] == 3
@@ -823,4 +823,4 @@ def test_an_update_with_a_schatten_norm_keeps_nobody_waiting(worlds: Callable[..
     ann = world.analyst("ann")
     mechanism = {"construction": "md", "potential": "schatten", "ball_p": "none"}
     heavy = world.open(ann, "wide", mechanism=mechanism, max_updates=3, max_queries=100, epsilon=0.5)
-    assert world.answering.place(ann, heavy)[1] != world.answering.place(ann, world.open(ann, "d"))[1] == 0
+    assert world.answering.route(ann, heavy)[1] != world.answering.route(ann, world.open(ann, "d"))[1] == 0

@@ -1,6 +1,6 @@
 """The noisy value of a miss exists nowhere: numbers that nobody could mistake are planted, and searched for.
 
-A real server runs in a process of its own, with the whole of `bootstrap.serve` but for its noise, which is made so
+A real server runs in a process of its own, with the whole of `serving.serve` but for its noise, which is made so
 that the noisy value of every miss is one number with eight digits nobody else uses. The private answer and the noise
 are such numbers too. Then everything the server has written or said is searched for any of them, in any form: the
 database with its write-ahead log, standard output and error at the level debug, every reply, refusal and document,
@@ -140,13 +140,13 @@ class _Three:
 
 
 def _serve(port: int, controls: Path) -> None:
-    """`bootstrap.serve` with marked noise and faults that come when a file of their name is there."""
-    from app import bootstrap
+    """`serving.serve` with marked noise and faults that come when a file of their name is there."""
     from app.audit import records
-    from app.services import answering
+    from app.bootstrap import serving
+    from app.services.answering import round
     from app.storage.store import SqlTransaction
 
-    bootstrap.build = functools.partial(bootstrap.build, noise=Marked(controls))
+    serving.build = functools.partial(serving.build, noise=Marked(controls))
 
     def once(name: str) -> bool:
         try:
@@ -155,7 +155,7 @@ def _serve(port: int, controls: Path) -> None:
             return False
         return True
 
-    play, entry, commit = answering.play, records.answer_entry, SqlTransaction.commit
+    play, entry, commit = round.play, records.answer_entry, SqlTransaction.commit
 
     def failing_play(hypothesis: int, private: int, noise: int, threshold: int) -> Any:
         if once("play"):
@@ -172,9 +172,9 @@ def _serve(port: int, controls: Path) -> None:
             raise RuntimeError(f"parameters: {PRIVATE}, {MISS}")
         commit(self)
 
-    answering.play, records.answer_entry = failing_play, failing_entry
+    round.play, records.answer_entry = failing_play, failing_entry
     SqlTransaction.commit = failing_commit  # type: ignore[method-assign]
-    bootstrap.serve("127.0.0.1", port, 1)
+    serving.serve("127.0.0.1", port, 1)
 
 
 # ---------------------------------------------------------------------- the test's side
@@ -394,7 +394,7 @@ def test_libraries_complain_without_their_words() -> None:
     """
     code = (
         "import logging\n"
-        "from app.bootstrap import configure_logs\n"
+        "from app.bootstrap.logs import configure_logs\n"
         "configure_logs('info'); configure_logs('info')\n"
         "try:\n"
         "    raise ValueError('the value 8191')\n"
@@ -416,7 +416,7 @@ class TestTheSearch:
     """It can find what is there."""
 
     def test_in_a_log_line(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from app.bootstrap import configure_logs
+        from app.bootstrap.logs import configure_logs
 
         configure_logs("debug")
         try:

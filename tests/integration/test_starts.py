@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from app import bootstrap
-from app.bootstrap import StartRefused
+from app.bootstrap import preconditions
+from app.bootstrap.preconditions import StartRefused
 from app.settings import Settings
 from app.storage import database
 from app.storage.database import DataDirLock, make_engines
@@ -185,12 +185,12 @@ class TestCommandsBesideServers:
         for folder in ("one", "two", "three"):
             (tmp_path / folder).mkdir()
         settings = Settings(data_dir=tmp_path / "two", database_url=migrated)
-        with bootstrap._standing_still(settings):
+        with preconditions.standing_still(settings):
             started = time.monotonic()
             said = refused(tmp_path / "one", migrated)
             assert "already serves the database of CURATOR_DATABASE_URL alone, such as a change of keys" in said
             assert time.monotonic() - started < 20
-        with pytest.raises(StartRefused, match="it is done, but"), bootstrap._standing_still(settings):
+        with pytest.raises(StartRefused, match="it is done, but"), preconditions.standing_still(settings):
             cut(migrated)
         server, command = (DataDirLock(tmp_path / folder, None, migrated) for folder in ("one", "three"))
         looks, held = threading.Event(), database._ServerLock.held
@@ -205,7 +205,7 @@ class TestCommandsBesideServers:
             eventually(lambda: holders(migrated) == 1)
             eventually(lambda: len(logs) == 3)  # it is told after it has happened
         assert [each["log_level"] for each in logs] == ["warning", "error", "warning"]
-        with pytest.raises(StartRefused, match="stop it first"), bootstrap._standing_still(settings):
+        with pytest.raises(StartRefused, match="stop it first"), preconditions.standing_still(settings):
             pass
         server.release()
         eventually(lambda: holders(migrated) == 0)

@@ -16,8 +16,8 @@ import orjson
 import pytest
 from sqlalchemy import select
 
-from app import bootstrap
-from app.bootstrap import StartRefused
+from app.bootstrap import maintenance, preconditions
+from app.bootstrap.preconditions import StartRefused
 from app.storage import tables
 from app.storage.database import make_engines
 from app.storage.vault import Vault, VaultEntry, VaultError
@@ -107,7 +107,7 @@ def test_the_command(tmp_path: Path, database: str | None, old: bytes | None) ->
     assert all(content.startswith(b"CURVLT1E") for content in sizes)
     world = make_world(tmp_path / "data", database, vault_key=base64_of(NEW))
     try:
-        assert world.built.services.ready() is None
+        assert world.built.context.lifecycle.ready() is None
         ann = world.analyst("ann")
         assert world.ask(ann, world.open(ann, "d"), query(1))["value"] == 800
         world.audit()
@@ -117,7 +117,7 @@ def test_the_command(tmp_path: Path, database: str | None, old: bytes | None) ->
 
 @pytest.fixture
 def operate(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(preconditions, "forbid_core_dumps", lambda: None)
 
     def set_to(folder: Path, new: bytes | None, old: bytes | None) -> None:
         monkeypatch.setenv("CURATOR_DATA_DIR", str(folder))
@@ -135,25 +135,25 @@ def test_refusals(tmp_path: Path, operate: Callable[..., None]) -> None:
     prepared(folder, None, OLD)
     operate(folder, None, OLD)
     with pytest.raises(StartRefused, match="CURATOR_VAULT_KEY"):
-        bootstrap.rotate_vault()
+        maintenance.rotate_vault()
     operate(folder, NEW, None)
     before = files_of(folder)
     with pytest.raises(StartRefused, match="d, e"):
-        bootstrap.rotate_vault()
+        maintenance.rotate_vault()
     assert files_of(folder) == before
     operate(folder, NEW, OLD)
     (damaged,) = (folder / "vault").glob("d.*.vault")
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(StartRefused, match=r"1 private files are .* of d$"):
-        bootstrap.rotate_vault()
+        maintenance.rotate_vault()
     assert damaged.exists()
     damaged.write_bytes(content)
-    assert bootstrap.rotate_vault() == 1
-    assert bootstrap.rotate_vault() == 0
+    assert maintenance.rotate_vault() == 1
+    assert maintenance.rotate_vault() == 0
     operate(tmp_path / "nothing", NEW, OLD)
     with pytest.raises(StartRefused, match="no database"):
-        bootstrap.rotate_vault()
+        maintenance.rotate_vault()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -170,7 +170,7 @@ def test_not_beside_a_server(kind: str, tmp_path: Path, request: pytest.FixtureR
 
 KILLER = """
 import os, signal, sys
-from app import bootstrap
+from app.bootstrap import maintenance, preconditions
 from app.storage.store import SqlTransaction
 left = 0
 def dies_at(function):
@@ -202,7 +202,7 @@ for line in sys.stdin:
         os.fsync, os.rename, os.unlink = dies_at(os.fsync), dies_at(os.rename), dies_at(os.unlink)
         SqlTransaction.commit = dies_at(SqlTransaction.commit)
         try:
-            bootstrap.rotate_vault()
+            maintenance.rotate_vault()
         except BaseException as error:
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)

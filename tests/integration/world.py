@@ -22,15 +22,15 @@ import uvicorn
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from app import bootstrap
 from app.audit.replay import replay
+from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
-from app.http.app import Services
 from app.http.bodies import fingerprint
 from app.http.protocol import Protocol
+from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
+from app.services.services import Services
 from app.services.sessions import IdempotencyKey
-from app.services.turns import Ticket
 from app.settings import Settings
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
@@ -56,8 +56,8 @@ HIT = 10_000
 
 def open_session(services: Services, who: Principal, asked: Any, key: IdempotencyKey | None) -> bytes:
     """As a request does."""
-    opening = services.sessions.prepare(who, asked, key)
-    return opening if isinstance(opening, bytes) else services.sessions.open(who, opening, key)
+    prepared = services.sessions.prepare(who, asked, key)
+    return prepared if isinstance(prepared, bytes) else services.sessions.open(who, prepared, key)
 
 
 class Noise:
@@ -276,7 +276,7 @@ class World:
         )
 
     def stop(self) -> None:
-        self.built.services.stop()
+        self.built.context.lifecycle.stop()
 
 
 def ledger_of(services: Services, name: str) -> dict[str, Any]:
@@ -422,13 +422,13 @@ def make_world(folder: Path, url: str | None = None, noise: Any = None, **settin
         _, writing = make_engines(made.sqlalchemy_url)
         migrate(writing)
         writing.dispose()
-    bootstrap.prepare(made)
+    serving.prepare(made)
     noise = Noise() if noise is None else noise
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bootstrap, "SqlStore", FaultyStore)
-        built = bootstrap.build(made, noise)
+        patch.setattr(wiring, "SqlStore", FaultyStore)
+        built = wiring.build(made, noise)
     assert isinstance(built.store, FaultyStore)
-    built.services.start()
+    built.context.lifecycle.start()
     return World(folder, noise, built, built.store)
 
 

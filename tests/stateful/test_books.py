@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
 from app.http.bodies import fingerprint
-from app.services import answering
+from app.services.answering import group
 from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidQuery
@@ -84,7 +84,7 @@ class Said:
 def short_pauses() -> Iterator[None]:
     """Tries follow each other after 10 ms."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answering, "_RETRY_SECONDS", (0.01,))
+        patch.setattr(group, "RETRY_SECONDS", (0.01,))
         yield
 
 

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InsufficientBudget
-from app.privacy.ledger import Account, Budget
+from app.privacy.ledger import Account, Budget, Share
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 
 RATE = Fraction(1, 4)
@@ -79,7 +79,7 @@ def hits_paid_for(hits: int, charges: Iterator[Decimal]) -> int:
     made = 0
     while True:
         try:
-            account = account.charge(account.reserved, next(charges))
+            account = account.charge(Share(account.reserved), next(charges))
         except InsufficientBudget:
             return made
         made += 1

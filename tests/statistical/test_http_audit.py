@@ -25,7 +25,7 @@ import orjson
 import pytest
 import structlog
 
-from app.bootstrap import SystemNoise
+from app.bootstrap.noise import SystemNoise
 from app.privacy.exact import delta_of
 from app.privacy.noise import NoiseBlock
 from tests.api.support import open_session, register, serving

@@ -83,11 +83,11 @@ def test_headers_and_weights_carry_any_text_and_bytes(name: str, blob: bytes) ->
     otherwise."""
     line = records.header(
         session="s",
-        dataset={"domain": {"attributes": [{"name": name, "values": [name + "a", name]}]}, name: name},
-        mechanism={},
-        plan={},
+        opening={
+            "dataset": {"domain": {"attributes": [{"name": name, "values": [name + "a", name]}]}, name: name},
+            "bought": {"value": 3.0, "noise_scale": 0.5},
+        },
         opened_at="now",
-        bought={"value": 3.0, "noise_scale": 0.5},
     )
     document = json.loads(line)
     assert rfc8785.dumps(document) == line

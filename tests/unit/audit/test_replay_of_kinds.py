@@ -17,8 +17,9 @@ import pytest
 import rfc8785
 
 from app.audit import records
-from app.audit.replay import replay, session_of
+from app.audit.replay import replay
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.opening import Header, Opening
 from app.curator.oqr import Hit, play
 from app.curator.planner import make_plan
 from app.curator.request import parse_request
@@ -113,20 +114,12 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
     plan = make_plan(dataset, request)
     paid = None
     assert (plan.purchase is None) == (bought is None)
-    opened = dataset
     if plan.purchase is not None and bought is not None:
         paid = Bought(bought, plan.purchase.noise_scale)
-        opened = dataset.with_bought("mass", paid)
-    header = records.header(
-        session="s",
-        dataset=dataset.descriptor(),
-        mechanism=request.document(),
-        plan=plan.document(),
-        opened_at="2026-01-01T00:00:00Z",
-        bought=None if paid is None else paid.document(),
-    )
-    session = Session(opened, request, plan)
-    space = opened.space
+    opening = Opening(dataset, request, plan, paid)
+    header = records.header(session="s", opening=opening.document(), opened_at="2026-01-01T00:00:00Z")
+    session = Session(opening)
+    space = dataset.space
     tensor = data if isinstance(data, ElementsTensor) else space.tensor(data)
     lines, head = [header], records.sha256(header)
     named: set[str] = set()
@@ -247,7 +240,7 @@ def test_a_forged_answer_is_found(case: str) -> None:
 def test_sessions_of_one_transcript_are_equal_bit_for_bit() -> None:
     """The sampled median twice from its header and measurements. Would catch chance that is not the transcript's."""
     session, lines = played("table-median-sampled", swinging)
-    again = session_of(json.loads(lines[0]))
+    again = Session(Header.read(lines[0]).opening())
     for line in lines[1:-1]:
         record = json.loads(line)
         if record["source"] == "measurement":

@@ -21,6 +21,7 @@ from app.audit import records
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
+from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
 from app.curator.planner import make_plan
 from app.curator.request import parse_request
@@ -86,15 +87,14 @@ def play_session(
         "plan": plan.document(),
         "opened_at": "2026-01-01T00:00:00Z",
     }
-    opened = public
+    paid = None
     if plan.purchase is not None:
         noisy = measure(public.space, private, plan.purchase.fact) + round(
             rng.laplace(0, float(plan.purchase.scale_units))
         )
-        bought = Bought(plan.purchase.padded(noisy), plan.purchase.noise_scale)
-        header["bought"] = bought.document()
-        opened = public.with_bought(plan.purchase.fact, bought)
-    played = Played(Session(opened, request, plan), [rfc8785.dumps(header)])
+        paid = Bought(plan.purchase.padded(noisy), plan.purchase.noise_scale)
+        header["bought"] = paid.document()
+    played = Played(Session(Opening(public, request, plan, paid)), [rfc8785.dumps(header)])
     session, head, named = played.session, hashlib.sha256(played.lines[0]).hexdigest(), set()
     for number, words in enumerate(asked):
         at = f"2026-01-01T{number // 3600:02d}:{number // 60 % 60:02d}:{number % 60:02d}.5Z"

@@ -16,6 +16,8 @@ from app.constructions.base import Measurement, PublicFacts, Step
 from app.constructions.sparse_weights import OutOfSlots, SlotsState, SparseWeights, slots_needed
 from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
+from app.curator.opening import Opening
+from app.curator.planner import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.errors import InvalidQuery
@@ -321,7 +323,8 @@ def test_a_session_without_room_says_so_before_any_noise() -> None:
     unverified answer that is refused with it."""
     spec = {"name": "w", "kind": "multiset", "records_public": True, "budget": {"epsilon": 1.0, "delta": 1e-6}}
     words = {"dataset": "w", "mechanism": {"construction": "smw", "sparsity": 1}, "epsilon": 1.0}
-    session = Session(PublicDataset(parse_spec(spec), 10), parse_request({**words, "max_queries": 9, "max_updates": 5}))
+    dataset, request = PublicDataset(parse_spec(spec), 10), parse_request({**words, "max_queries": 9, "max_updates": 5})
+    session = Session(Opening(dataset, request, make_plan(dataset, request)))
     assert session.hypothesis.slots == 1
     first, second = query({"a": 1.0}), query({"b": 1.0})
     assert isinstance(session.consider(first), RoundDue)

@@ -132,7 +132,7 @@ def test_the_order_of_the_request_does_not_matter(updates: int | None, records: 
     """Whatever stands first. Would catch a tie that the place decides."""
     data = GRAPH
     if records is None:
-        data = PublicDataset(parse_spec({**GRAPH.spec.model_dump(mode="json"), "records_public": False}, stored=True))
+        data = PublicDataset(parse_spec({**GRAPH.spec.model_dump(mode="json"), "records_public": False}))
     named = set()
     for shift in range(len(ON_GRAPHS)):
         for order in (1, -1):
@@ -160,7 +160,7 @@ def test_a_mass_that_is_not_public_counts_as_the_largest(first: str) -> None:
     """mw buys its mass and fk does not: neither wins for that. Both are held to the largest mass that there can be,
     where fk's bound is the lesser. Would catch one that is last, or first, because its bound is not known yet."""
     declared = {**GRAPH.spec.model_dump(mode="json"), "records_public": False}
-    data = PublicDataset(parse_spec(declared, stored=True))
+    data = PublicDataset(parse_spec(declared))
     both = [{"construction": first}, {"construction": "fk" if first == "mw" else "mw"}]
     found = compared(data, mechanisms=both, max_updates=20)
     by = {m["construction"]: (o, c) for m, o, c in zip(both, found.outcomes, found.certain, strict=True)}

@@ -494,7 +494,7 @@ def test_plans_read_public_facts_only() -> None:
     documents = set()
     for _ in ("data set", "its neighbour"):
         public = PublicDataset(
-            parse_spec(json.loads(json.dumps(declared.spec.model_dump(mode="json", exclude_none=True))), stored=True)
+            parse_spec(json.loads(json.dumps(declared.spec.model_dump(mode="json", exclude_none=True))))
         )
         documents.add(rfc8785.dumps([public.descriptor(), make_plan(public, asked(max_updates=7)).document()]))
     assert len(documents) == 1

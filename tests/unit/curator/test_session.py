@@ -16,7 +16,9 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import unfit
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
+from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
+from app.curator.planner import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Answer, RoundDue, Session
 from app.spaces.errors import InvalidQuery
@@ -36,7 +38,12 @@ TABLE = universe(
 
 def session(u: Universe = TABLE, records: float | None = 10**6, construction: str = "mw", **more: Any) -> Session:
     request = {"dataset": "t", "mechanism": {"construction": construction}, "epsilon": 0.5, "max_queries": 10} | more
-    return Session(PublicDataset(parse_spec(u.declared), records), parse_request(request))
+    return opened(PublicDataset(parse_spec(u.declared), records), request)
+
+
+def opened(dataset: PublicDataset, asked: dict[str, Any]) -> Session:
+    request = parse_request(asked)
+    return Session(Opening(dataset, request, make_plan(dataset, request)))
 
 
 def cell(i: int, u: Universe = TABLE) -> Query:
@@ -363,7 +370,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
         "beta": d.draw(st.sampled_from([0.9, 0.05])),
     }
     dataset = PublicDataset(parse_spec(u.declared), float(mass) if public else None, bought)
-    s = Session(dataset, parse_request(request))
+    s = opened(dataset, request)
     plan = s.plan
     largest = largest_noise(s)
     tensor = u.space.tensor(u.array(x))

@@ -1,4 +1,4 @@
-"""Requests that wait, and whose turn it is."""
+"""Requests that wait: the queue that is fair between principals, and what is deferred."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ GROUP = 64
 GROUP_QUERIES = 512
 #: A batch of more queries goes alone: it is answered in slices, between which others have their turn.
 LONG_BATCH = 64
-#: After how long requests that were put aside are tried again: at first, and at last.
+#: After how long deferred requests are tried again: at first, and at last.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
-#: How often at most others wait together with what was put aside.
+#: How often at most a turn waits for the rows of deferred sessions.
 PATIENT_EVERY = 3.0
 
 
@@ -44,8 +44,8 @@ class Ticket:
         return len(self.queries) > LONG_BATCH
 
 
-class Turns:
-    """Waiting requests by who sent them. Everybody has a turn in turn; requests of one principal keep their order.
+class TicketQueue:
+    """Waiting requests by who sent them: principals come one after the other, and the requests of each in their order.
 
     However much somebody sends, another's request is begun after at most one group for each principal that waits.
     """
@@ -73,7 +73,7 @@ class Turns:
             self._waiting.move_to_end(ticket.actor, last=False)
         self._count += len(tickets)
 
-    def take(self, may_begin: Callable[[Ticket], bool] = lambda _: True) -> list[Ticket]:
+    def next_group(self, may_begin: Callable[[Ticket], bool] = lambda _: True) -> list[Ticket]:
         """The next group: one request of each principal, and again, until it is full or nobody waits.
 
         A long batch is a group of its own, if it ``may_begin``; else its principal is passed over, and keeps the place.
@@ -119,7 +119,7 @@ class Turns:
         return taken
 
 
-class Aside:
+class Deferred:
     """Requests of sessions whose rows another process holds, and has held for longer than a turn takes.
 
     They wait where they keep nobody else waiting. Of each session one request is tried again after a while, less and
@@ -143,8 +143,8 @@ class Aside:
         """How long until something is to be tried again; None where nothing is."""
         return max(0.0, self._again - self._clock()) if self._waiting else None
 
-    def put(self, tickets: Sequence[Ticket]) -> None:
-        """Put requests aside, behind those of the same sessions."""
+    def defer(self, tickets: Sequence[Ticket]) -> None:
+        """Defer requests, behind those of the same sessions."""
         if not self._waiting:
             self._pause = FIRST_PAUSE
             self._again = self._clock() + self._pause
@@ -153,7 +153,7 @@ class Aside:
 
     def try_again(self) -> list[Ticket]:
         """The first request of each session, of as many as one transaction carries; none while it is not time. What
-        becomes of each is told by :meth:`had` or :meth:`put_back`.
+        becomes of each is told by :meth:`withdraw` or :meth:`put_back`.
         """
         if not self._waiting or self._clock() < self._again:
             return []
@@ -171,14 +171,16 @@ class Aside:
         """A request that was tried again has to wait on."""
         self._waiting[ticket.session].appendleft(ticket)
 
-    def had(self, session: str) -> list[Ticket]:
-        """A session can be had: those of its requests that were not tried."""
+    def withdraw(self, session: str) -> list[Ticket]:
+        """Take out the requests of a session whose row is free again; the one that was tried is not among them."""
         self._pause = FIRST_PAUSE
         return list(self._waiting.pop(session))
 
     def patient(self) -> bool:
-        """Whether it is time that others wait together with what was put aside, which then has its place in the row's
-        queue: only so it is never passed over for ever.
+        """Whether it is time to wait for the rows of deferred sessions too, which delays the others of the turn.
+
+        Who does not wait for a row is passed over by those who do: from time to time a deferred session must wait as
+        they do, or its turn might never come.
         """
         if self._clock() < self._patient_again:
             return False

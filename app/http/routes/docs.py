@@ -1,5 +1,7 @@
-"""The page that shows the description and tries it out. People paste keys into it: all of it comes from here, and the
-browser is told to let it load nothing else and send nothing elsewhere.
+"""Routes of the page that shows the OpenAPI document and tries it out.
+
+People paste keys into the page: all of it comes from this server, and the browser is told to let it load nothing else
+and send nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ _START = """SwaggerUIBundle({
 _FILES = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
 
 
-def add_pages(app: FastAPI) -> None:
-    """The page at ``/docs``, and what it loads."""
+def add_routes(app: FastAPI) -> None:
+    """Add the page at ``/docs``, and what it loads."""
 
     @app.get("/docs", include_in_schema=False)
     async def page(_: Request) -> Response:

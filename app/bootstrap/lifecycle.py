@@ -1,0 +1,120 @@
+"""The start and the end of a service, and whether it can work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.http.metrics import Levels, Metrics
+from app.services.answering.dispatch import Answering
+from app.services.datasets import Datasets
+from app.services.loading import sweep_snapshots
+from app.settings import Settings
+from app.storage.database import DataDirLock
+from app.storage.private_store import VaultStore
+from app.storage.snapshots import SnapshotFiles
+from app.storage.store import SqlStore
+
+log = structlog.get_logger(__name__)
+
+#: Seconds in which requests under way may be finished when the server ends.
+DRAIN_SECONDS = 30
+LOST_FILES = (
+    "the data folder lacks private files of the database's data sets, or holds altered ones: put them back. All "
+    "servers of one database share one data folder (CURATOR_DATA_DIR)"
+)
+
+
+class Beside(Protocol):
+    """Work that goes on beside the service."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def stop(self) -> None:
+        """End soon."""
+
+
+class Lifecycle:
+    """Starts and stops the parts of a service in their order, and says whether they can work.
+
+    Args:
+        settings: the operator's.
+        store: the database.
+        private: the private files.
+        snapshots: the snapshots of sessions.
+        answering: the lanes.
+        datasets: the use cases of data sets, of which some may have been interrupted.
+        metrics: where the levels are told.
+        beside: what is started last, and stopped after the lanes.
+        database_bytes: measures the database.
+        lock: held while the service runs; None where the process holds it already.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: SqlStore,
+        private: VaultStore,
+        snapshots: SnapshotFiles,
+        answering: Answering,
+        datasets: Datasets,
+        metrics: Metrics,
+        beside: Sequence[Beside],
+        database_bytes: Callable[[], int],
+        lock: DataDirLock | None,
+    ) -> None:
+        self._settings, self._store, self._private, self._snapshots = settings, store, private, snapshots
+        self._answering, self._datasets, self._metrics, self._beside = answering, datasets, metrics, beside
+        self._database_bytes, self._lock = database_bytes, lock
+
+    def start(self) -> None:
+        """Begin to serve, after what an earlier process left unfinished is finished."""
+        if self._lock is not None:
+            self._lock.acquire(shared=True)
+        self._answering.start()
+        self._datasets.recover()
+        sweep_snapshots(self._store, self._snapshots)
+        for work in self._beside:
+            work.start()
+        self._metrics.watch(self._levels, self._database_bytes)
+        vault = self._settings.vault_dir
+        missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
+        if missing:
+            log.error("private files are missing", datasets=missing, advice=LOST_FILES)
+
+    def stop(self) -> None:
+        """Answer what waits, and let go of everything."""
+        self._metrics.stop()
+        self._answering.stop(DRAIN_SECONDS)
+        for work in self._beside:
+            work.stop()
+        self._store.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def ready(self) -> str | None:
+        """Why the service cannot work now, in words for its operator; None when it can."""
+        try:
+            self._store.ping()
+            lost = [name for name, entry in self._files().items() if not self._private.usable(entry)]
+            # A data set that was retired meanwhile has no file any more, and needs none.
+            lost = [name for name in lost if name in self._files()]
+        except SQLAlchemyError:
+            return "the database cannot be reached"
+        if lost:
+            log.error("private files cannot be used", datasets=lost, advice=LOST_FILES)
+            return LOST_FILES
+        return "answers wait for a commit that keeps failing" if self._answering.stalled else None
+
+    def _files(self) -> dict[str, dict[str, str]]:
+        """The vault's entries of the data sets that are not retired, by name."""
+        with self._store.read() as tx:
+            return tx.vault_entries()
+
+    def _levels(self) -> Levels:
+        return Levels(self._answering.waiting, *self._answering.residents, self._settings.memory_limit)

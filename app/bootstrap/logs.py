@@ -1,0 +1,58 @@
+"""Log lines: JSON on standard error, of this program and of its libraries."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+from typing import TextIO, cast
+
+import structlog
+
+from app.bootstrap.clock import TIME_FORMAT
+
+log = structlog.get_logger(__name__)
+
+
+class _LogLines:
+    """Standard error for log lines. One that finds no room there (a full disk, a reader that is gone) is dropped: what
+    it tells of must go on, above all a lane that waits for room to store its answers.
+    """
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
+class _LibraryLogs(logging.Handler):
+    """What libraries complain of, as lines like all others: which library, and the type of its error. Their words and
+    stack traces could hold anything, such as the values of a statement that failed. The HTTP server's own words, where
+    there is no error behind them, are of ports and processes: without them nobody knew that a port is taken.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[0] if record.exc_info else None
+        words = {"words": record.getMessage()} if record.name == "uvicorn.error" and error is None else {}
+        log.warning("a library complains", library=record.name, error=error.__name__ if error else None, **words)
+
+
+def configure_logs(level: str) -> None:
+    """JSON lines on standard error."""
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt=TIME_FORMAT, utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _LogLines())),
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    if not any(isinstance(handler, _LibraryLogs) for handler in root.handlers):
+        root.addHandler(_LibraryLogs(logging.WARNING))

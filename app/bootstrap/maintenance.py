@@ -1,0 +1,173 @@
+"""Commands on stored data: migrations, backups, keys of private files."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from app.bootstrap.clock import utc_now
+from app.bootstrap.preconditions import StartRefused, check_database_exists, operators_settings, standing_still
+from app.services.upkeep import forfeit as forfeit_all
+from app.services.upkeep import reseal
+from app.settings import Settings
+from app.storage import backup as backups
+from app.storage.database import is_sqlite, make_engines
+from app.storage.migrate import NewerDatabase, pending
+from app.storage.migrate import migrate as apply_migrations
+from app.storage.private_store import VaultResealer
+from app.storage.store import SqlStore
+from app.storage.vault import Vault, VaultError
+from app.storage.witness import Witness
+
+
+def migrate() -> None:
+    """Apply pending migrations to the configured database.
+
+    Raises:
+        StartRefused: when a setting is unknown, an embedded database is being served, or the database is ahead of this
+            program.
+    """
+    settings = operators_settings()
+    _, writing = make_engines(settings.sqlalchemy_url)
+    try:
+        # Servers of a PostgreSQL database may go on; those of the next version wait for this.
+        with standing_still(settings) if is_sqlite(settings.sqlalchemy_url) else nullcontext():
+            apply_migrations(writing)
+    except NewerDatabase as error:
+        raise StartRefused(str(error)) from None
+    finally:
+        writing.dispose()
+
+
+def back_up(folder: Path) -> int:
+    """Write a backup of the configured service into a new folder, also while it runs; the number of private files.
+
+    Raises:
+        StartRefused: when the folder is not empty, the database is not at this program's revision, or a private
+            file is not what was registered.
+    """
+    settings = operators_settings()
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    try:
+        check_database_exists(settings)
+        if pending(reading):
+            raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        return backups.back_up(
+            reading, settings.vault_dir, settings.keys_dir, settings.vault_key_bytes(), folder, utc_now()
+        )
+    except (NewerDatabase, backups.NotEmpty) as error:
+        raise StartRefused(str(error)) from None
+    except VaultError as error:
+        raise StartRefused(f"a private file cannot be used: {error}") from None
+    finally:
+        reading.dispose()
+        writing.dispose()
+
+
+def restore(folder: Path, *, final: bool) -> None:
+    """Put a backup into an empty data folder and database; all of it or nothing, the database last.
+
+    ``final`` says that nothing was asked since the backup was made, there or anywhere: everything goes on. Without
+    it the records alone come back, and every budget counts as spent: see :func:`app.services.upkeep.forfeit`.
+
+    Raises:
+        StartRefused: when there is something already, or the folder is no backup that can be used.
+    """
+    settings = operators_settings()
+    place = settings.embedded_database
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    # Beside the place that it is to take, as only there it can do so in one step.
+    copy = (place or settings.data_dir / backups.DATABASE).with_name(".restoring.sqlite3")
+    try:
+        with standing_still(settings):
+            backups.check(folder)
+            try:
+                backups.remove(copy)
+                backups.check_new(settings.data_dir)
+                if place is not None and backups.is_there(place):
+                    raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
+                if place is None:
+                    apply_migrations(writing)
+                    if not backups.is_empty(reading):
+                        raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
+                backups.take_rows(folder, copy)
+                if final:
+                    backups.take_files(
+                        folder,
+                        settings.vault_dir,
+                        settings.keys_dir,
+                        settings.vault_key_bytes(),
+                        backups.private_files(copy),
+                    )
+                else:
+                    store = backups.open_copy(copy)
+                    forfeit_all(store, utc_now)
+                    store.close()
+                if place is not None:
+                    backups.settle(copy, place)
+                else:
+                    backups.pour(copy, writing)
+            finally:
+                # While the folder is this command's alone: later it could be another one's copy.
+                backups.remove(copy)
+    finally:
+        reading.dispose()
+        writing.dispose()
+
+
+def forfeit() -> None:
+    """Take the configured database for an old copy: see :func:`app.services.upkeep.forfeit`.
+
+    Raises:
+        StartRefused: when a server is running.
+    """
+    settings = operators_settings()
+    with standing_still(settings):
+        store = existing_store(settings)
+        try:
+            forfeit_all(store, utc_now)
+            Witness(settings.data_dir, store).reset()
+        finally:
+            store.close()
+
+
+def rotate_vault() -> int:
+    """Put every private file under CURATOR_VAULT_KEY; how many there were to do.
+
+    Raises:
+        StartRefused: when no such key is set, a server is running, the database is older than the data folder or
+            another one's, or a file opens with neither key.
+    """
+    settings = operators_settings()
+    key = settings.vault_key_bytes()
+    if key is None:
+        raise StartRefused("set CURATOR_VAULT_KEY to the new key, CURATOR_VAULT_OLD_KEY to the old one if there is one")
+    with standing_still(settings):
+        store = existing_store(settings)
+        try:
+            # Files that no row names are removed at the end: the rows must be those of this folder.
+            Witness(settings.data_dir, store).check()
+            old, new = (
+                Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
+                for each in (settings.vault_old_key_bytes(), key)
+            )
+            done, lost = reseal(store, VaultResealer(old, new, store.settle))
+        finally:
+            store.close()
+    if lost:
+        raise StartRefused(
+            f"{done} private files are under the new key; neither CURATOR_VAULT_KEY nor CURATOR_VAULT_OLD_KEY opens "
+            f"those of {', '.join(lost)}"
+        )
+    return done
+
+
+def existing_store(settings: Settings) -> SqlStore:
+    """The configured database, which must be there and at this program's revision."""
+    check_database_exists(settings)
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    if pending(reading):
+        reading.dispose()
+        writing.dispose()
+        raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+    return SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))

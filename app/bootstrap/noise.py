@@ -1,0 +1,23 @@
+"""The noise of a service: drawn from the privacy kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.privacy.noise import DiscreteLaplace, NoiseBlock
+from app.privacy.race import PoissonCounts
+
+#: Noise values drawn at a time.
+NOISE_BLOCK = 1024
+
+
+class SystemNoise:
+    """Noise from OpenDP, drawn ahead in blocks."""
+
+    def laplace(self, scale: Any) -> NoiseBlock:
+        """Discrete Laplace noise of this exact scale in grid units."""
+        return NoiseBlock(DiscreteLaplace(scale), NOISE_BLOCK)
+
+    def poisson(self, mean: Any, cut: int) -> PoissonCounts:
+        """Secret counts of a race, from the system's generator."""
+        return PoissonCounts(mean, cut)

@@ -1,0 +1,86 @@
+"""What must hold before a command of the operator works on stored data: settings, the lock, the database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.bootstrap.process import forbid_core_dumps
+from app.settings import Settings, nearest_variable, unknown_variables
+from app.storage import backup as backups
+from app.storage.database import AlreadyServed, DataDirLock
+from app.storage.migrate import NewerDatabase
+from app.storage.vault import VaultError
+from app.storage.witness import OldDatabase
+
+
+class StartRefused(Exception):
+    """The command is not carried out; the message says what to change."""
+
+
+def operators_settings() -> Settings:
+    """The settings of a command that works on what is stored.
+
+    Raises:
+        StartRefused: when a `CURATOR_*` variable is none of them.
+    """
+    unknown = unknown_variables(os.environ)
+    if unknown:
+        near = {name: nearest_variable(name) for name in unknown}
+        words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in near.items()]
+        raise StartRefused(f"unknown settings: {', '.join(words)}")
+    forbid_core_dumps()
+    return Settings()
+
+
+def data_lock(settings: Settings) -> DataDirLock:
+    """The lock of the data folder, which is made where it is missing, and of the database.
+
+    Raises:
+        StartRefused: when there cannot be such a folder or database.
+    """
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise StartRefused(f"CURATOR_DATA_DIR: {settings.data_dir} is, or lies below, a file: name a folder") from None
+    file = settings.embedded_database
+    if file is not None:
+        if not file.parent.is_dir():
+            raise StartRefused(f"CURATOR_DATABASE_URL: there is no folder {file.parent}: make it, or name another")
+        if file.exists() and file.stat().st_nlink > 1:
+            # Under each of its names it would have another write-ahead log, and another lock.
+            raise StartRefused(f"the database {file} has another name, a hard link: remove that, or copy the file")
+    return DataDirLock(settings.data_dir, file, settings.sqlalchemy_url if file is None else None)
+
+
+@contextmanager
+def standing_still(settings: Settings) -> Iterator[None]:
+    """The data folder and the database to oneself, with no server on them."""
+    lock = data_lock(settings)
+    try:
+        lock.acquire()
+    except AlreadyServed as error:
+        raise StartRefused(
+            f"{error}: stop it first (CURATOR_DATA_DIR and CURATOR_DATABASE_URL name what this works on)"
+        ) from None
+    try:
+        yield
+        if lock.lost():
+            raise StartRefused(
+                "it is done, but the connection to the database was lost meanwhile, which kept servers out: stop those "
+                "that were started, and run it again"
+            )
+    except (NewerDatabase, OldDatabase, backups.NotABackup, backups.NotEmpty) as error:
+        raise StartRefused(str(error)) from None
+    except VaultError as error:
+        raise StartRefused(f"a private file cannot be used: {error}") from None
+    finally:
+        lock.release()
+
+
+def check_database_exists(settings: Settings) -> None:
+    """Raise StartRefused where there is no embedded database: to connect would make one."""
+    file = settings.embedded_database
+    if file is not None and not file.exists():
+        raise StartRefused(f"there is no database {file}")

@@ -1,0 +1,161 @@
+"""Serving: `curator serve`, and the application of each of its worker processes."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import sys
+from contextlib import suppress
+from functools import partial
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+from threadpoolctl import threadpool_limits
+from uvicorn.config import STARTUP_FAILURE
+
+from app.bootstrap.lifecycle import DRAIN_SECONDS
+from app.bootstrap.logs import configure_logs
+from app.bootstrap.preconditions import StartRefused, data_lock, operators_settings
+from app.bootstrap.process import allow_open_files, end_with_parent, forbid_core_dumps, share_heaps
+from app.bootstrap.wiring import build
+from app.http.metrics import forget_others, shared_folder, sharing
+from app.http.protocol import Protocol
+from app.http.workers import Supervisor
+from app.services.ports import StoreConflict
+from app.settings import Settings
+from app.storage.database import AlreadyServed, is_sqlite, make_engines
+from app.storage.migrate import NewerDatabase, pending
+from app.storage.migrate import migrate as apply_migrations
+from app.storage.witness import OldDatabase, Witness
+
+log = structlog.get_logger(__name__)
+
+#: Seconds without a sign of life after which a worker is taken for hung and replaced. An update of a large hypothesis,
+#: or a registration, may well keep one silent for minutes.
+WORKER_SECONDS = 600
+#: Open files beside those of connections: the database, private files, libraries.
+SPARE_FILES = 1024
+
+
+def prepare(settings: Settings) -> None:
+    """Make the data folder, bring the database up to date, and give the operator a key.
+
+    Raises:
+        StartRefused: when another database than the embedded one is behind its migrations, either is ahead of this
+            program or older than the data folder, or the admin key cannot be used.
+    """
+    settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    built = build(settings)
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    try:
+        try:
+            if is_sqlite(settings.sqlalchemy_url):
+                apply_migrations(writing)
+            elif pending(reading):
+                raise StartRefused("the database is behind its migrations: run `curator migrate` first")
+        except NewerDatabase as error:
+            raise StartRefused(str(error)) from None
+        try:
+            Witness(settings.data_dir, built.store).check()
+        except OldDatabase as error:
+            raise StartRefused(str(error)) from None
+        try:
+            key = settings.admin_key.get_secret_value() if settings.admin_key else None
+            try:
+                made = built.services.principals.ensure_operator(key)
+            except StoreConflict:  # another server made its first start in the same moment
+                made = built.services.principals.ensure_operator(key)
+        except ValueError as error:
+            raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
+        if made is not None:
+            print(f"admin key (shown this once): {made}", flush=True)  # noqa: T201
+    finally:
+        built.store.close()
+        reading.dispose()
+        writing.dispose()
+
+
+def application() -> FastAPI:
+    """The application of one worker process, from the environment."""
+    settings = Settings()
+    forbid_core_dumps()
+    share_heaps()
+    end_with_parent()
+    configure_logs(settings.log_level)
+    # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
+    # each wait for the slowest of them, which on a busy machine costs many times what the product does.
+    threadpool_limits(1, "blas")
+    if multiprocessing.parent_process() is None:  # which holds the lock already
+        app = build(settings).app
+    else:
+        # The supervisor's own ends with it, and workers drain without it: each keeps others out by itself.
+        app = build(settings, shared=shared_folder(), lock=data_lock(settings)).app
+    # What is loaded by now stays: full collections need not look through it while answers wait.
+    gc.collect()
+    gc.freeze()
+    return app
+
+
+def serve(host: str, port: int, workers: int) -> None:
+    """Serve until SIGTERM.
+
+    Raises:
+        StartRefused: when the settings do not allow it; the message says what to change.
+    """
+    settings = operators_settings()
+    configure_logs(settings.log_level)
+    embedded = is_sqlite(settings.sqlalchemy_url)
+    if embedded and workers > 1:
+        raise StartRefused(
+            "the embedded database is served by one process: leave --workers at 1, or set CURATOR_DATABASE_URL to a "
+            "PostgreSQL database"
+        )
+    # The server hands SIGTERM on when it has drained; then, or before it has begun, the process ends well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    lock = data_lock(settings)
+    try:
+        lock.acquire(shared=not embedded)
+    except AlreadyServed as error:
+        raise StartRefused(
+            f"{error}: an embedded database is one process; set CURATOR_DATABASE_URL to a PostgreSQL database to run "
+            "several"
+            if embedded
+            else f"{error} alone, such as a change of keys: wait until it is done"
+        ) from None
+    try:
+        prepare(settings)
+        allow_open_files(2 * settings.max_connections + SPARE_FILES)
+        log.info("serving", host=host, port=port, workers=workers, database="embedded" if embedded else "server")
+        config = uvicorn.Config(
+            "app.bootstrap.serving:application",
+            factory=True,
+            host=host,
+            port=port,
+            workers=workers,
+            access_log=False,
+            log_config=None,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            timeout_worker_healthcheck=WORKER_SECONDS,
+            server_header=False,
+            proxy_headers=settings.trusted_proxies is not None,
+            forwarded_allow_ips=settings.trusted_proxies,
+            http=Protocol,
+            ws="none",
+        )
+        if workers > 1:
+            with sharing() as folder:
+                supervisor = Supervisor(config, [config.bind_socket()], partial(forget_others, folder))
+                supervisor.run()
+            if supervisor.failed:
+                sys.exit(STARTUP_FAILURE)
+        else:
+            server = uvicorn.Server(config)
+            with suppress(KeyboardInterrupt):  # which it hands on when it has drained
+                server.run()
+            if not server.started:
+                sys.exit(STARTUP_FAILURE)
+    finally:
+        log.info("stopped")
+        lock.release()

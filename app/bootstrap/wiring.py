@@ -1,0 +1,114 @@
+"""Wiring: every part of a service is made here and given the parts it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.bootstrap.clock import utc_now
+from app.bootstrap.lifecycle import Lifecycle
+from app.bootstrap.noise import SystemNoise
+from app.http import problems
+from app.http.app import create_app
+from app.http.bodies import Room
+from app.http.context import Context
+from app.http.deadline import Deadline
+from app.http.delivery import Delivery
+from app.http.door import Door
+from app.http.heavy import FairQueue
+from app.http.metrics import Metrics
+from app.services.answering.dispatch import Answering
+from app.services.datasets import Datasets
+from app.services.exports import ExportSpace
+from app.services.principals import Principals
+from app.services.replies import ReplyKeeper
+from app.services.services import Services
+from app.services.sessions import Sessions
+from app.settings import Settings
+from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.private_store import VaultStore
+from app.storage.snapshots import SnapshotFiles
+from app.storage.store import SqlStore
+from app.storage.vault import Vault
+from app.storage.witness import Witness
+
+#: Plans that are made at a time, and session states that are rebuilt at a time for transcripts and hypotheses: each
+#: takes as much memory as the universe is large.
+PLANS, EXPORTS = 2, 2
+#: Seconds that the search for a plan may take.
+PLAN_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Built:
+    """A wired service."""
+
+    app: FastAPI
+    context: Context
+    store: SqlStore
+
+    @property
+    def services(self) -> Services:
+        """The use cases."""
+        return self.context.services
+
+
+def build(settings: Settings, noise: Any = None, shared: Path | None = None, lock: DataDirLock | None = None) -> Built:
+    """Wire a service. ``noise`` replaces the system's, for tests; ``shared`` is where several workers count, ``lock``
+    what each of them shares with the others while it runs.
+    """
+    reading, writing = make_engines(settings.sqlalchemy_url)
+    store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
+    vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
+    private = VaultStore(vault, settings.memory_limit, store.settle)
+    snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
+    share = settings.memory_limit // 4
+    source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
+    answering = Answering(
+        store,
+        private,
+        source,
+        snapshots,
+        utc_now,
+        metrics,
+        render=problems.document,
+        deliver=delivery,
+        soon=delivery.soon,
+        queue_limit=settings.queue_limit,
+        memory_limit=settings.memory_limit - share,
+        turn_seconds=settings.request_timeout_seconds,
+    )
+    datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
+    sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
+
+    lifecycle = Lifecycle(
+        settings,
+        store=store,
+        private=private,
+        snapshots=snapshots,
+        answering=answering,
+        datasets=datasets,
+        metrics=metrics,
+        beside=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)],
+        database_bytes=lambda: database_bytes(reading, settings.embedded_database),
+        lock=lock,
+    )
+    services = Services(Principals(store, utc_now), datasets, sessions, answering)
+    door = Door(services.principals, settings, metrics.refused)
+    context = Context(
+        services=services,
+        lifecycle=lifecycle,
+        limits=settings,
+        door=door,
+        plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
+        exports=FairQueue(EXPORTS, metrics.refused, door.worked),
+        export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
+        room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
+        delivery=delivery,
+        deadline=Deadline(settings.answer_deadline_ms, metrics.late),
+        metrics=metrics,
+    )
+    return Built(create_app(context), context, store)

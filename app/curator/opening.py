@@ -1,0 +1,155 @@
+"""The opening of a session: everything that its answers follow from, beside the queries.
+
+A transcript's header is the one written form of it, and :class:`Header` its one reader. What a header states and what
+follows from it are two things: :meth:`Header.opening` computes the plan anew from the data set's declaration and the
+request, as an audit must and as answers need; who only tells what was stated reads :class:`StatedPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Any, Self
+
+import orjson
+
+from app.constructions.base import Construction
+from app.constructions.registry import construct
+from app.curator.dataset import Bought, PublicDataset
+from app.curator.planner import BoundStatus, Plan, plan_of, worst_case
+from app.curator.request import SessionRequest
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a session was opened on and what was promised.
+
+    Attributes:
+        dataset: what was public of the data set before the session.
+        request: what was asked for.
+        plan: what follows from both.
+        bought: the fact that the session released at its opening, its first release; None where it needed none.
+    """
+
+    dataset: PublicDataset
+    request: SessionRequest
+    plan: Plan
+    bought: Bought | None = None
+
+    @cached_property
+    def prior(self) -> PublicDataset:
+        """What is public before the first query, the fact released at the opening among it: the hypothesis starts
+        from that.
+        """
+        if self.plan.purchase is None or self.bought is None:
+            return self.dataset
+        return self.dataset.with_bought(self.plan.purchase.fact, self.bought)
+
+    def construction(self) -> Construction:
+        """The construction that keeps the session's hypothesis."""
+        plan, prior = self.plan, self.prior
+        return construct(self.request.mechanism, prior.space, prior.facts, plan.progress, plan.max_queries)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        document = {
+            "dataset": self.dataset.descriptor(),
+            "mechanism": self.request.document(),
+            "plan": self.plan.document(),
+        }
+        return document if self.bought is None else document | {"bought": self.bought.document()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """The opening that a document describes, its plan computed anew.
+
+        Raises:
+            CuratorError, PrivacyError, KeyError, TypeError: when it describes none.
+        """
+        dataset = PublicDataset.from_descriptor(document["dataset"])
+        request = SessionRequest.from_document(document["mechanism"], dataset.spec.name)
+        plan = plan_of(dataset, request)
+        return cls(dataset, request, plan, None if plan.purchase is None else Bought.of(document["bought"]))
+
+
+@dataclass(frozen=True)
+class StatedPlan:
+    """What a header says of its plan; amounts are exact at the ledger's order."""
+
+    epsilon: Decimal
+    reserved: Decimal
+    cost_per_update: Decimal
+    max_queries: int
+    max_updates: int
+    calibration: str
+    update_bound: int | None
+    progress: float
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From the document of a plan."""
+        return cls(
+            epsilon=Decimal(repr(document["epsilon"])),
+            reserved=Decimal(document["reserved"]),
+            cost_per_update=Decimal(document["cost_per_update"]),
+            max_queries=document["max_queries"],
+            max_updates=document["max_updates"],
+            calibration=document["calibration"],
+            update_bound=document["update_bound"],
+            progress=document["progress"],
+        )
+
+
+@dataclass(frozen=True)
+class Header:
+    """A transcript's header as it stands: whose it is, when it was opened, and the opening's document, unchecked."""
+
+    session: str
+    opened_at: str
+    document: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, line: bytes) -> Self:
+        """From the line, which this service wrote."""
+        return cls.of(orjson.loads(line))
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """From the parsed line.
+
+        Raises:
+            KeyError: when a field is missing.
+        """
+        stated = {name: record[name] for name in ("dataset", "mechanism", "plan")}
+        if "bought" in record:
+            stated["bought"] = record["bought"]
+        return cls(record["session"], record["opened_at"], stated)
+
+    @cached_property
+    def plan(self) -> StatedPlan:
+        """What is said of the plan."""
+        return StatedPlan.of(self.document["plan"])
+
+    def opening(self) -> Opening:
+        """The opening, computed anew.
+
+        Raises:
+            CuratorError, PrivacyError, KeyError, TypeError: when the header describes none.
+        """
+        return Opening.of(self.document)
+
+    def bound_status(self) -> BoundStatus:
+        """What the ``update_bound`` of the plan says, or why it says nothing."""
+        if self.plan.update_bound is not None:
+            return "bound"
+        dataset = _shared(orjson.dumps(self.document["dataset"]))
+        mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).mechanism
+        return worst_case(dataset, mechanism, self.plan.progress, self.plan.max_queries)[1]
+
+
+@lru_cache(maxsize=8)
+def _shared(descriptor: bytes) -> PublicDataset:
+    """The data set of a descriptor. Reading a long declaration takes milliseconds, and sessions in a list share it."""
+    return PublicDataset.from_descriptor(orjson.loads(descriptor))

@@ -1,0 +1,87 @@
+"""What the routes work with: the use cases, and what HTTP adds to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.http.bodies import Room
+from app.http.deadline import Deadline
+from app.http.delivery import Delivery
+from app.http.door import Door, Rates
+from app.http.heavy import FairQueue
+from app.http.metrics import Metrics
+from app.services.exports import ExportSpace
+from app.services.services import Services
+
+
+class Limits(Rates, Protocol):
+    """What the operator allows."""
+
+    @property
+    def max_body_bytes(self) -> int: ...
+    @property
+    def max_query_body_bytes(self) -> int: ...
+    @property
+    def max_json_depth(self) -> int: ...
+    @property
+    def request_timeout_seconds(self) -> float: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def connections_a_client(self) -> int: ...
+    def trusts(self, host: str) -> bool: ...
+    @property
+    def client_timeout_seconds(self) -> float: ...
+    @property
+    def client_min_rate(self) -> int: ...
+    @property
+    def keep_alive_seconds(self) -> float: ...
+    @property
+    def metrics_open(self) -> bool: ...
+    @property
+    def log_level(self) -> str: ...
+
+
+class Lifecycle(Protocol):
+    """The start and the end of what lies behind the routes."""
+
+    def start(self) -> None:
+        """Begin to serve."""
+
+    def stop(self) -> None:
+        """Finish what was begun, and let go of everything."""
+
+    def ready(self) -> str | None:
+        """Why the service cannot work now, in words for its operator; None when it can."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every route can reach.
+
+    Args:
+        services: the use cases.
+        lifecycle: starts, stops and checks what lies behind them.
+        limits: what the operator allows.
+        door: tells who is asking, and counts their requests.
+        plans: queue of requests that search for a plan.
+        exports: queue of requests that make an export.
+        export_space: memory and disk of exports.
+        room: memory of request bodies.
+        delivery: brings replies from the lanes to the event loop.
+        deadline: holds replies to queries back, where the operator says so.
+        metrics: counts.
+    """
+
+    services: Services
+    lifecycle: Lifecycle
+    limits: Limits
+    door: Door
+    plans: FairQueue
+    exports: FairQueue
+    export_space: ExportSpace
+    room: Room
+    delivery: Delivery
+    deadline: Deadline
+    metrics: Metrics

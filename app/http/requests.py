@@ -1,0 +1,113 @@
+"""What routes read of a request: who is asking, a body of JSON, an idempotency key, parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+
+from app.http import bodies
+from app.http.context import Context
+from app.services.principals import Principal
+from app.services.sessions import IdempotencyKey
+from app.spaces.errors import InvalidRequest
+
+
+async def principal_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
+    """Who is asking.
+
+    Args:
+        request: of which nothing but the head has been read.
+        context: of the service.
+        heavy: whether the request takes much work, and so counts against a rate of its own.
+
+    Raises:
+        Unauthenticated: when the key is nobody's.
+        TooManyRequests: when the key comes too often.
+    """
+    return await context.door.admit(request, heavy=heavy)
+
+
+async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
+    """Who is asking, if the role may ask queries: auditors may not.
+
+    Raises:
+        Forbidden: when it may not.
+        Unauthenticated: as :func:`principal_of`.
+        TooManyRequests: as :func:`principal_of`.
+    """
+    actor = await principal_of(request, context, heavy=heavy)
+    actor.require("analyst", "admin")
+    return actor
+
+
+async def read_body(request: Request, context: Context) -> bytes:
+    """The bytes of a body of JSON.
+
+    Raises:
+        PayloadTooLarge: when they are more than such a body may have.
+        Unavailable: when the bodies of all requests leave no room for it.
+    """
+    return await bodies.read(request, context.limits.max_query_body_bytes, context.room)
+
+
+def parse_body(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
+    """What a body of JSON says. A large one counts as several requests.
+
+    Raises:
+        InvalidRequest: when it is not JSON, or nested too deep.
+        PayloadTooLarge: when it holds more values than are parsed.
+        TooManyRequests: when the key has sent too much.
+    """
+    context.door.charge(request, actor, bodies.weigh(body))
+    return bodies.parse_json(body, context.limits.max_json_depth)
+
+
+async def json_body(request: Request, context: Context, actor: Principal) -> Any:
+    """Read and parse a body of JSON.
+
+    Raises:
+        InvalidRequest: when it is declared to be something else, or is not JSON.
+        PayloadTooLarge: as :func:`read_body` and :func:`parse_body`.
+    """
+    bodies.expect_json(request)
+    return parse_body(request, context, actor, await read_body(request, context))
+
+
+async def json_object(request: Request, context: Context, actor: Principal) -> dict[str, Any]:
+    """Read and parse a body that is a JSON object.
+
+    Raises:
+        InvalidRequest: when it is something else.
+        PayloadTooLarge: as :func:`json_body`.
+    """
+    document = await json_body(request, context, actor)
+    if not isinstance(document, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    return document
+
+
+def idempotency_key(request: Request, principal: Principal, document: Any) -> IdempotencyKey | None:
+    """The request's idempotency key, which stands for a body that says ``document``; None where it has none.
+
+    Raises:
+        InvalidRequest: when it is none that can be kept.
+    """
+    key = bodies.header(request, b"idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
+        raise InvalidRequest("Idempotency-Key: 1 to 255 printable ASCII characters")
+    return IdempotencyKey(principal.name, request.scope["path"], key, bodies.fingerprint(document))
+
+
+def flag(request: Request, name: str) -> bool:
+    """A parameter of the address that is true, false, or left out.
+
+    Raises:
+        InvalidRequest: when it is something else.
+    """
+    value = request.query_params.get(name, "false").lower()
+    if value not in ("true", "1", "false", "0"):
+        raise InvalidRequest(f"{name} must be true or false")
+    return value in ("true", "1")

@@ -1,0 +1,126 @@
+"""Routes of data sets: registration, descriptors, grants, ledgers, retirement."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from app.http import bodies, paging, schemas
+from app.http.context import Context
+from app.http.openapi import MOVEMENT, NAMED, multipart, page_parameters, problem_responses
+from app.http.replies import json_reply
+from app.http.requests import json_object, principal_of
+from app.http.uploads import into_memory, read_upload
+from app.spaces.errors import InvalidRequest
+from app.spaces.spec import NAME
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Add these routes."""
+
+    @app.post(
+        "/v1/datasets",
+        status_code=201,
+        tags=["data sets"],
+        summary="Register a data set",
+        response_model=schemas.RegisteredView,
+        responses=problem_responses(401, 403, 409, 413, 422),
+        openapi_extra={"requestBody": multipart()},
+    )
+    async def register(request: Request) -> Response:
+        actor = await principal_of(request, context, heavy=True)
+        actor.require("admin")
+        limit = context.limits.max_body_bytes
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit:
+            raise bodies.too_large(limit)
+        spec, upload = await read_upload(request, context)
+        descriptor = await run_in_threadpool(into_memory, upload)
+        try:
+            path = Path(f"/proc/self/fd/{descriptor}")
+            filename = upload.filename or ""
+            view = await run_in_threadpool(context.services.datasets.register, actor, spec, filename, path)
+        finally:
+            os.close(descriptor)
+            await upload.close()
+        return json_reply(view, 201)
+
+    @app.get(
+        "/v1/datasets",
+        tags=["data sets"],
+        summary="Public descriptors of all data sets, a page at a time",
+        response_model=schemas.Datasets,
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(NAMED),
+    )
+    async def list_datasets(request: Request) -> Response:
+        await principal_of(request, context)
+        asked = paging.parse(request, NAME)
+        return paging.reply(
+            request, asked, await run_in_threadpool(context.services.datasets.list, asked.after, asked.limit)
+        )
+
+    @app.get(
+        "/v1/datasets/{name}",
+        tags=["data sets"],
+        summary="The public descriptor of a data set",
+        response_model=schemas.DatasetView,
+        responses=problem_responses(401, 404),
+    )
+    async def describe_dataset(request: Request, name: str) -> Response:
+        await principal_of(request, context)
+        return json_reply(await run_in_threadpool(context.services.datasets.describe, name))
+
+    @app.put(
+        "/v1/datasets/{name}/grants/{principal}",
+        tags=["data sets"],
+        summary="Cap what an analyst may hold and spend",
+        response_model=schemas.GrantView,
+        responses=problem_responses(401, 403, 404, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GrantRequest"}}},
+            }
+        },
+    )
+    async def grant(request: Request, name: str, principal: str) -> Response:
+        actor = await principal_of(request, context)
+        actor.require("admin")
+        asked = await json_object(request, context, actor)
+        if set(asked) != {"epsilon"}:
+            raise InvalidRequest("give epsilon, and nothing else")
+        return json_reply(
+            await run_in_threadpool(context.services.datasets.grant, actor, name, principal, asked["epsilon"])
+        )
+
+    @app.get(
+        "/v1/datasets/{name}/ledger",
+        tags=["data sets"],
+        summary="Where the budget stands, and its movements a page at a time, exact",
+        response_model=schemas.LedgerView,
+        responses=problem_responses(401, 403, 404, 422),
+        openapi_extra=page_parameters(MOVEMENT),
+    )
+    async def ledger(request: Request, name: str) -> Response:
+        actor = await principal_of(request, context, heavy=True)
+        asked = paging.parse(request, paging.NUMBER)
+        stands, page = await run_in_threadpool(
+            context.services.datasets.ledger, actor, name, int(asked.after or 0), asked.limit
+        )
+        return paging.reply(request, asked, page, "entries", stands)
+
+    @app.delete(
+        "/v1/datasets/{name}",
+        tags=["data sets"],
+        summary="Retire a data set: its private file is destroyed",
+        response_model=schemas.DatasetView,
+        responses=problem_responses(401, 403, 404),
+    )
+    async def retire(request: Request, name: str) -> Response:
+        actor = await principal_of(request, context)
+        return json_reply(await run_in_threadpool(context.services.datasets.retire, actor, name))

@@ -1,0 +1,75 @@
+"""The route of hypotheses: synthetic data as an array or a table."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from app.constructions.base import DenseHypothesis
+from app.http import bodies
+from app.http.context import Context
+from app.http.exports import complete_reply, open_export
+from app.http.heavy import Work
+from app.http.openapi import problem_responses
+from app.http.requests import principal_of
+from app.services.exports import Export
+from app.services.hypothesis_files import Format, write_hypothesis
+from app.services.principals import Principal
+from app.spaces.errors import InvalidRequest
+
+#: Media types, and the formats that they stand for; the first is sent where any will do.
+FORMATS: dict[str, Format] = {bodies.NPY: "npy", bodies.ARROW: "arrow", bodies.PARQUET: "parquet"}
+#: Those of a hypothesis that is no array.
+_TABLES = (bodies.ARROW, bodies.PARQUET)
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Add these routes."""
+
+    @app.get(
+        "/v1/sessions/{id}/hypothesis",
+        tags=["sessions"],
+        summary="The public hypothesis: synthetic data",
+        response_class=Response,
+        responses={
+            200: {"content": {media_type: {} for media_type in FORMATS}},
+            **problem_responses(401, 404, 422),
+        },
+    )
+    async def hypothesis(request: Request, id: str) -> Response:
+        actor = await principal_of(request, context, heavy=True)
+        accept = request.headers.get("accept", "*/*")
+        with open_export(context, actor) as export:
+            async with context.exports.turn(request, actor) as work:
+                headers, media_type = await run_in_threadpool(_write, context, actor, id, accept, export, work)
+                export.release_memory()
+            return complete_reply(export, headers, media_type)
+
+
+def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
+    """The media type a hypothesis is sent as: the first acceptable one, the first offered where anything will do."""
+    for part in accept.split(","):
+        wanted = part.partition(";")[0].strip().lower()
+        if wanted in offered:
+            return wanted
+        if wanted in ("*/*", "application/*", "application/octet-stream", ""):
+            return offered[0]
+    raise InvalidRequest(f"Accept: this hypothesis is sent as one of {', '.join(offered)}")
+
+
+def _write(
+    context: Context, actor: Principal, id: str, accept: str, export: Export, work: Work
+) -> tuple[dict[str, str], str]:
+    """Write a session's hypothesis; headers and media type of the reply."""
+
+    def reserve(size: int) -> None:
+        work.idle += export.reserve_memory(size, work.check)
+
+    row, session = context.services.sessions.state(actor, id, reserve, work.check)
+    shown = session.construction.export(session.hypothesis)
+    offered = FORMATS if isinstance(shown, DenseHypothesis) else {kind: FORMATS[kind] for kind in _TABLES}
+    media_type = _negotiate(accept, tuple(offered))
+    facts = {"session": row.id, "updates": str(session.updates_used)}
+    write_hypothesis(export, shown, session.dataset.space.names, offered[media_type], facts, work.check)
+    return {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}, media_type

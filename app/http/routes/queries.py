@@ -1,0 +1,87 @@
+"""Routes of queries: one, and many in one commit."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from app.http import bodies, schemas
+from app.http.context import Context
+from app.http.openapi import problem_responses, query_body
+from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object
+from app.http.tickets import answer
+from app.services.answering.tickets import Ticket
+from app.services.query_request import check_body
+from app.spaces.errors import InvalidRequest
+
+MAX_BATCH = 10_000
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Add these routes."""
+
+    @app.post(
+        "/v1/sessions/{id}/queries",
+        tags=["answers"],
+        summary="Ask one query",
+        response_model=schemas.AnswerView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        openapi_extra={
+            "requestBody": query_body(single=True),
+            "parameters": [
+                {
+                    "name": "unverified",
+                    "in": "query",
+                    "description": "of an array, whose body cannot say it: as the field of that name of other queries",
+                    "schema": {"type": "boolean", "default": False},
+                }
+            ],
+        },
+    )
+    async def ask(request: Request, id: str) -> Response:
+        actor = await asker_of(request, context)
+        media_type = bodies.media_type(request)
+        asked: Any
+        if media_type in (bodies.NPY, bodies.ARROW):
+            body = await bodies.read(request, context.limits.max_body_bytes, context.room)
+            unverified = flag(request, "unverified")
+            asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
+            key = None
+            if "idempotency-key" in request.headers:
+                digest = await run_in_threadpool(_sha256, body)
+                key = idempotency_key(request, actor, [media_type, digest, unverified])
+        else:
+            if request.scope["query_string"] and "unverified" in request.query_params:
+                raise InvalidRequest("unverified is a field of a JSON query: only an array has it in the address")
+            asked = await json_body(request, context, actor)
+            key = idempotency_key(request, actor, asked)
+        check_body(asked)
+        return await answer(context, request, actor, Ticket("ask", id, actor.name, (asked,), key))
+
+    @app.post(
+        "/v1/sessions/{id}/queries/batch",
+        tags=["answers"],
+        summary="Ask many queries in one commit",
+        response_model=schemas.BatchView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        openapi_extra={"requestBody": query_body(single=False)},
+    )
+    async def batch(request: Request, id: str) -> Response:
+        actor = await asker_of(request, context)
+        asked = await json_object(request, context, actor)
+        queries = asked.get("queries")
+        if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
+            raise InvalidRequest("give queries, a list of at least one query, and nothing else")
+        if len(queries) > MAX_BATCH:
+            raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
+        context.door.charge(request, actor, len(queries))
+        key = idempotency_key(request, actor, asked)
+        return await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key))
+
+
+def _sha256(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,57 @@
+"""A ticket's way through the lane of its session, and the reply that comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.http.context import Context
+from app.http.replies import encoded_reply
+from app.services.answering.tickets import Ticket
+from app.services.errors import QueueFull, Unavailable
+from app.services.principals import Principal
+
+
+async def answer(context: Context, request: Request, actor: Principal, ticket: Ticket) -> Response:
+    """Queue a ticket, wait until its lane is done with it, and give the reply. A client that hangs up changes nothing:
+    the ticket is dealt with all the same.
+
+    Where there is a deadline, whatever came of the ticket is told then, and not before.
+
+    Raises:
+        QueueFull: when too many tickets of the session wait.
+        Unavailable: when the wait was too long; the ticket is dealt with all the same.
+        CuratorError: whatever the lane refused it with.
+    """
+    moment = context.deadline.set()
+    ticket.waiter = asyncio.get_running_loop().create_future()
+    answering = context.services.answering
+    try:
+        if ticket.kind != "close" and answering.knows(ticket.session):
+            answering.submit(actor, ticket)
+        else:
+            await run_in_threadpool(answering.submit, actor, ticket)
+    except QueueFull:
+        context.metrics.refused("queue")
+        raise
+    late: Unavailable | None = None
+    try:
+        await context.delivery.wait(ticket.waiter, context.limits.request_timeout_seconds)
+    except TimeoutError:
+        late = Unavailable(
+            "the answer is not there yet; it will be recorded: send the same request again with its Idempotency-Key"
+        )
+        if not ticket.delivered:
+            # The lane holds the body until it is done with the ticket; until then its memory is in use.
+            ticket.waiter = asyncio.get_running_loop().create_future()
+            context.room.give_back_after(request.scope, ticket.waiter)
+    await context.deadline.keep(moment)
+    if late is not None:
+        raise late
+    if ticket.error is not None:
+        raise ticket.error
+    assert ticket.reply is not None
+    return encoded_reply(ticket.reply)

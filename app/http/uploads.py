@@ -1,0 +1,89 @@
+"""Reading the upload of a data set: a multipart form with a declaration and a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+from app.http import bodies
+from app.http.context import Context
+from app.spaces.errors import InvalidDataset, InvalidRequest
+
+
+class Form(MultiPartParser):
+    """A multipart form whose fields are UTF-8."""
+
+    def on_part_end(self) -> None:
+        """Take a part that is complete. The base class reads a field that is not UTF-8 as Latin-1 instead."""
+        if self._current_part.file is None:
+            try:
+                self._current_part.data.decode()
+            except UnicodeDecodeError:
+                raise InvalidRequest("a field of the form is not valid UTF-8: send it as UTF-8") from None
+        super().on_part_end()
+
+
+async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFile]:
+    """The declared spec and the file of a multipart body, which stays in memory: private data touch no disk outside the
+    vault.
+
+    Raises:
+        InvalidRequest: when the body is not a form with these two fields.
+        InvalidDataset: when the spec is not JSON.
+        PayloadTooLarge: when the body is larger than uploads may be.
+        Unavailable: when the bodies of all requests leave no room for it.
+    """
+    limit, size = context.limits.max_body_bytes, 0
+    if bodies.media_type(request) != "multipart/form-data":
+        raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
+
+    async def counted() -> AsyncGenerator[bytes, None]:
+        nonlocal size
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise bodies.too_large(limit)
+            context.room.take(request.scope, len(part))
+            yield part
+
+    parser = Form(
+        request.headers, counted(), max_files=1, max_fields=2, max_part_size=context.limits.max_query_body_bytes
+    )
+    parser.spool_max_size = limit + 1
+    try:
+        form = await parser.parse()
+    except (MultiPartException, ValueError):
+        raise InvalidRequest("the multipart body cannot be read: is it complete?") from None
+    spec, upload = form.get("spec"), form.get("data")
+    if isinstance(spec, UploadFile):
+        raise InvalidRequest("spec is a form field with JSON, not a file")
+    names = sorted(name for name, _ in form.multi_items())
+    if names != ["data", "spec"] or spec is None or not isinstance(upload, UploadFile):
+        raise InvalidRequest(
+            "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
+        )
+    declared = spec.encode()
+    bodies.weigh(declared)
+    try:
+        return bodies.parse_json(declared, context.limits.max_json_depth), upload
+    except InvalidRequest as error:
+        raise InvalidDataset(f"spec: {error.detail}") from None
+
+
+def into_memory(upload: UploadFile) -> int:
+    """The descriptor of an anonymous memory file with the upload's bytes, which the caller closes."""
+    descriptor = os.memfd_create("upload", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            upload.file.seek(0)
+            while block := upload.file.read(1 << 20):
+                file.write(block)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,369 @@
+"""A group of requests: answered in one transaction, committed, and only then replied to; or charged.
+
+:mod:`app.services.answering.round` says what each answer is. Here is what makes it last: rows that are held, a commit
+that is tried again with the same outcome, and rounds that are forfeited where the outcome cannot be recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from contextlib import ExitStack
+from decimal import Decimal
+
+import orjson
+import structlog
+
+from app.audit import records
+from app.curator.errors import SessionClosed
+from app.curator.opening import Header
+from app.services import spending
+from app.services.answering.round import Rounds
+from app.services.answering.tickets import Deferred, Ticket, TicketQueue
+from app.services.answering.work import Context, Work
+from app.services.errors import NotFound, Unavailable
+from app.services.loading import last_recorded
+from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
+from app.services.residents import Live, NoRoom, Residents
+from app.spaces.errors import CuratorError
+
+log = structlog.get_logger(__name__)
+
+#: How long one group keeps others waiting: then a long batch pauses, and what was not begun waits for the next group.
+SLICE_SECONDS = 0.05
+#: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
+#: they come.
+PATIENCE_SECONDS = 0.1
+#: Pauses between the tries of a commit that fails; the last one again and again.
+RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+class _Enough(Exception):
+    """A group has had its time: what was not begun of it waits for the next one."""
+
+
+class Groups:
+    """Answers groups of requests, one after the other. One thread's own.
+
+    Args:
+        context: what all lanes work with.
+        residents: the lane's sessions in memory.
+        waiting: where requests that were not begun go back to.
+        deferred: where requests go whose rows another process holds.
+        unwritten: the sessions with answers that are not written yet, of other turns and of the one given.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        residents: Residents,
+        waiting: TicketQueue,
+        deferred: Deferred,
+        unwritten: Callable[[Work | None], Container[str]],
+    ) -> None:
+        self._context, self._residents = context, residents
+        self._waiting, self._deferred = waiting, deferred
+        self._unwritten = unwritten
+        self._rounds = Rounds(context, residents)
+        #: Whether a commit is tried again.
+        self.stalled = False
+
+    def answer(self, group: list[Ticket], work: Work) -> Iterator[None]:
+        """Answer a group, commit, and reply; yields between the slices of a long batch."""
+        started = time.perf_counter()
+        try:
+            yield from self._in_one_transaction(group, work)
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: what was begun is charged
+            log.error("answering failed", error=type(error).__name__)
+            self._abandon(work)
+            for ticket in group:
+                if ticket.reply is None and ticket.error is None:
+                    ticket.error = Unavailable("the answer could not be made: send the request again")
+        if not group:  # all of it was deferred
+            return
+        meter = self._context.meter
+        self._context.finished(group)
+        for source, number in Counter(work.sources).items():
+            meter.answered(source, number)
+        meter.group(len(group), time.perf_counter() - started)
+        try:
+            self._residents.checkpoint(work.base, self._unwritten(None))
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: what is in memory follows from the transcript
+            log.error("states could not be kept", error=type(error).__name__)
+            for id in work.base:
+                self._residents.drop(id)
+
+    def _in_one_transaction(self, group: list[Ticket], work: Work) -> Iterator[None]:
+        """Play the group in one transaction and commit it."""
+        store = self._context.store
+        if store.exclusive:
+            # What this process remembers is what is stored: nothing is held while computing, and a turn that
+            # needs nothing from the database reads nothing.
+            with _Reading(store) as begin:
+                for _ in self._play(begin, group, work):
+                    begin.end()  # a view of the database that lasts keeps its log from being cleared
+                    yield
+            if not work.empty:
+                self._commit(work)
+            return
+        played = False
+        try:
+            with store.write() as tx:
+                yield from self._play(lambda: tx, group, work)
+                played = True
+                if not work.empty:
+                    work.store(tx)
+        except Exception as error:
+            if not played:
+                raise
+            if not work.empty:
+                self._failed(error)
+                self._commit(work)
+
+    def _failed(self, error: BaseException) -> None:
+        self._context.meter.commit_failed()
+        log.warning("commit failed, keeping the outcome", error=type(error).__name__)
+
+    def _commit(self, work: Work, *, abandoned: bool = False) -> None:
+        """Write the outcome until the database has it. Never draws afresh.
+
+        Of ``abandoned`` work only the rounds are charged.
+        """
+        attempt = 0
+        while True:
+            try:
+                with self._context.store.write() as tx:
+                    if attempt or abandoned or not self._context.store.exclusive:
+                        stored = tx.lock_sessions(sorted(work.base))
+                        if self._is_written(work, tx, stored):
+                            break
+                        changed = set(stored) if abandoned else self._changed(work, tx, stored)
+                        self._forfeit(work, tx, stored, changed)
+                        abandoned = False
+                    work.store(tx)
+                break
+            except Exception as error:  # noqa: BLE001 - the outcome is kept until it is stored
+                self._failed(error)
+                self.stalled = True
+                time.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
+                attempt += 1
+        self.stalled = False
+
+    @staticmethod
+    def _is_written(work: Work, tx: Transaction, stored: dict[str, SessionRow]) -> bool:
+        """Whether the failed commit had happened after all.
+
+        All of it shares one fate, so one trace will do, of a kind that nobody changes afterwards: an entry, a
+        reply, or the row of a closed session. Where others write, the database must also know the transaction: the
+        same question that another process answered in the same second leaves the same trace.
+        """
+        if work.tried and not any(tx.happened(name) for name in work.tried):
+            return False
+        if work.entries:
+            entry = work.entries[0]
+            return tx.entry_lines(entry.session, entry.sequence - 1, 1) == [(entry.sequence, entry.line)]
+        for reply in work.replies.values():
+            name = reply.principal, reply.route, reply.key
+            return tx.replies([name]).get(name) == reply
+        return any(stored[id] == row for id, row in work.rows.items())
+
+    @staticmethod
+    def _changed(work: Work, tx: Transaction, stored: dict[str, SessionRow]) -> set[str]:
+        """Sessions that somebody else has changed or closed, or answered under a key of ours."""
+        changed = {id for id, base in work.base.items() if stored[id] != base}
+        taken = tx.replies(list(work.replies))
+        return changed | {t.session for t in work.done if t.key is not None and t.key.name in taken}
+
+    def _forfeit(self, work: Work, tx: Transaction, stored: dict[str, SessionRow], changed: set[str]) -> None:
+        """Rewrite the work of these sessions: each round played is charged as a hit, and nothing else remains."""
+        # Read before anything is rewritten: should the database fail here, the next try begins with whole work.
+        times = {id: max(work.now, last_recorded(tx, stored[id])) for id in changed}
+        for id in changed:
+            work.forget(id)
+            self._residents.drop(id)
+            row = stored[id]
+            work.base[id] = row
+            # The rounds are kept: should the session change once more, they are charged there.
+            for price in work.rounds.get(id, ()):
+                row = self._charge_forfeit(work, row, price, times[id])
+            if row is not stored[id]:
+                work.rows[id] = row
+        for ticket in work.done:
+            if ticket.session in changed:
+                ticket.reply = None
+                ticket.error = Unavailable("the answer could not be stored: send the request again")
+                if ticket.key is not None:
+                    work.replies.pop(ticket.key.name, None)
+
+    def _charge_forfeit(self, work: Work, row: SessionRow, price: Decimal, now: str) -> SessionRow:
+        if row.updates_used >= Header.read(row.header).plan.max_updates or row.status != "open":
+            return row
+        sequence = row.sequence + 1
+        sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
+        work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
+        share, movement = spending.charge(row, price, sequence, now)
+        work.ledger.append(movement)
+        return row.moved(sequence, row.queries_asked, row.updates_used + 1, share, sealed.entry_hash)
+
+    def _abandon(self, work: Work) -> None:
+        """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""
+        for id in work.base:
+            self._residents.drop(id)
+        if any(work.rounds.values()):
+            self._commit(work, abandoned=True)
+            return
+        for ticket in work.done:
+            ticket.reply, ticket.error = None, Unavailable("the answer could not be stored: send the request again")
+
+    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: Work) -> Iterator[None]:
+        until = time.perf_counter() + SLICE_SECONDS
+        ids = sorted({ticket.session for ticket in group})
+        if self._context.store.exclusive:
+            missing = [id for id in ids if id not in self._residents]
+            rows = begin().lock_sessions(missing) if missing else {}
+        else:
+            rows = self._take_rows(begin(), ids, group)
+            self._residents.catch_up(begin(), rows)
+        # After the lock: who held it may have answered one of these.
+        names = [ticket.key.name for ticket in group if ticket.key is not None]
+        given = begin().replies(names) if names else {}
+        for number, ticket in enumerate(group):
+            try:
+                if number and (ticket.long or time.perf_counter() > until):
+                    raise _Enough
+                if ticket.long and len(group) > 1:  # tried again with others, after it had been deferred
+                    self._waiting.put_back(group[1:])
+                    del group[1:]
+                yield from self._one(begin, ticket, rows, given, work)
+            except (NoRoom, _Enough):
+                self._waiting.put_back(group[number:])
+                del group[number:]
+                return
+            except CuratorError as error:
+                # Should the group be dropped, so is the refusal: it may follow from an outcome that nobody is told.
+                ticket.error = error
+                work.done.append(ticket)
+
+    def _take_rows(self, tx: Transaction, ids: list[str], group: list[Ticket]) -> dict[str, SessionRow]:
+        """Hold the rows of these sessions. What asks for those that another process keeps is deferred."""
+        tried = [id for id in ids if id in self._deferred]
+        others = [id for id in ids if id not in self._deferred]
+        known = self._residents.rows(ids)
+        if tried and (not others or self._deferred.patient()):
+            rows = tx.lock_sessions(ids, known, PATIENCE_SECONDS)
+        else:
+            rows = tx.lock_sessions(others, known, PATIENCE_SECONDS)
+            rows |= tx.lock_sessions(tried, known, 0)
+        for id in tried:
+            if id in rows:
+                self._waiting.put_back(self._deferred.withdraw(id))
+        lacking = [id for id in ids if id not in rows]
+        if lacking:
+            held = tx.existing_sessions(lacking)
+            for ticket in group:
+                if ticket.session in held:
+                    if ticket.session in tried:
+                        self._deferred.put_back(ticket)
+                    else:
+                        self._deferred.defer([ticket])
+            for id in held.difference(tried):
+                self._deferred.defer(self._waiting.withdraw(id))
+            group[:] = [ticket for ticket in group if ticket.session not in held]
+        return rows
+
+    def _one(
+        self,
+        begin: Callable[[], Transaction],
+        ticket: Ticket,
+        rows: dict[str, SessionRow],
+        given: dict[ReplyName, ReplyRow],
+        work: Work,
+    ) -> Iterator[None]:
+        key = ticket.key
+        if key is not None:
+            twin = work.replies.get(key.name)
+            known = given.get(key.name) if twin is None else twin
+            if known is not None:
+                ticket.reply = key.reply(known)
+                if twin is not None:
+                    work.done.append(ticket)
+                return
+        row = work.rows.get(ticket.session) or rows.get(ticket.session)
+        live = self._residents.get(ticket.session)
+        if row is None and self._context.store.exclusive:
+            # Not in memory any more when others of the group took its room.
+            row = live.row if live is not None else begin().lock_sessions([ticket.session]).get(ticket.session)
+        if row is None:
+            raise NotFound("there is no such session of yours")
+        if live is not None and live.row.sequence >= row.sequence and live.row.head_hash != row.head_hash:
+            # It went back, as to a standby that lags. What was given cannot be recorded any more, nor gone on from.
+            raise Unavailable("the database lacks answers of this session: an operator must look", retry_after=60)
+        if row.status != "open":
+            raise SessionClosed("the session is closed: open another")
+        if ticket.kind == "close":
+            ticket.reply = self._rounds.close(row, work)
+        else:
+            live = self._residents.load(begin, row, self._unwritten(work))
+            self._check_file(live, work)
+            if ticket.kind == "ask":
+                ticket.reply = orjson.dumps(self._rounds.answer(live, ticket.queries[0], work))
+            else:
+                answers: list[bytes] = []
+                yield from self._batch(begin, live, ticket, work, answers)
+                ticket.reply = b'{"answers":[%b]}' % b",".join(answers)
+        if key is not None:
+            work.base.setdefault(row.id, row)
+            work.replies[key.name] = key.row(200, ticket.reply, work.now)
+        work.done.append(ticket)
+
+    def _batch(
+        self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work, answers: list[bytes]
+    ) -> Iterator[None]:
+        """Answer queries one by one, the rows held all the while. A long batch pauses when it has had its time."""
+        until = time.perf_counter() + SLICE_SECONDS
+        for asked in ticket.queries:
+            if not self._context.store.exclusive:
+                begin().stay()
+            if ticket.long and time.perf_counter() > until:
+                yield
+                until = time.perf_counter() + SLICE_SECONDS
+            answers.append(orjson.dumps(self._rounds.try_answer(live, asked, work)))
+
+    def _check_file(self, live: Live, work: Work) -> None:
+        """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""
+        name = live.row.dataset
+        if name not in work.files:
+            try:
+                self._context.private.check(live.entry)
+                work.files[name] = None
+            except Unavailable as error:
+                work.files[name] = error
+        wrong = work.files[name]
+        if wrong is not None:
+            raise Unavailable(wrong.detail, wrong.retry_after)
+
+
+class _Reading:
+    """A reading transaction that is begun when it is first called for, and may be ended and begun again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._stack = store, ExitStack()
+        self._begun: Transaction | None = None
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def __call__(self) -> Transaction:
+        """The transaction."""
+        if self._begun is None:
+            self._begun = self._stack.enter_context(self._store.read())
+        return self._begun
+
+    def end(self) -> None:
+        """Read no more until the next call."""
+        self._begun = None
+        self._stack.close()

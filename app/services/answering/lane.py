@@ -1,0 +1,167 @@
+"""A lane: one thread that answers the sessions given to it, a group of requests after another."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Container
+
+import structlog
+
+from app.services.answering.group import Groups
+from app.services.answering.tickets import Deferred, Ticket, TicketQueue
+from app.services.answering.work import Context, PausedBatch, Work
+from app.services.errors import Unavailable
+from app.services.residents import Residents
+
+log = structlog.get_logger(__name__)
+
+#: Long batches that a lane has under way at a time, of different principals.
+LONG_BATCHES = 4
+#: How often a lane looks whether other processes have closed sessions that it holds in memory.
+LOOK_SECONDS = 5.0
+#: How long after a turn a lane waits, at most, for those it has answered to ask again.
+GATHER_SECONDS = 0.001
+
+
+class Lane(threading.Thread):
+    """One thread that answers the sessions given to it, in groups.
+
+    Args:
+        context: what all lanes work with.
+        name: the thread's.
+        memory_limit: bytes of the sessions that it holds in memory.
+    """
+
+    def __init__(self, context: Context, name: str, memory_limit: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self._context = context
+        self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
+        self.residents = Residents(context.private, context.noise, context.snapshots, memory_limit)
+        self.deferred = Deferred()
+        self._waiting = TicketQueue()
+        #: Long batches under way, by session.
+        self._paused: OrderedDict[str, PausedBatch] = OrderedDict()
+        self._groups = Groups(context, self.residents, self._waiting, self.deferred, self._unwritten)
+        self._stopping = False
+        self._expected, self._until = 0, 0.0
+        self._look_at = 0.0
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the lane waits for a commit that keeps failing."""
+        return self._groups.stalled
+
+    def run(self) -> None:
+        """Answer until told to stop and nothing waits."""
+        while True:
+            group = self._gather()
+            if self._stopping and not group and not self._paused:
+                break
+            if group:
+                self._begin(group)
+            self._go_on()
+            self._forget_closed()
+            while not self.inbox.empty():
+                self._arrive(self.inbox.get())
+            # Whoever has just been answered is likely to ask again at once.
+            self._expected = len(group) + len(self._waiting)
+            self._until = time.perf_counter() + GATHER_SECONDS
+        self._refuse_deferred()
+        self.residents.flush()
+
+    def _forget_closed(self) -> None:
+        """Drop what other processes have closed: nobody asks for it again, and so it would never leave."""
+        if self._context.store.exclusive or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        try:
+            with self._context.store.read() as tx:
+                self.residents.forget_closed(tx, self._unwritten())
+        except Exception as error:  # noqa: BLE001 - nothing ends a lane: there is a next time
+            log.warning("closed sessions could not be looked for", error=type(error).__name__)
+
+    def _refuse_deferred(self) -> None:
+        """At the end nothing is waited for any more. Nothing of these was begun."""
+        tickets = self.deferred.clear()
+        for ticket in tickets:
+            ticket.error = Unavailable("the session is held by another process: send the request again")
+        self._context.finished(tickets)
+
+    def _gather(self) -> list[Ticket]:
+        """Wait for requests and take a group of them; an empty one when there is something else to do.
+
+        Right after a turn the answered clients are given a moment to come back: two turns that overlap cost more than
+        one, and all of them wait for the same disk.
+        """
+        while True:
+            waiting = len(self._waiting)
+            if not self.inbox.empty():
+                self._arrive(self.inbox.get())
+                continue
+            again = [] if self._stopping else self.deferred.try_again()
+            if again or self._stopping or self._paused:
+                return again + self._waiting.next_group(self._may_begin)
+            seconds = self.deferred.seconds
+            if not self._context.store.exclusive:
+                seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
+            if waiting:
+                left = self._until - time.perf_counter()
+                if waiting >= self._expected or left <= 0:
+                    return self._waiting.next_group()
+                seconds = left
+            try:
+                self._arrive(self.inbox.get(timeout=seconds))
+            except queue.Empty:
+                if waiting or not self.deferred:
+                    return self._waiting.next_group()
+
+    def _arrive(self, tickets: list[Ticket] | None) -> None:
+        if tickets is None:
+            self._stopping = True
+            return
+        for ticket in tickets if self._paused else ():
+            if ticket.session in self._paused:
+                self._paused[ticket.session].behind.append(ticket)
+        others = [ticket for ticket in tickets if ticket.session not in self._paused]
+        if self.deferred:
+            self.deferred.defer([ticket for ticket in others if ticket.session in self.deferred])
+            others = [ticket for ticket in others if ticket.session not in self.deferred]
+        self._waiting.add(others)
+
+    # ------------------------------------------------------------------ long batches
+
+    def _may_begin(self, ticket: Ticket) -> bool:
+        """Whether a long batch may be begun beside those under way."""
+        under_way = {paused.ticket.actor for paused in self._paused.values()}
+        return len(under_way) < LONG_BATCHES and ticket.actor not in under_way
+
+    def _begin(self, group: list[Ticket]) -> None:
+        """Answer a group; of a long batch, which is a group of its own, the first slice."""
+        work = Work(self._context.clock())
+        steps = self._groups.answer(group, work)
+        for _ in steps:
+            ticket = group[0]
+            # What else is asked of the session waits for the batch.
+            behind = self._waiting.withdraw(ticket.session)
+            self._paused[ticket.session] = PausedBatch(ticket, work, steps, behind)
+            return
+
+    def _go_on(self) -> None:
+        """One more slice of the long batch whose last one is longest ago."""
+        if not self._paused:
+            return
+        session, paused = self._paused.popitem(last=False)
+        for _ in paused.steps:
+            self._paused[session] = paused
+            return
+        self._waiting.add(paused.behind)
+
+    def _unwritten(self, work: Work | None = None) -> Container[str]:
+        """Sessions with answers that are not written yet, those of a turn among them."""
+        base = () if work is None else work.base
+        if not self._paused:
+            return base
+        return {*base, *(id for paused in self._paused.values() for id in paused.work.base)}

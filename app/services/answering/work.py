@@ -1,0 +1,122 @@
+"""What a group of requests did, to be written in one transaction; and what lanes work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Protocol
+
+from app.services.answering.tickets import Ticket
+from app.services.errors import Unavailable
+from app.services.ports import (
+    Clock,
+    EntryRow,
+    LedgerRow,
+    NoisePort,
+    PrivateStore,
+    ReplyName,
+    ReplyRow,
+    SessionRow,
+    Snapshots,
+    Store,
+    Transaction,
+    WeightsRow,
+)
+from app.spaces.errors import CuratorError
+
+
+class Meter(Protocol):
+    """Counts what may be counted: public outcomes and durations."""
+
+    def answered(self, source: str, number: int) -> None: ...
+    def group(self, size: int, seconds: float) -> None: ...
+    def commit_failed(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Context:
+    """What all lanes work with.
+
+    Attributes:
+        render: a refusal as the document that a batch has in the place of an answer.
+        finished: called with requests that have their reply or error.
+        refill: called with a source of noise that runs low; it is filled up by another thread.
+    """
+
+    store: Store
+    private: PrivateStore
+    noise: NoisePort
+    snapshots: Snapshots
+    clock: Clock
+    meter: Meter
+    render: Callable[[CuratorError], dict[str, Any]]
+    finished: Callable[[list[Ticket]], None]
+    refill: Callable[[Any], None]
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What a group of requests did.
+
+    Attributes:
+        now: the one time of all records. It is taken before anything private is looked at: a clock that is read
+            between two records tells how long the first one took.
+        base: the rows of the sessions as they were found.
+        rows: the rows of those that changed, as they are to become.
+        rounds: what each round that was begun costs, should it be forfeited, by session.
+        files: whether the private file of a data set is as it was, by its name.
+        tried: the transactions by which it was tried to write this.
+        done: the requests that have their reply or error.
+        sources: where each answer came from, to be counted.
+    """
+
+    now: str
+    base: dict[str, SessionRow] = field(default_factory=dict)
+    rows: dict[str, SessionRow] = field(default_factory=dict)
+    entries: list[EntryRow] = field(default_factory=list)
+    weights: list[WeightsRow] = field(default_factory=list)
+    ledger: list[LedgerRow] = field(default_factory=list)
+    replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
+    rounds: dict[str, list[Decimal]] = field(default_factory=dict)
+    files: dict[str, Unavailable | None] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+    done: list[Ticket] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.rows and not self.replies
+
+    def store(self, tx: Transaction) -> None:
+        """Put everything into a transaction and commit it."""
+        if tx.name is not None:
+            self.tried.append(tx.name)
+        with tx.together():
+            if self.entries:
+                tx.append(self.entries, self.weights)
+            if self.rows:
+                tx.move_sessions(list(self.rows.values()))
+            if self.ledger:
+                tx.move_ledger(self.ledger)
+            if self.replies:
+                tx.add_replies(list(self.replies.values()))
+            tx.commit()
+
+    def forget(self, session: str) -> None:
+        """Take out everything of a session, but for the rounds that were begun."""
+        self.rows.pop(session, None)
+        self.entries = [entry for entry in self.entries if entry.session != session]
+        self.weights = [weights for weights in self.weights if weights.session != session]
+        self.ledger = [movement for movement in self.ledger if movement.session != session]
+
+
+@dataclass(slots=True, eq=False)
+class PausedBatch:
+    """A long batch between two slices: what its turn has done and has still to do, and who waits for its session."""
+
+    ticket: Ticket
+    work: Work
+    steps: Iterator[None]
+    behind: list[Ticket]

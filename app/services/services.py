@@ -1,0 +1,20 @@
+"""The use cases together, whoever calls them and however."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from app.services.answering.dispatch import Answering
+from app.services.datasets import Datasets
+from app.services.principals import Principals
+from app.services.sessions import Sessions
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a caller can have done."""
+
+    principals: Principals
+    datasets: Datasets
+    sessions: Sessions
+    answering: Answering
