@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 JOBS ?= auto
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo serve test lint types layers unit fuzz bench lock image clean
+.PHONY: help setup demo serve test quick lint types layers unit fuzz bench lock image clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ serve: setup ## the service on port 8000, its data in ./var
 	$(BIN)/curator serve
 
 test: lint types layers unit ## everything that must hold: style, types, layering, all tests
+
+quick: lint types layers ## the inner loop, under a minute: style, types, layering, fast tests without a server
+	$(PYTEST) -m "not slow and not statistical and not postgres" tests/unit tests/contracts $(PYTEST_ARGS)
 
 lint: setup ## style
 	$(BIN)/ruff check .

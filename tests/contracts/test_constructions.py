@@ -69,6 +69,7 @@ def test_the_mass_is_kept(row: Row) -> None:
             assert row.of.total(h) <= row.facts.mass * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @every
 def test_a_transcript_gives_one_state_bit_for_bit(row: Row) -> None:
     """What an audit does: the same measurements from the start. Would catch a state that depends on what else was
@@ -93,6 +94,7 @@ def test_a_transcript_gives_one_state_bit_for_bit(row: Row) -> None:
     np.testing.assert_allclose(counts(again.export(third)), counts(again.export(other)), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @every
 def test_a_state_survives_on_disk(row: Row, tmp_path: Path) -> None:
     """Dumped, written, read and loaded, at the start and after every update: what comes back answers with the same
@@ -150,6 +152,7 @@ def test_a_new_start_is_untouched_by_an_old_session(row: Row) -> None:
     assert construction.export(state).content() != before
 
 
+@pytest.mark.slow
 @every
 def test_an_update_moves_the_answer_towards_the_measurement_and_no_further(row: Row) -> None:
     """With projections onto the edge of what the measurement certifies, which lies between the present answer and the
@@ -266,6 +269,7 @@ def test_bounds_and_steps_follow_the_progress(row: Row) -> None:
         assert 0 < steps[0] < steps[1] < steps[2]
 
 
+@pytest.mark.slow
 @every
 def test_absurd_measurements_leave_a_finite_hypothesis(row: Row) -> None:
     """Noise has no largest value: would catch a hypothesis of infinities after a measurement far outside what the data

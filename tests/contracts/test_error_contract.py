@@ -197,6 +197,7 @@ class Game:
 # ------------------------------------------------------------------------------------------------------- the rules
 
 
+@pytest.mark.slow
 @every
 def test_every_answer_of_a_session_keeps_its_bound(row: Row) -> None:
     """All queries that an adversary chooses from, worst first, at the worst noise within its bound; what is no
@@ -218,6 +219,7 @@ def test_every_answer_of_a_session_keeps_its_bound(row: Row) -> None:
     assert game.state == before
 
 
+@pytest.mark.slow
 @only(lambda r: r.of.name in "tw" and not r.padding)
 def test_every_answer_of_a_race_keeps_its_bound(row: Row) -> None:
     """The same with a Poisson race a round, of four draws of either sign: a smaller bound, T. Would catch a race that

@@ -1,6 +1,7 @@
-"""What every store keeps to: one suite over SQLite and PostgreSQL, on the schema that the migrations make.
+"""What every store keeps to: one suite over SQLite and PostgreSQL, on the schema that the migrations make, and over the
+store in memory with which services are tested, for one process and for several.
 
-A store that joins adds a name to ``DATABASES`` and a branch to the ``database`` fixture.
+A store that joins adds a name to ``STORES`` and a branch to :func:`open_store`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -47,8 +49,13 @@ from app.storage.database import make_engines
 from app.storage.migrate import migrate, pending
 from app.storage.store import PAGE_BYTES, SqlStore, SqlTransaction, _move_all
 from app.storage.tables import metadata, sessions
+from tests.memory_store import MemoryDatabase, MemoryStore, MemoryTransaction
 
-DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.postgres)
+DATABASES = ["sqlite", POSTGRESQL]
+#: Stores on which one process writes at a time, and those on which rows are locks.
+EXCLUSIVE, SHARED = ["memory:one", "sqlite"], ["memory:several", POSTGRESQL]
+STORES = [*EXCLUSIVE, *SHARED]
 _numbers = itertools.count()
 
 
@@ -70,14 +77,24 @@ def make_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> st
     return server.set(database=name).render_as_string(hide_password=False)
 
 
-def open_store(url: str) -> SqlStore:
+@cache
+def in_memory(url: str) -> MemoryDatabase:
+    """The database of this name, the same for all who ask."""
+    return MemoryDatabase()
+
+
+def open_store(url: str) -> Any:
+    if url.startswith("memory"):
+        return MemoryStore(in_memory(url), exclusive=url in EXCLUSIVE)
     reading, writing = make_engines(url)
     return SqlStore(reading, writing, exclusive=url.startswith("sqlite"))
 
 
-@pytest.fixture(scope="module", params=DATABASES)
+@pytest.fixture(scope="module", params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A migrated database that this module's tests share; each uses names of its own."""
+    if request.param.startswith("memory"):
+        return str(request.param)
     made = make_database(request.param, request, tmp_path_factory.mktemp("store"))
     _, writing = make_engines(made)
     migrate(writing)
@@ -209,7 +226,8 @@ class TestProtocol:
         """Catches a method of the port that the store lacks, or one whose parameters have drifted."""
         for name, method in inspect.getmembers(Transaction, inspect.isfunction):
             if not name.startswith("_"):
-                assert inspect.signature(getattr(SqlTransaction, name)) == inspect.signature(method), name
+                for kept in (SqlTransaction, MemoryTransaction):
+                    assert inspect.signature(getattr(kept, name)) == inspect.signature(method), (kept, name)
 
     def test_every_method_is_exercised_here(self) -> None:
         """Catches a method added to the port without a test of the contract."""
@@ -716,6 +734,13 @@ class TestLedgerAndReplies:
             assert tx.replies([name, (*name[:2], "other")]) == {name: row}
 
 
+def lock_timeout(tx: Any) -> str:
+    """How long a transaction waits for locks from now on, as PostgreSQL says it; 0 is without end."""
+    if isinstance(tx, MemoryTransaction):
+        return "0"
+    return str(tx._connection.execute(text("SHOW lock_timeout")).scalar_one())
+
+
 class TestTransactions:
     def test_together(self, store: SqlStore, asked: SessionRow) -> None:
         """Catches statements sent together that are not all there afterwards, and a failure that nobody hears of."""
@@ -762,7 +787,10 @@ class TestTransactions:
         return step
 
     @staticmethod
-    def contents(store: SqlStore) -> dict[str, list[tuple[Any, ...]]]:
+    def contents(store: Any) -> dict[str, list[Any]]:
+        if isinstance(store, MemoryStore):
+            tables = store.database.tables
+            return {name: list(getattr(tables, name).items()) for name in tables.__slots__}
         with store.read() as tx:
             return {
                 table.name: sorted((tuple(r) for r in tx._connection.execute(table.select())), key=repr)
@@ -924,8 +952,7 @@ class TestTransactions:
         with store.read() as tx:
             assert [tx.session(id).sequence for id in ids] == [80] * 6  # type: ignore[union-attr]
 
-    @pytest.mark.postgres
-    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("url", SHARED, indirect=True)
     @pytest.mark.parametrize("seconds", [0, 0.3])
     def test_a_row_that_is_held_is_waited_for_so_long(
         self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow, seconds: float
@@ -943,14 +970,13 @@ class TestTransactions:
                 assert seconds <= time.monotonic() - started < seconds + 2
                 assert writing.lock_sessions([], {}, 0.1) == {}
                 assert tx.lock_sessions([free.id], {}, 0) == {}
-                timeout = writing._connection.execute(text("SHOW lock_timeout")).scalar_one()
-                assert timeout == "0"
+                assert lock_timeout(writing) == "0"
                 assert writing.existing_sessions([held.id, free.id]) == {held.id, free.id}
                 writing.move_sessions([replace(free, sequence=1)])
                 writing.commit()
             with other.write() as writing:
                 assert writing.lock_sessions([free.id], {}, seconds)[free.id].sequence == 1
-                assert writing._connection.execute(text("SHOW lock_timeout")).scalar_one() == "0"
+                assert lock_timeout(writing) == "0"
 
     @pytest.mark.postgres
     @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -974,8 +1000,7 @@ class TestTransactions:
         assert any("Index Scan" in step for step in plan), plan
         assert not any("Seq Scan" in step for step in plan), plan
 
-    @pytest.mark.postgres
-    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("url", SHARED, indirect=True)
     def test_writers_of_different_sessions_do_not_wait(
         self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
     ) -> None:
@@ -996,8 +1021,7 @@ class TestTransactions:
                 writing.commit()
             assert time.monotonic() - started < 30
 
-    @pytest.mark.postgres
-    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("url", SHARED, indirect=True)
     @pytest.mark.parametrize("seconds", [None, 0, 0.1])
     def test_whether_a_transaction_happened(
         self, store: SqlStore, other: SqlStore, asked: SessionRow, seconds: float | None
@@ -1021,8 +1045,7 @@ class TestTransactions:
             lost = str(int(names[0]) + 10**6)
             assert [tx.happened(name) for name in (*names, lost)] == [True, False, False]
 
-    @pytest.mark.postgres
-    @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+    @pytest.mark.parametrize("url", SHARED, indirect=True)
     def test_opening_a_session_holds_up_no_charge(
         self, url: str, store: SqlStore, other: SqlStore, data: DatasetRow, asked: SessionRow
     ) -> None:
@@ -1033,7 +1056,8 @@ class TestTransactions:
             tx.dataset(data.name, lock=True)
             started = time.monotonic()
             with other.write() as writing:
-                writing._connection.execute(text("SET LOCAL lock_timeout = '30s'"))
+                if isinstance(writing, SqlTransaction):
+                    writing._connection.execute(text("SET LOCAL lock_timeout = '30s'"))
                 writing.move_ledger([LedgerRow(data.name, asked.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
                 writing.commit()
             assert time.monotonic() - started < 25
@@ -1107,6 +1131,7 @@ class TestMigrations:
             assert tx.principal(row.name) == row
         store.close()
 
+    @pytest.mark.slow
     def test_processes_that_migrate_at_once_take_turns(self, empty_url: str, kind: str) -> None:
         """Catches a second server that starts in the same second and fails on tables that are already there."""
         spawn = multiprocessing.get_context("spawn")

@@ -156,6 +156,7 @@ def _final(row: Row, adversary: Adversary, noise: float, offset: float) -> tuple
     return hypothesis.elements
 
 
+@pytest.mark.slow
 @only(lambda r: r.bounded)
 @pytest.mark.parametrize("offset", [1, 0, -1])
 def test_every_update_against_the_worst_adversary_pays_what_the_bound_counts_on(row: Row, offset: int) -> None:
@@ -167,6 +168,7 @@ def test_every_update_against_the_worst_adversary_pays_what_the_bound_counts_on(
     assert besieged(row, among(row, queries), queries, row.of.size / row.coarse, offset) > 0
 
 
+@pytest.mark.slow
 @only(lambda r: r.bounded)
 def test_every_update_against_the_subtlest_adversary_pays_what_the_bound_counts_on(row: Row) -> None:
     """Every round the query that is just a hit: many more kinds of queries than the worst ones, each at a gap near
@@ -176,6 +178,7 @@ def test_every_update_against_the_subtlest_adversary_pays_what_the_bound_counts_
     assert besieged(row, among(row, queries, smallest), queries, row.of.size / row.coarse, 1) > 0
 
 
+@pytest.mark.slow
 @only(lambda r: r.bounded and r.construction == "median")
 def test_a_database_near_the_data_is_never_dropped(row: Row) -> None:
     """Why the set can be halved no more often than the bound says: of its first members one answers all queries within
@@ -436,6 +439,7 @@ LARGE = list(large())
 MATRICES = [of for of in SPACES if of.declared["kind"] != "table"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", LARGE, ids=[r.name for r in LARGE])
 @pytest.mark.parametrize("offset", [1, -1])
 def test_every_update_against_singular_vectors_pays_what_the_bound_counts_on(row: Row, offset: int) -> None:
@@ -606,6 +610,7 @@ PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], list[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plant", "name"), [(plant, name) for plant, (_, names) in PLANTED.items() for name in names])
 def test_a_planted_bug_is_found(plant: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the bugs that the rules are there for, put into the code: the rules hold without it, and not with it."""

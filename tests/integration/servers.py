@@ -8,9 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,17 +36,69 @@ def environment(folder: Path, url: str | None, **settings: str) -> dict[str, str
     return made | {f"CURATOR_{name.upper()}": value for name, value in settings.items()}
 
 
-def curator(folder: Path, url: str | None, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+class _Starter:
+    """The one process from which this test process has its others; it ends with it. See ``launcher.py``."""
+
+    def __init__(self) -> None:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+        self._process = subprocess.Popen(
+            [sys.executable, str(LAUNCHER)],
+            cwd=ROOT,
+            env={**clean, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._turn = threading.Lock()
+
+    def start(self, **order: Any) -> int:
+        """The process id of what was ordered."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._turn:
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
+
+
+@cache
+def starter() -> _Starter:
+    """This test process' own, started with the first test that asks."""
+    return _Starter()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command of the command line, run to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
-        cwd=ROOT,
-        env=environment(folder, url, **settings),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="curator-command-") as place:
+        files = {name: Path(place) / name for name in ("input", "log", "errors", "ended")}
+        files["input"].write_text(stdin)
+        pid = starter().start(
+            arguments=list(arguments),
+            environment=dict(environment),
+            **{name: str(path) for name, path in files.items()},
+        )
+        deadline = time.monotonic() + 120
+        while is_running(pid):
+            if time.monotonic() > deadline:
+                os.killpg(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(list(arguments), 120)
+            time.sleep(0.005)
+        code = int(files["ended"].read_text()) if files["ended"].exists() else -1
+        return subprocess.CompletedProcess(arguments, code, files["log"].read_text(), files["errors"].read_text())
+
+
+def curator(folder: Path, url: str | None, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """A command of the command line that works on a data folder and database, run to its end."""
+    return run(arguments, environment(folder, url, **settings))
 
 
 class Server:
@@ -59,11 +114,7 @@ class Server:
     def alive(self) -> bool:
         if self.child is not None:
             return self.child.poll() is None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        return is_running(self.pid)
 
     def wait_until_ready(self, seconds: float = 60.0) -> Self:
         deadline = time.monotonic() + seconds
@@ -106,24 +157,14 @@ class Launcher:
         self._logs = folder.parent / f"{folder.name}-logs"
         self._logs.mkdir()
         self._servers: list[Server] = []
-        self._process = subprocess.Popen(
-            [sys.executable, str(LAUNCHER)],
-            cwd=ROOT,
-            env={**environment(folder, url, **settings), "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def start(self, port: int | None = None, **order: Any) -> Server:
         """A server on a port, a free one where none is given; not yet ready."""
         port = free_port() if port is None else port
         log = self._logs / f"{len(self._servers)}.log"
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"port": port, "log": str(log), **order}) + "\n")
-        self._process.stdin.flush()
-        self._servers.append(Server(int(self._process.stdout.readline()), port, log))
+        settings = environment(self.folder, self._url, **self._settings) | order.pop("settings", {})
+        pid = starter().start(port=port, log=str(log), environment=settings, **order)
+        self._servers.append(Server(pid, port, log))
         return self._servers[-1]
 
     def command(self, port: int | None = None, *arguments: str) -> Server:
@@ -149,8 +190,6 @@ class Launcher:
     def end(self) -> None:
         for server in self._servers:
             server.kill()
-        self._process.kill()
-        self._process.wait()
 
 
 @contextmanager

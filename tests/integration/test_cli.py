@@ -13,6 +13,7 @@ import pytest
 
 from app.client import Curator
 from app.demo.server import Server, running_server
+from tests.integration.servers import run
 
 SPEC = {
     "name": "people",
@@ -69,15 +70,7 @@ def curator(
         environment |= {"CURATOR_URL": server.url, "CURATOR_API_KEY": key or server.admin_key}
     if url is not None:
         environment |= {"CURATOR_URL": url, "CURATOR_API_KEY": "any"}
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
-        env={**environment, "COLUMNS": "160"},
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run(arguments, {**environment, "COLUMNS": "160"}, stdin)
 
 
 class TestHelp:
@@ -159,14 +152,7 @@ class TestRefusals:
         """Two processes on one embedded database would each think they hold the sessions' locks."""
         with running_server(tmp_path):
             environment = {**os.environ, "CURATOR_DATA_DIR": str(tmp_path / "data")}
-            done = subprocess.run(
-                [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            done = run(["serve", "--port", "0"], environment)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert done.stderr.strip()

@@ -12,7 +12,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, select, text
 
-from app import bootstrap
+from app.bootstrap import maintenance, preconditions
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
@@ -153,7 +153,7 @@ def everybody_goes_on(world: World, asked: Asked) -> None:
     there are new answers, sessions and data sets.
     """
     services = world.built.services
-    assert services.ready() is None
+    assert world.built.context.lifecycle.ready() is None
     world.audit()
     states = {state["id"]: state for state in sessions_of(services, AUDITOR)}
     assert {state["status"] for state in states.values()} == {"open", "closed"}
@@ -224,13 +224,13 @@ def test_a_backup_goes_into_the_next_revision(
         asked = live(source)
     finally:
         source.stop()
-    monkeypatch.setattr(bootstrap, "forbid_core_dumps", lambda: None)
+    monkeypatch.setattr(preconditions, "forbid_core_dumps", lambda: None)
     monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "source"))
-    bootstrap.back_up(tmp_path / "backup")
+    maintenance.back_up(tmp_path / "backup")
     plant()
     monkeypatch.setenv("CURATOR_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("CURATOR_DATABASE_URL", database or "")
-    bootstrap.restore(tmp_path / "backup", final=final)
+    maintenance.restore(tmp_path / "backup", final=final)
     world = make(database)
     if final:
         everybody_goes_on(world, asked)

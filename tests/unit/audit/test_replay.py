@@ -169,6 +169,7 @@ def beyond_the_last_update(construction: str, u: Universe, *forfeits: str) -> Pl
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("construction", "u"), [("mw", TABLE), ("fk", TABLE), ("mw", BIG)])
 def test_guaranteed_sessions_are_accepted_beyond_their_last_update(construction: str, u: Universe) -> None:
     """After the last update the hypothesis goes on answering with its bound."""

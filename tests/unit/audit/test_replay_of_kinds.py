@@ -171,6 +171,7 @@ def swinging(number: int, scale: float) -> int:
     return round(scale * (0.7, -1.1, 0.2, -0.4)[number % 4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [quiet, swinging])
 @pytest.mark.parametrize("case", CASES)
 def test_a_session_is_replayed_from_its_bytes(case: str, noise: Callable[[int, float], int]) -> None:
@@ -213,6 +214,7 @@ def resealed(lines: Iterable[bytes], change: Callable[[Words], None]) -> Iterato
         yield line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_forged_answer_is_found(case: str) -> None:
     """Every hypothesis answer in turn, moved by three grid units with all hashes made good; and every measurement

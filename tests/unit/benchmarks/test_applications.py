@@ -165,6 +165,7 @@ class TestPromises:
         constant = noise_scale(1.0, 1e-6, exact.updates) / math.sqrt(exact.updates)
         assert exact.error == pytest.approx(math.sqrt(constant) * root_law(bound, 10.0), rel=1e-3)
 
+    @pytest.mark.slow
     def test_least_epsilon(self) -> None:
         """Would catch a search that ends beside the epsilon at which the promise passes the error."""
 
@@ -344,6 +345,7 @@ class TestPlainLines:
 class TestTasks:
     """Every measurement runs at a tiny size and gives the figures that tables and plots read."""
 
+    @pytest.mark.slow
     def test_tables_and_plots(self, tmp_path: Path) -> None:
         """Would catch a table or a plot that no longer fits what is measured."""
         pytest.importorskip("matplotlib")

@@ -42,6 +42,7 @@ def replying(reply: Callable[[int], bytes]) -> Iterator[int]:
         loop.close()
 
 
+@pytest.mark.slow
 def test_bodies_reach_the_script_and_refusals_are_errors() -> None:
     """Would catch a stream that is taken for an empty body, which leaves its bytes to be read as the next reply, and a
     refusal that counts as an answer."""
@@ -65,6 +66,7 @@ def test_bodies_reach_the_script_and_refusals_are_errors() -> None:
     assert found.median_ms <= found.p95_ms <= found.p99_ms <= found.max_ms
 
 
+@pytest.mark.slow
 def test_mixed_traffic_has_everything_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Would catch traffic without charges, sessions, keys or reads, as it looks from outside just the same."""
     monkeypatch.setattr(benchmark, "ANALYSTS", 2)

@@ -27,6 +27,9 @@ from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET
 
+#: Hundreds of updates of large arrays, each traced.
+pytestmark = pytest.mark.slow
+
 SIDE = 1000
 CELLS = SIDE * SIDE
 #: What is worked on at a time, marginals and the like, in bytes.

@@ -227,6 +227,7 @@ def follow(
     return worst, updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["projection", "paper", "full"])
 @pytest.mark.parametrize(("u", "mechanism"), CASES, ids=name)
 def test_trajectory(u: Universe, mechanism: Words, step: str) -> None:
@@ -238,6 +239,7 @@ def test_trajectory(u: Universe, mechanism: Words, step: str) -> None:
     assert worst <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ball", ["auto", 1.0, 1.3, 2.0])
 @pytest.mark.parametrize("step", ["projection", "paper"])
 @pytest.mark.parametrize(
@@ -266,6 +268,7 @@ def test_ball(u: Universe, mechanism: Words, step: str, ball: float | str) -> No
     assert Mechanism.model_validate(words).fact(u.space) == norm.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["projection", "paper", "full"])
 @pytest.mark.parametrize("padding", [0.0, 7.0])
 @pytest.mark.parametrize("u", [TABLE, CUBE, BIPARTITE, GRAPH, WEIGHTED], ids=name)
@@ -285,6 +288,7 @@ def test_multiplicative_weights_is_the_case_of_the_entropy(u: Universe, padding:
         assert worst <= 1e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["projection", "paper", "full"])
 @pytest.mark.parametrize("u", [TABLE, CUBE, BIPARTITE, GRAPH, WEIGHTED, MATRIX], ids=name)
 def test_frieze_kannan_is_the_case_of_l2(u: Universe, step: str) -> None:
@@ -300,6 +304,7 @@ def test_frieze_kannan_is_the_case_of_l2(u: Universe, step: str) -> None:
         assert worst <= 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [1.0, 0.0, -1.0])
 @pytest.mark.parametrize("step", ["projection", "paper"])
 @pytest.mark.parametrize(("u", "mechanism"), CASES, ids=name)
@@ -342,6 +347,7 @@ WIDE = universe({"name": "wide", "kind": "bipartite", "left": 40, "right": 30, "
 NODES = universe({"name": "nodes", "kind": "graph", "nodes": 40, "budget": BUDGET})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", ["auto", 1.2, 1.7])
 @pytest.mark.parametrize("u", [WIDE, NODES], ids=name)
 def test_core_against_full_decompositions(u: Universe, p: float | str) -> None:
@@ -381,6 +387,7 @@ def test_queries_learnt_twice_take_no_room() -> None:
     assert state.form.tensor.right.size == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["projection", "paper", "full"])
 @pytest.mark.parametrize("u", [WIDE, NODES], ids=name)
 def test_sparse_queries_are_few_terms(u: Universe, step: str) -> None:
@@ -410,6 +417,7 @@ def low_rank(u: Universe, rng: np.random.Generator, rank: int = 3) -> Query:
     return u.space.compile_dense(weights / np.abs(weights).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["projection", "paper", "full"])
 def test_dense_queries_of_low_rank(step: str) -> None:
     """What is learnt of a dense query is what its weights were before rounding: the state stays small, and answers are

@@ -292,6 +292,7 @@ def adversary(
     return updates
 
 
+@pytest.mark.slow
 def test_a_padded_mass_needs_its_slack_cell() -> None:
     """The mass is known as an upper bound of 150 where 100 records are there. With the slack cell the updates stop
     before the bound; without it x lies outside the simplex and an adversary who asks for cells goes on far past it.

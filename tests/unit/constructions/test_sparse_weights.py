@@ -168,6 +168,7 @@ def battle(construction: SparseWeights, alpha: float, adverse: bool) -> Iterable
         yield state, weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("padding", [0.0, 300.0])
 @pytest.mark.parametrize("adverse", [True, False])
@@ -185,6 +186,7 @@ def test_the_bound_holds_against_the_worst_adversary(step: Step, padding: float,
     assert updates > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("padding", [0.0, 300.0])
 @pytest.mark.parametrize("adverse", [True, False])

@@ -136,6 +136,7 @@ SPACES: list[Words] = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     st.sampled_from(SPACES),

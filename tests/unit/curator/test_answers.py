@@ -34,6 +34,7 @@ def same(kept: FirstAnswers, model: dict[bytes, Told]) -> None:
             assert (None if found is None else (found[0].tolist(), found[1])) == model.get(digest)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["one", "many", "copy"]), ADDED), max_size=8))
 def test_as_a_dictionary(steps: list[tuple[str, list[tuple[bytes, list[int], float | None]]]]) -> None:
@@ -72,6 +73,7 @@ def test_of_real_digests() -> None:
     assert {row.tobytes() for row in digests} == set(names[:10_000])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 20])
 def test_what_it_takes(size: int) -> None:
     """The account is what they take, and of single values that is far from a dictionary's 250 bytes an answer."""

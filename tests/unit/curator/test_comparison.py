@@ -126,6 +126,7 @@ def test_the_best_for_given_updates_goes_furthest() -> None:
     assert ON_GRAPHS[found.best or 0] == ({"construction": "mw"} if entropy < energy else {"construction": "fk"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("updates", [1, 20, 5000, 10**6, None])
 @pytest.mark.parametrize("records", [20_000, None])
 def test_the_order_of_the_request_does_not_matter(updates: int | None, records: float | None) -> None:

@@ -160,6 +160,7 @@ GUARANTEED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("construction", "step", "data", "bound"), GUARANTEED)
 def test_a_guaranteed_plan_is_the_least_that_meets_its_bound(
     construction: str, step: str, data: PublicDataset, bound: Any
@@ -268,6 +269,7 @@ REMEDIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["mw-projection", "mw-paper", "fk-projection", "race", "jt2012"])
 @pytest.mark.parametrize(("records", "share", "queries", "beta"), REMEDIES)
 def test_an_infeasible_plan_says_what_would_make_it_feasible(
@@ -332,6 +334,7 @@ def test_no_data_is_no_error(construction: str, records: int) -> None:
         make_plan(dataset(records=records), asked(construction))
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     st.sampled_from([1e-6, 0.01, 1.0, 100.0, 1000.0]),

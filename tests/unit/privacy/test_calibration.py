@@ -32,6 +32,7 @@ def next_below(scale: Decimal) -> Decimal:
     return scale - Decimal(1).scaleb(scale.adjusted() - 14)
 
 
+@pytest.mark.slow
 def test_reference_vectors(shared: Path) -> None:
     """Every scale of the reference vectors to 1e-3. Would catch a wrong order search, cost or
     conversion."""
@@ -76,6 +77,7 @@ def test_scale_for_cost_is_the_least_safe_scale(cost: Decimal, order: Decimal, r
         assert renyi_cost(ConditionalRelease(next_below(scale), release), order) > cost
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.decimals("0.05", 8, places=2), st.integers(3, 15), st.integers(1, 5000), RELEASES)
 def test_rdp_scale_is_safe_and_no_order_does_better(epsilon: Decimal, digits: int, updates: int, release: str) -> None:
@@ -88,6 +90,7 @@ def test_rdp_scale_is_safe_and_no_order_does_better(epsilon: Decimal, digits: in
     assert epsilon_alone([(ConditionalRelease(less, release), updates)], delta)[0] > epsilon
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.decimals("0.05", 5, places=2), st.integers(1, 2000), RELEASES)
 def test_more_updates_or_less_epsilon_need_more_noise(epsilon: Decimal, updates: int, release: str) -> None:

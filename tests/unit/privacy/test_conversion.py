@@ -71,6 +71,7 @@ def test_composition_of_laplace_answers_is_that_of_dp_accounting() -> None:
     assert float(ours) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.sampled_from([ConditionalRelease(70), ConditionalRelease(30, "race"), PureStep(Fraction(1, 20))]),

@@ -119,6 +119,7 @@ def round_moments(
     return hit, miss_p**a * miss_q ** (1 - a)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 4, 6])
 @pytest.mark.parametrize("threshold", [3, 40])
 def test_single_pays_for_true_laplace_rounds(order: int, threshold: int) -> None:
@@ -221,6 +222,7 @@ def test_race_pays_for_true_poisson_races(order: int, mean: int) -> None:
 # Plain answers.
 
 
+@pytest.mark.slow
 @given(
     st.fractions(min_value=Fraction(1, 2), max_value=30, max_denominator=50),
     st.integers(1, 40),

@@ -17,6 +17,7 @@ from app.privacy.errors import InvalidBudget
 from app.privacy.exact import delta_of, exact_scale
 
 
+@pytest.mark.slow
 def test_reference_vectors(shared: Path) -> None:
     rows = json.loads((shared / "vectors" / "calibration.json").read_text())["rows"]
     assert rows
@@ -51,6 +52,7 @@ def plain(e0: float, updates: int, epsilon: float, reach: int) -> mpmath.mpf:
         return before[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("e0", "updates", "epsilon"),
     [(0.25, 1, 0.6), (0.25, 3, 1.0), (0.5, 4, 2.0), (1.5, 2, 3.25), (0.125, 2, 0.5)],
@@ -118,6 +120,7 @@ def test_truncating_too_early_errs_upwards(monkeypatch: pytest.MonkeyPatch) -> N
         assert delta_of(Fraction(1, 10), 20, 1) >= truth * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.decimals("0.2", 4, places=1), st.integers(4, 12), st.integers(1, 150))
 def test_the_scale_is_on_the_safe_side_and_tight(epsilon: Decimal, digits: int, updates: int) -> None:

@@ -27,6 +27,7 @@ def test_the_order_is_about_the_published_one(epsilon: str, delta: str, low: int
     assert low <= Budget.of(Decimal(epsilon), Decimal(delta)).order <= high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-6"), ("0.1", "1e-6"), ("3", "1e-6"), ("1", "1e-9")])
 def test_the_fixed_order_is_nearly_the_best_for_100_updates_and_loses_little_for_10(epsilon: str, delta: str) -> None:
     """0.1% at 100 updates, 2 to 7% more noise at 10, 30 to 45% at one: the price of fixing the order."""
@@ -42,6 +43,7 @@ def test_the_fixed_order_is_nearly_the_best_for_100_updates_and_loses_little_for
     assert Decimal("0.25") <= excess(1) <= Decimal("0.50")
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.decimals("0.001", 100, places=3), st.integers(1, 40))
 def test_spending_everything_keeps_the_guarantee(epsilon: Decimal, digits: int) -> None:
@@ -123,6 +125,7 @@ def test_amounts_do_not_depend_on_the_callers_decimal_context() -> None:
         assert amounts() == usual
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.decimals("0.01", 1000, places=2), st.integers(1, 20))
 def test_amounts_fit_the_default_precision(epsilon: Decimal, digits: int) -> None:

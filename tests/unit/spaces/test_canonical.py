@@ -437,6 +437,7 @@ def test_dense_weights_are_read_from_their_blob() -> None:
     assert TABLE.space.from_canonical(form, named).digest == query.digest
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.recursive(

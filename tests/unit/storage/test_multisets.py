@@ -111,6 +111,7 @@ def test_zero_counts(read: Any) -> None:
     assert data.lookup(["a"]).tolist() == [0]
 
 
+@pytest.mark.slow
 def test_words_of_a_language(read: Any, shared: Any) -> None:
     lines = (shared / "data/afwiki-words/afwiki-2024-02-20.txt").read_text().splitlines()
     expected = {word: int(count) for word, count in (line.split(" ") for line in lines)}
