@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from app.curator.dataset import PublicDataset
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.privacy.noise import DiscreteLaplace
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor, Tensor
@@ -133,16 +135,16 @@ class Game:
         private = space.to_answer_grid(query.exact(self.data.tensor), query)
         due = self.session.consider(query)
         hit = False
-        if isinstance(due, RoundDue):
-            outcome = play(due.hypothesis, private, self._draw(), self.plan.threshold_units)
+        if isinstance(due, Test):
+            outcome = play(int(due.hypothesis[0]), private, self._draw(), self.plan.threshold_units)
             hit = isinstance(outcome, Hit)
-            value = self.session.real(outcome.value)
-            answer = Answer(value, "measurement" if hit else "hypothesis", due.error_bound)
+            units = np.array([outcome.value], np.int64)
+            answer = Answer(units, "measurement" if hit else "hypothesis", due.error_bound)
         else:
             answer = due
         self.session.record(query, answer)
         self._known.add(query.digest)
-        error = abs(answer.value - self.session.real(private))
+        error = abs(self.session.real(int(answer.units[0]) - private))
         self.largest_error = max(self.largest_error, error)
         return hit, error
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.demo.baseline import queries_to_overtake
-from app.spaces.multiset import ElementsQuery, ElementsTensor
-from app.spaces.queries import ElementsQuery as ElementsWords
+from app.spaces.multiset import CompiledElements, ElementsTensor
 from app.spaces.query import Query
+from app.spaces.query_request import ElementsQuery
 from app.storage.private_data import ElementsData
 from benchmarks.applications_data import DELTA, declared, directed_data, graph_data, table_data
 from benchmarks.applications_measure import MECHANISMS, Row
@@ -213,7 +213,7 @@ def _result(
         "mechanism": mechanism,
         "seed": seed,
         "mass": public.records,
-        "cells": public.space.size if public.space.bounded else None,
+        "cells": public.space.size if public.space.extent != "unbounded" else None,
         "updates": game.plan.max_updates,
         "used": game.session.updates_used,
         "asked": game.asked,
@@ -273,7 +273,7 @@ class Words:
     def query(self, places: IntArray) -> Any:
         """The elements at these places, each with weight 1."""
         return self.data.public.space.compile(
-            ElementsWords(type="elements", weights={self.elements[i]: 1.0 for i in places.tolist()})
+            ElementsQuery(type="elements", weights={self.elements[i]: 1.0 for i in places.tolist()})
         )
 
     def random(self, rng: np.random.Generator) -> Any:
@@ -281,7 +281,7 @@ class Words:
         ranks = np.unique(np.exp(rng.random(4 * self.sparsity) * np.log(len(self.elements))).astype(np.int64) - 1)
         return self.query(rng.permutation(ranks)[: self.sparsity])
 
-    def worst(self, game: Game, rng: np.random.Generator, misses: int = 0) -> tuple[float, ElementsQuery]:
+    def worst(self, game: Game, rng: np.random.Generator, misses: int = 0) -> tuple[float, CompiledElements]:
         """The elements whose counts are furthest below the truth (or above it), and the gap.
 
         After misses, some of the furthest ones: a repeated query is answered from the cache.

@@ -90,7 +90,7 @@ class Promise:
 
 
 def promise(bound: Callable[[float], float], epsilon: float, delta: float, log_rounds: float) -> Promise:
-    """The least B with ``bound(alpha(B)) <= B``, as the planner finds it (T = 3L, alpha = 2L, error 4L, gamma = 1).
+    """The least B with ``bound(alpha(B)) <= B``, as guaranteed plans take it (T = 3L, alpha = 2L, error 4L, gamma = 1).
 
     ``log_rounds`` is ln(k/beta): k = V^S may be more than a session can be opened for.
     """

@@ -19,8 +19,8 @@ from app.constructions.base import Construction, Measurement, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.spaces.factory import space_of
-from app.spaces.queries import ElementsQuery, SparseQuery
 from app.spaces.query import Query
+from app.spaces.query_request import ElementsQuery, SparseQuery
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from benchmarks.harness import RESULTS, report
@@ -163,7 +163,7 @@ def measure(case: Case) -> list[Any]:
         answer = partial(construction.answer, state, other)
         first.append(_milliseconds(answer))
         later += [_milliseconds(answer) for _ in range(ANSWERS)]
-    cells = space.size if space.bounded else None
+    cells = space.size if space.extent != "unbounded" else None
     passed = None if cells is None else one_pass(cells)
     update, fresh, known = (float(np.median(times)) for times in (updates, first, later))
     return [

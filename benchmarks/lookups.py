@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse import csr_array
 
-from app.spaces.multiset import ElementsQuery, ElementsTensor
+from app.spaces.multiset import CompiledElements, ElementsTensor
 from app.spaces.tensor import Axis, SparseTensor, index_set
 from app.storage.private_data import ElementsData
 
@@ -69,7 +69,7 @@ def graph(degree: int) -> SparseTensor:
 
 def main() -> None:
     def looked_up(element: str, calls: int) -> tuple[float, float, float]:
-        query = ElementsQuery((element,), np.array([1]), 0, 0.0)
+        query = CompiledElements((element,), np.array([1]), 0, 0.0)
         there, absent = multiset(element), multiset()
         return difference(lambda: query.exact(there), lambda: query.exact(absent), calls)
 

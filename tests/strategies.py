@@ -17,9 +17,10 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from app.curator.mechanisms import Answer, Source
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from app.storage.readers.types import integer_type
@@ -408,3 +409,13 @@ def _rank_one(u: Universe, words: Words, cell: tuple[int, ...]) -> Fraction:
 def answer(weights: dict[tuple[int, ...], Fraction], x: dict[tuple[int, ...], int]) -> Fraction:
     """<f, x> in data units, exactly."""
     return sum((weights[cell] * value for cell, value in x.items()), start=Fraction(0))
+
+
+def released(units: int, source: Source, error_bound: float | None) -> Answer:
+    """An answer of one value, in units of the answer grid."""
+    return Answer(np.array([units], np.int64), source, error_bound)
+
+
+def told(answer: Answer) -> tuple[Any, ...]:
+    """All that an answer says."""
+    return answer.units.tolist(), answer.source, answer.error_bound, answer.unverified

@@ -35,8 +35,9 @@ import numpy as np
 
 from app.audit import records
 from app.constructions.base import Construction
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Header
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.spaces.errors import CuratorError
@@ -225,7 +226,7 @@ class _Replay:
             header = Header.of(record)
             opening = header.opening()
             space = opening.dataset.space
-            if space.bounded:
+            if space.extent != "unbounded":
                 self._grow(opening.construction(), 1)
                 self._afford(0, None)
             session, due = Session(opening), opening.document()
@@ -251,7 +252,7 @@ class _Replay:
             raise _Broken("the header has no time")
         self.session, self.head, self.name, self.second = session, records.sha256(line), header.session, second
         self.learnt = records.HypothesisDigest(header.document)
-        if not space.bounded:
+        if space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
             return
         self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
@@ -262,7 +263,7 @@ class _Replay:
         sequence, space = session.sequence + 1, session.dataset.space
         if self.waiting is not None:
             raise _Broken("weights that no entry names", sequence)
-        size = 4 * space.cells if space.bounded else 0
+        size = 4 * space.cells if space.extent != "unbounded" else 0
         tail = len(line) - len(records.WEIGHTS_TAIL)
         name = line[tail - 64 : tail].decode("ascii", "replace")
         if not size or len(line) != records.weights_length(size):
@@ -329,7 +330,7 @@ class _Replay:
         else:
             if record["source"] == "measurement":
                 self.held += self.keeps * len(line)
-                if session.dataset.space.bounded:
+                if session.dataset.space.extent != "unbounded":
                     self._grow(session.construction, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:
@@ -354,9 +355,9 @@ class _Replay:
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
-        if isinstance(due, RoundDue):
-            gap = value - session.real(due.hypothesis)
-            threshold = session.real(session.plan.threshold_units)
+        if isinstance(due, Test):
+            gap = value - session.real(int(due.hypothesis[0]))
+            threshold = session.real(due.terms.threshold)
             if source == "hypothesis":
                 if abs(gap) > unit:
                     raise _Broken("the answer is not the hypothesis' own", sequence)
@@ -367,7 +368,7 @@ class _Replay:
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if abs(value - due.value) > (0.0 if source == "cached" else unit):
+            if abs(value - session.real(int(due.units[0]))) > (0.0 if source == "cached" else unit):
                 raise _Broken("the answer is not the one that was due", sequence)
         # What rounding the weights added as they were asked is not told: it is none, or up to what it can be.
         if (bound is None) != (due.error_bound is None):
@@ -375,9 +376,10 @@ class _Replay:
         if bound is not None and due.error_bound is not None:
             if bound < due.error_bound:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
-            if bound > max(due.error_bound, session.largest_bound(query)):
+            if bound > max(due.error_bound, session.mechanism.largest_bound(query)):
                 raise _Broken("the error bound is larger than the plan's", sequence)
-        session.record(query, Answer(value, source, bound, unverified))
+        units = np.array([session.grid(value)], np.int64)
+        session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":
             self.learnt.learn(query.digest, value)
         self.counts["unverified" if unverified else source] += 1

@@ -448,7 +448,7 @@ class Session:
         """Download the transcript, replay it here, and find in it the newest entry that this client was told of.
 
         So everything up to there is what it was when it was answered: nothing is cut off, rewritten or timed anew.
-        What stands after it, such as the entries of another client, is only known to follow.
+        What stands after it, such as the entries of another client, is only known to replay.
 
         Args:
             memory_limit: most bytes that the replay may hold; 4 GiB where nothing is given.
@@ -457,7 +457,7 @@ class Session:
             What the replay found: entries, updates, what was spent, and so on.
 
         Raises:
-            NotVerified: when the transcript does not follow, is another session's, or lacks that entry.
+            NotVerified: when the transcript does not replay, is another session's, or lacks that entry.
         """
         # The audit computes plans and hypotheses: whoever only asks need not load what that takes.
         from app.audit.replay import MEMORY_LIMIT, replay_file

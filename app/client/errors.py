@@ -44,4 +44,4 @@ class ProtocolError(Exception):
 
 
 class NotVerified(Exception):
-    """A session's transcript does not follow, or is not the one of the answers that this client got."""
+    """A session's transcript does not replay, or is not the one of the answers that this client got."""

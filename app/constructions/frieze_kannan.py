@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
     Construction,
@@ -21,7 +22,7 @@ from app.constructions.base import (
 )
 from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, euclidean, most_euclidean
-from app.spaces.query import PairQuery, ProductQuery, Query
+from app.spaces.query import CompiledPair, CompiledProduct, Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
 
@@ -112,24 +113,22 @@ class FriezeKannan(Construction):
     def _inner(self, left: Query, right: Query) -> float:
         """<f, g> of two queries."""
         terms = self._no_terms()
-        if terms is not None and isinstance(right, PairQuery | ProductQuery):
-            right.add_terms(terms, 1.0)
+        if terms is not None and isinstance(right, CompiledPair | CompiledProduct):
+            dense.add_terms(right, terms, 1.0)
             return left.inner(terms)
-        array = np.zeros(self.space.shape)
-        right.add_to(array, 1.0)
-        return left.inner(DenseTensor(array))
+        return left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
     def _add(self, state: CutState, terms: list[tuple[float, Query]]) -> None:
         """Add multiples of queries to the hypothesis."""
         for scale, query in terms:
-            if isinstance(state.tensor, LowRankTensor) and isinstance(query, PairQuery | ProductQuery):
-                query.add_terms(state.tensor, scale)
+            if isinstance(state.tensor, LowRankTensor) and isinstance(query, CompiledPair | CompiledProduct):
+                dense.add_terms(query, state.tensor, scale)
                 if state.tensor.dense_is_cheaper:
                     state.tensor = DenseTensor(state.tensor.dense())
             else:
                 if isinstance(state.tensor, LowRankTensor):
                     state.tensor = DenseTensor(state.tensor.dense())
-                query.add_to(state.tensor.array, scale)
+                dense.add_to(query, state.tensor.array, scale)
         if isinstance(state.tensor, DenseTensor):
             state.tensor.touch()
 

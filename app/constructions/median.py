@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from app.constructions import dense
 from app.constructions.base import PARTS_BYTES, Construction, Measurement, PublicFacts, Step, certified
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
@@ -60,8 +61,8 @@ APPROACH = 30
 
 def cell_weights(space: Space, query: Query) -> tuple[IntArray, int]:
     """A query's weights over the universe (of an undirected graph the pairs i < j) as integers, and their bits."""
-    integers = query.integers()
-    flat = integers[np.triu_indices(space.shape[0], 1)] if space.symmetric else integers.reshape(-1)
+    weights = dense.integers(query)
+    flat = weights[np.triu_indices(space.shape[0], 1)] if space.symmetric else weights.reshape(-1)
     excess = max(0, query.grid_bits - WEIGHT_BITS)
     # Shifted half up, as answers are.
     return (flat + ((1 << excess) >> 1)) >> excess, query.grid_bits - excess

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
     Construction,
@@ -105,7 +106,7 @@ class MultiplicativeWeights(Construction):
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
         low, high = query.range
-        weights, masses = query.levels(state.tensor)
+        weights, masses = dense.levels(query, state.tensor)
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
         rest = state.slack
         if low <= 0.0 <= high:
@@ -128,7 +129,7 @@ class MultiplicativeWeights(Construction):
             # Exponents are counted from that of the heaviest factor, so that nothing overflows.
             top = rate * (heaviest if rate > 0 else lightest)
             top = max(top, 0.0) if rest > 0 else top
-            query.scale_exp(state.tensor.array, rate, top)
+            dense.scale_exp(query, state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
             # Normalised by the sum that is really there: the mass drifts by no rounding error.
             total = float(state.tensor.array.sum()) / self.copies + state.slack

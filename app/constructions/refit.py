@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.constructions import dense
 from app.constructions.base import Measurement
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
@@ -158,7 +159,7 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
         step = np.linalg.solve(matrix, short)
         exponents[...] = 0.0
         for rate, query in zip(step.tolist(), queries, strict=True):
-            query.add_to(exponents, rate)
+            dense.add_to(query, exponents, rate)
         for length in 0.25 ** np.arange(20):
             rest, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
             answers = _answers(queries, DenseTensor(spare))
@@ -193,7 +194,7 @@ def _covariances(
     result = np.zeros((len(queries), len(queries)))
     for i, query in enumerate(queries):
         weighted[...] = 0.0
-        query.add_to(weighted, 1.0)
+        dense.add_to(query, weighted, 1.0)
         weighted *= tensor.array
         result[i, : i + 1] = _answers(queries[: i + 1], DenseTensor(weighted))
     result += np.tril(result, -1).T

@@ -19,8 +19,8 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
     if name == "smw":
         instead = "fk" if space.signed else "mw"
         told = f"smw answers about elements of a multiset, and this is a {space.kind}: use {instead}"
-        return told if space.bounded else None
-    if not space.bounded:
+        return told if space.extent != "unbounded" else None
+    if space.extent == "unbounded":
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
     if mechanism.entropic and space.signed:
         return (

@@ -47,7 +47,7 @@ from app.constructions.dumps import Dump, numbers
 from app.geometry.potentials import tilted_line
 from app.geometry.projections import solve
 from app.spaces.errors import InvalidQuery
-from app.spaces.multiset import ElementsQuery
+from app.spaces.multiset import CompiledElements
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
@@ -171,7 +171,7 @@ class SparseWeights(Construction):
         Raises:
             InvalidQuery: naming the number.
         """
-        if isinstance(query, ElementsQuery) and len(query.elements) > self.sparsity:
+        if isinstance(query, CompiledElements) and len(query.elements) > self.sparsity:
             raise InvalidQuery(
                 f"elements: this session was opened for queries of at most {self.sparsity} elements that weigh "
                 f"something, and {len(query.elements)} do"
@@ -179,7 +179,7 @@ class SparseWeights(Construction):
 
     def has_room(self, state: SlotsState, query: Query) -> bool:
         """Whether there are slots for the query's new elements."""
-        if not isinstance(query, ElementsQuery):
+        if not isinstance(query, CompiledElements):
             return True
         return len(state.places) + len(state.new(query.elements)) <= state.slots
 
@@ -190,7 +190,7 @@ class SparseWeights(Construction):
 
     def answer(self, state: SlotsState, query: Query) -> float:
         """<f, h> in counts."""
-        if not isinstance(query, ElementsQuery):
+        if not isinstance(query, CompiledElements):
             return 0.0
         return float(query.real @ state.count(query.elements))
 
@@ -201,7 +201,7 @@ class SparseWeights(Construction):
             OutOfSlots: when there are too few; nothing has changed then.
         """
         query, n = measurement.query, self.mass
-        assert isinstance(query, ElementsQuery)
+        assert isinstance(query, CompiledElements)
         present = self.answer(state, query)
         weights = query.real
         if self.step == "paper":

@@ -2,7 +2,7 @@
 
 **Which is best.** An error bound holds until a plan's updates are used, and is much the same for every mechanism with
 the same number of them: it says nothing of how far they go. So plans are held against each other by the error that
-each keeps *for all k queries, for certain* (:func:`app.curator.planner.certain_error`):
+each keeps *for all k queries, for certain* (:func:`app.curator.promises.certain_error`):
 
 1. a guaranteed plan, and one whose worst-case bound on updates is within ``max_updates``, keeps its error bound;
 2. another one would keep the error of a threshold so wide that the bound is within ``max_updates``, with the same
@@ -34,7 +34,9 @@ from typing import Any
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import Plan, certain_error, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
+from app.curator.promises import certain_error
 from app.curator.request import SessionRequest, parse_request
 from app.privacy.errors import PrivacyError
 from app.spaces.errors import CuratorError, InvalidRequest

@@ -108,7 +108,7 @@ class PublicDataset:
             "privacy_unit": _UNITS[self.spec.kind],
             "gamma": float(space.unit),
             "shape": list(space.shape),
-            "cells": space.size if space.bounded else None,
+            "cells": space.size if space.extent != "unbounded" else None,
             "capacity": space.capacity,
             "access": self.spec.access,
             "records_public": self.spec.records_public,

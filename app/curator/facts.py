@@ -22,7 +22,6 @@ from fractions import Fraction
 from app.constructions.base import PublicFacts
 from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
-from app.curator.errors import PlanInfeasible
 from app.geometry.norms import Norm
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, SparseTensor, Tensor
@@ -64,25 +63,34 @@ MOST_STEPS = 2**34
 _ROUNDOFF = 2.0**-53
 
 
-def grid_of(space: Space, fact: str) -> tuple[int, int]:
-    """(bits, sensitivity in units of 2^-bits) of a fact.
-
-    Raises:
-        PlanInfeasible: when the fact cannot be measured at this size.
-    """
+def unmeasurable(space: Space, fact: str) -> str | None:
+    """Why a fact cannot be measured at this size; None where it can."""
     if fact == "mass":
-        return space.data_bits, int(space.unit * (1 << space.data_bits))
+        return None
     norm = Norm.parse(fact)
     if norm.family == "schatten" and math.prod(space.shape) * min(space.shape) > MOST_STEPS:
-        raise PlanInfeasible(
+        return (
             f"the singular values of a matrix of {space.shape[0]:,} by {space.shape[1]:,} are too many to be measured: "
             'leave ball_p out, or give "none"'
         )
-    bits = min(NORM_BITS, math.floor(-1 - math.log2(_float_error(space, norm))))
-    if bits < 0:
-        raise PlanInfeasible(f"float64 cannot tell norms of data of this size to a count: {fact} is not measured")
+    if _norm_bits(space, norm) < 0:
+        return f"float64 cannot tell norms of data of this size to a count: {fact} is not measured"
+    return None
+
+
+def grid_of(space: Space, fact: str) -> tuple[int, int]:
+    """(bits, sensitivity in units of 2^-bits) of a fact that is not :func:`unmeasurable`."""
+    if fact == "mass":
+        return space.data_bits, int(space.unit * (1 << space.data_bits))
+    norm = Norm.parse(fact)
+    bits = _norm_bits(space, norm)
     doubled = 2 ** (1 / norm.p) * (1 + 2.0**-40) if space.symmetric and norm.family != "lp" else 1
     return bits, math.ceil(space.unit * Fraction(doubled) * (1 << bits)) + 2
+
+
+def _norm_bits(space: Space, norm: Norm) -> int:
+    """Bits of the grid on which a norm is measured; negative where float64 does not tell it to a count."""
+    return min(NORM_BITS, math.floor(-1 - math.log2(_float_error(space, norm))))
 
 
 def _float_error(space: Space, norm: Norm) -> float:

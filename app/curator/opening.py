@@ -18,7 +18,9 @@ import orjson
 from app.constructions.base import Construction
 from app.constructions.registry import construct
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.planner import BoundStatus, Plan, plan_of, worst_case
+from app.curator.plan import BoundStatus, Plan
+from app.curator.planning import plan_of
+from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
 
 

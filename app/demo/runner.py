@@ -333,11 +333,11 @@ def _replay(console: Console, outcome: Outcome) -> Verdict:
     if verdict.ok:
         told = {name: verdict.summary[name] for name in TOLD if name in verdict.summary}
         facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
-        console.print(f"[green]The transcript of {outcome.case.name} follows.[/green]")
+        console.print(f"[green]The transcript of {outcome.case.name} replays.[/green]")
         console.print(f"  {facts}", markup=False)
     else:
         where = "" if verdict.sequence is None else f" at entry {verdict.sequence}"
-        console.print(f"[red]The transcript of {outcome.case.name} does not follow{where}:[/red]", end=" ")
+        console.print(f"[red]The transcript of {outcome.case.name} does not replay{where}:[/red]", end=" ")
         console.print(str(verdict.problem), markup=False)
     return verdict
 
@@ -349,5 +349,5 @@ def _print_verdict(console: Console, outcomes: list[Outcome], verdicts: list[Ver
         console.print(f"[red]{name}: {count} answers break their bound, the first at entry {first}.[/red]")
     if broken or not all(verdict.ok for verdict in verdicts):
         return 1
-    console.print("\n[bold green]Every answer kept its bound and both transcripts follow.[/bold green]")
+    console.print("\n[bold green]Every answer kept its bound and both transcripts replay.[/bold green]")
     return 0

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from app.services.errors import PayloadTooLarge, Unavailable
-from app.services.query_request import DenseBody
+from app.services.query_bodies import DenseBody
 from app.spaces.errors import InvalidQuery, InvalidRequest
 
 NPY = "application/x-npy"

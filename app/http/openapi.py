@@ -12,7 +12,7 @@ from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
-from app.spaces.queries import AnyQuery
+from app.spaces.query_request import QueryRequest
 
 _REF = "#/components/schemas/{model}"
 #: What names principals and data sets.
@@ -108,7 +108,7 @@ def page_parameters(after: dict[str, Any]) -> dict[str, Any]:
 
 
 def _extra_schemas() -> dict[str, Any]:
-    query = TypeAdapter(AnyQuery).json_schema(ref_template=_REF)
+    query = TypeAdapter(QueryRequest).json_schema(ref_template=_REF)
     session = SessionRequest.model_json_schema(ref_template=_REF)
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
     found["Query"], found["SessionRequest"] = query, session

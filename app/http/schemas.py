@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from app.curator.planner import BoundStatus
+from app.curator.plan import BoundStatus
 
 
 class Reply(BaseModel):

@@ -13,7 +13,7 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from functools import cache
 
-from app.privacy.costs import Mechanism, checked_order, renyi_cost
+from app.privacy.costs import PrivacyEvent, checked_order, renyi_cost
 from app.privacy.errors import InfiniteCost, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, WORKING, Exact, exact, round_down, round_up, to_decimal
 
@@ -144,32 +144,32 @@ def least_order(
     return None if value is None else (best, value)
 
 
-def epsilon_alone(steps: Sequence[tuple[Mechanism, int]], delta: Exact) -> tuple[Decimal, Decimal]:
-    """(epsilon, order): what these mechanisms together guarantee with `delta` at their own best order,
+def epsilon_alone(events: Sequence[tuple[PrivacyEvent, int]], delta: Exact) -> tuple[Decimal, Decimal]:
+    """(epsilon, order): what these events together guarantee with `delta` at their own best order,
     epsilon rounded up.
 
-    Valid for steps whose parameters and counts were fixed before the first of them ran: then every order
+    Valid for events whose parameters and counts were fixed before the first of them ran: then every order
     bounds the same transcript, and the best may be chosen afterwards. What adaptively chosen parameters
     spent is priced at one order fixed beforehand (`ledger.Budget.spent_epsilon`). A hit of a session
     counts its most updates.
 
     Args:
-        steps: mechanisms and how often each may happen.
+        events: how often each may happen beside it.
         delta: of the guarantee.
 
     Raises:
         InvalidBudget: for a delta outside (0, 1) or a negative count.
     """
     checked_delta(delta)
-    for _, count in steps:
+    for _, count in events:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InvalidBudget("a count of steps is an integer, at least 0")
 
     def total(order: Decimal) -> Decimal:
         spent = Decimal(0)
         try:
-            for mechanism, count in steps:
-                spent = EXACT.add(spent, EXACT.multiply(Decimal(count), renyi_cost(mechanism, order)))
+            for event, count in events:
+                spent = EXACT.add(spent, EXACT.multiply(Decimal(count), renyi_cost(event, order)))
         except InfiniteCost:
             return Decimal("Infinity")
         return max(epsilon_of(spent, delta, order), QUANTUM)

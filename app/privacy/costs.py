@@ -1,8 +1,8 @@
 """What a mechanism costs in Renyi differential privacy (RDP): exact decimals, rounded up.
 
-The mechanisms are frozen descriptions; `renyi_cost` reads them. Costs at one order add up over
-adaptively chosen mechanisms (Mironov 2017, proposition 1, and for hits of a session the supermartingale
-of `ConditionalRelease`).
+Events are frozen descriptions of what is computed from the data; `renyi_cost` reads them. Costs at one
+order add up over adaptively chosen mechanisms (Mironov 2017, proposition 1, and for hits of a session the
+supermartingale of `ConditionalRelease`).
 
 Error bound: with orders in [1.001, 1e12] and the ranges checked below, every formula evaluated here in
 80 digits is within 1e-30 of its true value (each function says why); 1e-30 is added, then the sum goes
@@ -26,6 +26,9 @@ GREATEST_RATE = Fraction(64)
 offered."""
 LEAST_SCALE = 1 / GREATEST_RATE
 GREATEST_SCALE = Fraction(10**24)
+GREATEST_LAPLACE_SCALE = Fraction(2**62, 178)
+"""Largest scale of discrete Laplace noise that is drawn, in grid units: up to here P[|noise| > 2^62] < 2 e^-178 <
+2^-255, so neither the sampler's 64 bits nor a sum with a value below 2^62 matters."""
 _LEAST_MARGIN = Decimal("1e-15")
 _GREATEST_UNITS = 2**62
 
@@ -128,7 +131,8 @@ class PureStep:
         _positive(self.epsilon, "epsilon")
 
 
-Mechanism = ConditionalRelease | DiscreteLaplaceAnswer | DiscreteGaussianAnswer | PureStep
+#: What costs budget: one thing computed from the data, by its noise.
+PrivacyEvent = ConditionalRelease | DiscreteLaplaceAnswer | DiscreteGaussianAnswer | PureStep
 
 
 def checked_order(order: Decimal) -> Decimal:
@@ -142,8 +146,8 @@ def checked_order(order: Decimal) -> Decimal:
     return order
 
 
-def renyi_cost(mechanism: Mechanism, order: Decimal) -> Decimal:
-    """Renyi divergence of `order` that the mechanism can cause between neighbours, rounded up to a
+def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
+    """Renyi divergence of `order` that the event can cause between neighbours, rounded up to a
     multiple of 1e-24.
 
     Raises:
@@ -151,7 +155,7 @@ def renyi_cost(mechanism: Mechanism, order: Decimal) -> Decimal:
         InvalidBudget: for an order outside [1.001, 1e12].
     """
     checked_order(order)
-    match mechanism:
+    match event:
         case ConditionalRelease(scale, release):
             return round_up(conditional_cost(to_decimal(1 / Fraction(scale)), order, release, WORKING))
         case DiscreteLaplaceAnswer(scale, sensitivity):

@@ -18,14 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import opendp.prelude as dp
 
+from app.privacy.costs import GREATEST_LAPLACE_SCALE
 from app.privacy.errors import InvalidMechanism
 from app.privacy.exactness import Exact, exact, float_at_least
 
 Integers = npt.NDArray[np.int64]
 
-GREATEST_LAPLACE_SCALE = Fraction(2**62, 178)
-"""P[|noise| > 2^62] < 2 e^-178 < 2^-255 up to here: neither OpenDP's saturation nor a sum with a value
-below 2^62 matters."""
 GREATEST_GAUSSIAN_SCALE = Fraction(2**62, 20)
 """P[|noise| > 2^62] < 2 e^-200 < 2^-287 up to here."""
 

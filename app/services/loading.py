@@ -18,14 +18,14 @@ import structlog
 from app.audit import records
 from app.constructions.dumps import Dump
 from app.curator.opening import Opening
-from app.curator.session import Session
+from app.curator.session import Session, units_of
 from app.services.openings import opening_of
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 
 log = structlog.get_logger(__name__)
 
 #: What a snapshot holds and how; another is not read.
-FORMAT = 3
+FORMAT = 1
 _PAGE = 500
 Kind = TypeVar("Kind", bound=Session)
 
@@ -104,13 +104,13 @@ def _follow(store: Store, row: SessionRow, session: Session, check: Callable[[],
             page = tx.measurements(row.id, after, row.sequence)
         if not page:
             return session
-        for sequence, value, line in page:
+        for sequence, units, line in page:
             check()
             form, blobs = orjson.loads(line)["query"], {}
             if "sha256" in form:
                 with store.read() as tx:
                     blobs = tx.blobs(row.id, [form["sha256"]])
-            session.learn(space.from_canonical(form, blobs), value)
+            session.learn(space.from_canonical(form, blobs), units_of(units))
             after = sequence
 
 
@@ -156,11 +156,11 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
     session.skip(cached=known.cached, unverified=known.unverified)
     for _ in range(known.forfeits):
         session.forfeit()
-    for value, line in known.measurements:
+    for units, line in known.measurements:
         tx.stay()
         form = orjson.loads(line)["query"]
         blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
-        session.learn(space.from_canonical(form, blobs), value)
+        session.learn(space.from_canonical(form, blobs), units_of(units))
 
 
 def last_recorded(tx: Transaction, row: SessionRow) -> str:

@@ -98,13 +98,16 @@ NONE_KNOWN: Mapping[str, SessionRow] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A transcript entry: its canonical line, and what a session must know of it to go on."""
+    """A transcript entry: its canonical line, and what a session must know of it to go on.
+
+    ``units`` are the released values on the answer grid, as little-endian int64.
+    """
 
     session: str
     sequence: int
     kind: EntryKind
     digest: bytes | None
-    value: float | None
+    units: bytes | None
     error_bound: float | None
     line: bytes
 
@@ -113,12 +116,12 @@ class EntryRow:
 class KnownEntries:
     """What a session must know of its entries to go on, in bulk.
 
-    ``answers`` are digest, value and error bound of the answers given first, ``measurements`` the values and lines of
-    those among them that move the hypothesis, both in order; the others are counted.
+    ``answers`` are digest, values (as entries have them) and error bound of the answers given first, ``measurements``
+    the values and lines of those among them that teach the hypothesis, both in order; the others are counted.
     """
 
-    answers: list[tuple[bytes, float, float | None]]
-    measurements: list[tuple[float, bytes]]
+    answers: list[tuple[bytes, bytes, float | None]]
+    measurements: list[tuple[bytes, bytes]]
     cached: int = 0
     unverified: int = 0
     forfeits: int = 0
@@ -236,7 +239,7 @@ class Transaction(Protocol):
     def entry_lines(self, session: str, after: int, most: int) -> list[tuple[int, bytes]]: ...
     def blobs(self, session: str, names: Iterable[str]) -> dict[str, bytes]: ...
     def count_entries(self, session: str, after: int, last: int) -> Mapping[EntryKind, int]: ...
-    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, float, bytes]]: ...
+    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, bytes, bytes]]: ...
     def transcript_page(
         self, session: str, after: int, last: int
     ) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]: ...

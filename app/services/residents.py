@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.session import Answer, Session
+from app.curator.mechanisms import Answer, Units
+from app.curator.plan import Race
+from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
 from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
@@ -53,10 +55,10 @@ class TimedSession(Session):
 
     seconds = 0.0
 
-    def learn(self, query: Query, value: float) -> None:
-        """Make the update that a measurement is due."""
+    def learn(self, query: Query, units: Units) -> None:
+        """Learn what a measurement teaches."""
         started = time.perf_counter()
-        super().learn(query, value)
+        super().learn(query, units)
         self.seconds += time.perf_counter() - started
 
 
@@ -73,16 +75,16 @@ class Live:
     session: TimedSession
     data: Tensor
     entry: dict[str, str]
-    noise: Any
-    counts: Any
     reserved: int
     nbytes: int
-    cost: Decimal
     kept: int
     kept_seconds: float
     cost_seconds: float
     #: The most memory that it ever had to have ready for an update.
     working: int = 0
+    #: Where its noise comes from, by its scale, and the secret numbers of its races.
+    noise: dict[Fraction, Any] = field(default_factory=dict)
+    counts: dict[Race, Any] = field(default_factory=dict)
 
     @property
     def redo_seconds(self) -> float:
@@ -168,6 +170,18 @@ class Residents:
         needed = live.session.construction.working_bytes(live.session.hypothesis, query)
         live.working = max(live.working, needed)
         self._ballast.hold(needed)
+
+    def noise(self, live: Live, scale: Fraction) -> Any:
+        """Where a session's discrete Laplace noise of this scale, in grid units, comes from."""
+        if scale not in live.noise:
+            live.noise[scale] = self._noise.laplace(scale)
+        return live.noise[scale]
+
+    def count(self, live: Live, race: Race) -> int:
+        """The secret number of comparisons of a session's race."""
+        if race not in live.counts:
+            live.counts[race] = self._noise.poisson(race.mean, race.cut)
+        return int(live.counts[race].take())
 
     def record(self, live: Live, query: Query, answer: Answer) -> None:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""
@@ -269,11 +283,8 @@ class Residents:
             session=session,
             data=data,
             entry=stored.vault_entry,
-            noise=self._noise.laplace(plan.noise_scale_units),
-            counts=None if plan.race is None else self._noise.poisson(plan.race.mean, plan.race.cut),
             reserved=reserved,
             nbytes=0,
-            cost=plan.cost_per_update,
             kept=kept,
             # What came after the snapshot was learnt just now.
             kept_seconds=0.0,

@@ -13,12 +13,13 @@ from typing import Any
 import orjson
 
 from app.audit import records
+from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.opening import Header, Opening
-from app.curator.planner import make_plan, noise_scales
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError

@@ -9,18 +9,18 @@ from typing import Literal
 
 import numpy as np
 
+from app.spaces import canonical
+from app.spaces.compilation import CellSpace, axis_members, axis_weights, check_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import AnyQuery, Node
-from app.spaces.queries import CutQuery as CutWords
-from app.spaces.queries import RankOneQuery as RankOneWords
-from app.spaces.query import Query, ZeroQuery
-from app.spaces.space import Space, _check_weights, _members, _vector, check_cells
+from app.spaces.query import CompiledZero, Query
+from app.spaces.query_request import CutQuery, Node, QueryRequest, RankOneQuery
+from app.spaces.space import check_cells
 from app.spaces.spec import BipartiteSpec, GraphSpec
 from app.spaces.tensor import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
-class GraphSpace(Space):
+class GraphSpace(CellSpace):
     """The universe of a graph: ordered pairs of nodes, or unordered ones where it is undirected."""
 
     labels: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
@@ -45,27 +45,27 @@ class GraphSpace(Space):
             except KeyError:
                 raise InvalidQuery(f"{name}: not one of the declared labels") from None
             return np.unique(np.array(numbers, dtype=np.int64))
-        return _members(asked, self.shape[side], f"{name}: nodes")
+        return axis_members(asked, self.shape[side], f"{name}: nodes")
 
-    def compile(self, words: AnyQuery) -> Query:
-        if isinstance(words, CutWords):
-            left, right = self._nodes(words.left, 0), self._nodes(words.right, 1)
+    def compile(self, request: QueryRequest) -> Query:
+        if isinstance(request, CutQuery):
+            left, right = self._nodes(request.left, 0), self._nodes(request.right, 1)
             if self.symmetric:
-                return self._pair(left, right, bits=0, rounding=0.0)
+                return canonical.pair_query(self, left, right, bits=0, rounding=0.0)
             return self.product({0: left, 1: right})
-        if isinstance(words, RankOneWords):
-            u = _vector(words.left, self.shape[0], "left")
-            v = _vector(words.right, self.shape[1], "right")
+        if isinstance(request, RankOneQuery):
+            u = axis_weights(request.left, self.shape[0], "left")
+            v = axis_weights(request.right, self.shape[1], "right")
             return self._undirected_rank_one(u, v) if self.symmetric else self.product({0: u, 1: v})
-        return self._compile_common(words)
+        return self.compile_cells(request)
 
     def _undirected_rank_one(self, u: FloatArray, v: FloatArray) -> Query:
-        _check_weights(u, low=0.0)
-        _check_weights(v, low=0.0)
+        check_weights(u, low=0.0)
+        check_weights(v, low=0.0)
         if not u.any() or not v.any():
-            return ZeroQuery(self.shape)
+            return CompiledZero(self.shape)
         if bool(np.all((u == 0) | (u == 1)) and np.all((v == 0) | (v == 1))):
-            return self._pair(np.flatnonzero(u), np.flatnonzero(v), bits=0, rounding=0.0)
+            return canonical.pair_query(self, np.flatnonzero(u), np.flatnonzero(v), bits=0, rounding=0.0)
         bits = self.axis_bits(2)
         sides = [np.rint(np.ldexp(side, bits)) for side in (u, v)]
         errors = [
@@ -75,7 +75,7 @@ class GraphSpace(Space):
         # Each side enters twice and w = u*v, off by both errors and its own rounding up, twice again.
         own = 0.0 if bool(np.all(u * v == 0)) else 2.0**-bits
         rounding = 2 * (errors[0] + errors[1]) + 2 * (errors[0] + errors[1] + own)
-        return self._pair(*(side.astype(np.int64) for side in sides), bits=bits, rounding=rounding)
+        return canonical.pair_query(self, *(side.astype(np.int64) for side in sides), bits=bits, rounding=rounding)
 
 
 def bipartite_space(spec: BipartiteSpec) -> GraphSpace:

@@ -15,12 +15,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from app.spaces.compilation import CellSpace, axis_members, axis_weights
 from app.spaces.errors import InvalidDataset
-from app.spaces.queries import AnyQuery
-from app.spaces.queries import CutQuery as CutWords
-from app.spaces.queries import RankOneQuery as RankOneWords
 from app.spaces.query import Query
-from app.spaces.space import Space, _members, _vector, check_cells
+from app.spaces.query_request import CutQuery, QueryRequest, RankOneQuery
+from app.spaces.space import check_cells
 from app.spaces.spec import MatrixSpec
 
 #: A capacity beyond this many bits leaves a float64 none to spare for the hypothesis' answers.
@@ -30,7 +29,7 @@ MAX_UNITS_BITS = 59
 
 
 @dataclass(frozen=True)
-class MatrixSpace(Space):
+class MatrixSpace(CellSpace):
     """The universe of a matrix, one cell an entry. A cut is the sum of a block; its mean is a rank-one query."""
 
     lower: Fraction = Fraction(0)
@@ -46,14 +45,14 @@ class MatrixSpace(Space):
         """The larger of the absolute bounds."""
         return max(abs(self.lower), abs(self.upper))
 
-    def compile(self, words: AnyQuery) -> Query:
-        if isinstance(words, CutWords):
-            sides = zip((words.left, words.right), self.shape, ("left: rows", "right: columns"), strict=True)
-            return self.product({i: _members(asked, length, name) for i, (asked, length, name) in enumerate(sides)})
-        if isinstance(words, RankOneWords):
-            u = _vector(words.left, self.shape[0], "left")
-            return self.product({0: u, 1: _vector(words.right, self.shape[1], "right")})
-        return self._compile_common(words)
+    def compile(self, request: QueryRequest) -> Query:
+        if isinstance(request, CutQuery):
+            sides = zip((request.left, request.right), self.shape, ("left: rows", "right: columns"), strict=True)
+            return self.product({i: axis_members(asked, length, name) for i, (asked, length, name) in enumerate(sides)})
+        if isinstance(request, RankOneQuery):
+            u = axis_weights(request.left, self.shape[0], "left")
+            return self.product({0: u, 1: axis_weights(request.right, self.shape[1], "right")})
+        return self.compile_cells(request)
 
 
 def matrix_space(spec: MatrixSpec) -> MatrixSpace:

@@ -15,11 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from app.spaces.canonical import within
+from app.spaces.compilation import check_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import AnyQuery
-from app.spaces.queries import ElementsQuery as ElementsWords
-from app.spaces.query import Blobs, Query, ZeroQuery
-from app.spaces.space import Space, _check_weights, _within, rounding_error
+from app.spaces.query import Blobs, CompiledZero, Query
+from app.spaces.query_request import ElementsQuery, QueryRequest
+from app.spaces.rounding import on_grid
+from app.spaces.space import Extent, Space
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.spaces.tensor import Array, Axes, FloatArray, IntArray, Tensor
 
@@ -63,7 +65,7 @@ class ElementsTensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ElementsQuery(Query):
+class CompiledElements(Query):
     """Weights of distinct elements, ascending by code points (which is the order of their UTF-8 bytes).
 
     Hypotheses are asked for the elements' counts as others are for cells'; there is no dense form of either.
@@ -90,18 +92,6 @@ class ElementsQuery(Query):
     def inner(self, hypothesis: Tensor) -> float:
         return float(hypothesis.gather(self.positions) @ self.real)
 
-    def levels(self, hypothesis: Tensor) -> tuple[FloatArray, FloatArray]:
-        return self.real, hypothesis.gather(self.positions)
-
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        raise TypeError("an unbounded universe has no array")
-
-    def integers(self) -> IntArray:
-        raise TypeError("an unbounded universe has no array")
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        raise TypeError("an unbounded universe has no array")
-
     @property
     def range(self) -> tuple[float, float]:
         # There is always an element that the query does not name.
@@ -126,22 +116,20 @@ class MultisetSpace(Space):
     """The universe of all strings; neighbours differ in one occurrence of one element."""
 
     @property
-    def bounded(self) -> bool:
-        return False
+    def extent(self) -> Extent:
+        return "unbounded"
 
-    def compile(self, words: AnyQuery) -> Query:
-        if not isinstance(words, ElementsWords):
-            raise InvalidQuery(f"a {words.type} query does not fit a multiset: name elements with their weights")
-        elements = sorted(words.weights)
-        weights = np.array([words.weights[element] for element in elements], dtype=np.float64)
-        _check_weights(weights)
+    def compile(self, request: QueryRequest) -> Query:
+        if not isinstance(request, ElementsQuery):
+            raise InvalidQuery(f"a {request.type} query does not fit a multiset: name elements with their weights")
+        elements = sorted(request.weights)
+        weights = np.array([request.weights[element] for element in elements], dtype=np.float64)
+        check_weights(weights)
         for element in elements:
             _check_text(element)
         bits = self.axis_bits(1)
-        scaled = np.ldexp(weights, bits)
-        rounded = np.rint(scaled)
-        rounding = rounding_error(float(np.abs(rounded - scaled).max()), bits)
-        return self._from_elements(elements, rounded.astype(np.int64), bits, rounding)
+        integers, rounding = on_grid(weights, bits)
+        return self._from_elements(elements, integers, bits, rounding)
 
     def compile_dense(self, weights: Array) -> Query:
         raise InvalidQuery("a dense query does not fit a multiset: name elements with their weights")
@@ -150,18 +138,18 @@ class MultisetSpace(Space):
         """The canonical query of ascending distinct elements and their integer weights."""
         kept = np.flatnonzero(weights)
         if not len(kept):
-            return ZeroQuery(self.shape, rounding)
-        return ElementsQuery(tuple(elements[i] for i in kept), weights[kept], bits, rounding)
+            return CompiledZero(self.shape, rounding)
+        return CompiledElements(tuple(elements[i] for i in kept), weights[kept], bits, rounding)
 
     def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         if form["type"] == "zero":
-            return ZeroQuery(self.shape)
+            return CompiledZero(self.shape)
         elements, weights = form["elements"], np.array(form["weights"], dtype=np.int64)
         if (
             form["type"] != "elements"
             or form["bits"] != self.axis_bits(1)
             or weights.shape != (len(elements),)
-            or not _within(weights, form["bits"])
+            or not within(weights, form["bits"])
             or any(not isinstance(element, str) for element in elements)
             or any(second <= first for first, second in pairwise(elements))
         ):

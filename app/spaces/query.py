@@ -1,10 +1,10 @@
 """Compiled queries: exact integer weights on a public grid.
 
 A compiled query knows its weights as integers in units of ``2^-grid_bits``, can be contracted with any tensor of
-its space, added into an array, and names its own norms, range and canonical form. Two spellings of the same
-weights compile to the same canonical form, whose SHA-256 is the query's identity in a session. (Rank-one queries of
-an undirected graph with weights between 0 and 1 are known by their two sides alone: spelled otherwise they are
-answered anew.)
+its space, and names its own norm, range and canonical form. What constructions do with its weights over whole arrays is
+:mod:`app.constructions.dense`. Two spellings of the same weights compile to the same canonical form, whose SHA-256 is
+the query's identity in a session. (Rank-one queries of an undirected graph with weights between 0 and 1 are known by
+their two sides alone: spelled otherwise they are answered anew.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,13 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, LowRankTensor, Tensor
+from app.spaces.tensor import BLOCK, Array, Axis, FloatArray, IntArray, Tensor
 
 #: What selects a part of an array's cells.
 Index = tuple[slice | IntArray, ...]
 
 
-def _outer(vectors: list[FloatArray]) -> FloatArray:
+def outer(vectors: list[FloatArray]) -> FloatArray:
     """The outer product of vectors, of as many dimensions; a scalar 1 for none."""
     result = np.ones(())
     for vector in vectors:
@@ -46,22 +46,6 @@ def _boxes(counts: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
         outer = [slice(i, i + 1) for i in place]
         for start in range(0, counts[cut], step):
             yield (*outer, slice(start, min(start + step, counts[cut])), *inner)
-
-
-def _scale_parts(array: FloatArray, parts: Iterable[tuple[Any, FloatArray]], top: float) -> None:
-    """Multiply parts of an array by their factors and all else, where weights are 0, by ``exp(min(-top, 0))``."""
-    others = float(np.exp(min(-top, 0.0)))
-    if others > 2.0**-64:
-        if others != 1.0:
-            array *= others
-        for part, factors in parts:
-            array[part] *= factors / others
-    else:
-        # Too small a factor to be taken back: what it would swallow is kept aside.
-        kept = [(part, array[part] * factors) for part, factors in parts]
-        array *= others
-        for part, values in kept:
-            array[part] = values
 
 
 def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
@@ -89,22 +73,6 @@ class Query(ABC):
     @abstractmethod
     def inner(self, hypothesis: Tensor) -> float:
         """<f, h> in the hypothesis' units."""
-
-    @abstractmethod
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        """Add ``scale * f`` into a dense array of the space's shape, in place."""
-
-    @abstractmethod
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        """Weights that occur and the hypothesis' mass at each; mass in no level weighs zero."""
-
-    @abstractmethod
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        """Multiply every cell of a dense array by ``exp(min(rate * weight - top, 0))``, in place."""
-
-    @abstractmethod
-    def integers(self) -> IntArray:
-        """The weight of every cell, in the space's shape and in units of 2^-grid_bits."""
 
     @property
     @abstractmethod
@@ -141,8 +109,8 @@ class Query(ABC):
         return None
 
 
-class _PartedQuery(Query):
-    """A query that makes its weights a part at a time: work on an array needs no second one of its size."""
+class PartedQuery(Query):
+    """A query that tells its weights a part at a time: work on an array needs no second one of its size."""
 
     @abstractmethod
     def parts(self) -> Iterator[tuple[Index, FloatArray]]:
@@ -151,38 +119,21 @@ class _PartedQuery(Query):
         The weights are the caller's own and broadcast over the part.
         """
 
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        for part, weights in self.parts():
-            weights *= scale
-            array[part] += weights
 
-    def _factors(self, rate: float, top: float) -> Iterator[tuple[Index, FloatArray]]:
-        """``exp(min(rate * weight - top, 0))`` of every part."""
-        for part, weights in self.parts():
-            weights *= rate
-            weights -= top
-            np.minimum(weights, 0.0, out=weights)
-            yield part, np.exp(weights, out=weights)
-
-
-class _FullQuery(_PartedQuery):
+class FullQuery(PartedQuery):
     """One whose parts are all cells."""
 
     @property
     @abstractmethod
-    def _shape(self) -> tuple[int, ...]:
-        """The space's shape."""
+    def shape(self) -> tuple[int, ...]:
+        """The space's."""
 
     def matrix(self) -> FloatArray:
         """The weights as real numbers, in an array of the caller's own."""
-        result = np.empty(self._shape)
+        result = np.empty(self.shape)
         for part, weights in self.parts():
             result[part] = weights
         return result
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        for part, factors in self._factors(rate, top):
-            array[part] *= factors
 
 
 def _axis_canonical(axis: Axis) -> dict[str, Any]:
@@ -194,7 +145,7 @@ def _axis_canonical(axis: Axis) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ProductQuery(_PartedQuery):
+class CompiledProduct(PartedQuery):
     """``w_1 (x) ... (x) w_r``: a predicate, a cut from one side to the other, a rank-one query."""
 
     axes: tuple[Axis | None, ...]
@@ -226,28 +177,7 @@ class ProductQuery(_PartedQuery):
                 np.ones(1) if a is None or a.real is None else a.real[part]
                 for a, part in zip(self.axes, box, strict=True)
             ]
-            yield tuple(index), _outer(factors)
-
-    def add_terms(self, terms: LowRankTensor, scale: float) -> None:
-        """Add ``scale * f`` as one rank-one term; the space has two axes."""
-        left, right = (
-            np.ones(length) if a is None else a.real_vector() for a, length in zip(self.axes, self.shape, strict=True)
-        )
-        terms.add(scale, left, right)
-
-    def integers(self) -> IntArray:
-        result = np.ones((), dtype=np.int64)
-        for axis, length in zip(self.axes, self.shape, strict=True):
-            result = result[..., None] * (np.ones(length, dtype=np.int64) if axis is None else axis.vector())
-        return result
-
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        masses = hypothesis.weighted_block(self.axes)
-        weights = _outer([a.real for a in self.axes if a is not None and a.real is not None])
-        return weights.reshape(-1), masses.reshape(-1)
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        _scale_parts(array, self._factors(rate, top), top)
+            yield tuple(index), outer(factors)
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -276,7 +206,7 @@ class ProductQuery(_PartedQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class PairQuery(_FullQuery):
+class CompiledPair(FullQuery):
     """A cut (S, T) or rank-one query of an undirected graph, whose universe is the pairs i < j.
 
     On {i, j} the weight is ``s_i t_j + t_i s_j - w_i w_j`` with ``w = s * t``: for 0/1 vectors 1 when the edge
@@ -294,7 +224,7 @@ class PairQuery(_FullQuery):
     symmetric = True
 
     @classmethod
-    def of(cls, left: Axis, right: Axis, both: Axis, rounding: float) -> PairQuery:
+    def of(cls, left: Axis, right: Axis, both: Axis, rounding: float) -> CompiledPair:
         """The query of two sides in either order.
 
         (S, T) and (T, S) are one query, to the last bit of what it makes of a hypothesis: they are put in the order of
@@ -328,7 +258,7 @@ class PairQuery(_FullQuery):
         return float(total)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         return self.left.length, self.left.length
 
     def parts(self) -> Iterator[tuple[Index, FloatArray]]:
@@ -343,27 +273,6 @@ class PairQuery(_FullQuery):
             weights -= both[rows, None] * both
             weights.reshape(-1)[start :: nodes + 1] = 0.0
             yield (rows, slice(0, nodes)), weights
-
-    def add_terms(self, terms: LowRankTensor, scale: float) -> None:
-        """Add ``scale * f`` as rank-one terms."""
-        left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
-        terms.add(scale, left, right)
-        terms.add(scale, right, left)
-        if both.any():
-            terms.add(-scale, both, both)
-
-    def integers(self) -> IntArray:
-        left, right, both = (a.vector() for a in (self.left, self.right, self.both))
-        result = np.outer(left, right)
-        result += result.T.copy()
-        result -= np.outer(both, both)
-        np.fill_diagonal(result, 0)
-        return result
-
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        if self.grid_bits == 0:
-            return np.ones(1), np.array([self.inner(hypothesis)])
-        return self.matrix().reshape(-1), hypothesis.array.reshape(-1) / 2
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -393,7 +302,7 @@ class PairQuery(_FullQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class SparseQuery(Query):
+class CompiledSparse(Query):
     """Weights of a few cells, by sorted row-major position; of an undirected graph the position with i < j."""
 
     positions: IntArray
@@ -405,11 +314,13 @@ class SparseQuery(Query):
     symmetric: bool = False
 
     @lazy
-    def _real(self) -> FloatArray:
+    def real(self) -> FloatArray:
+        """The weights as real numbers, exact in float64."""
         return np.ldexp(self.weights.astype(np.float64), -self.grid_bits)
 
     @lazy
-    def _mirrored(self) -> IntArray:
+    def mirrored(self) -> IntArray:
+        """The positions in the other half of a symmetric matrix."""
         rows, columns = np.divmod(self.positions, self.shape[1])
         return columns * self.shape[1] + rows
 
@@ -417,40 +328,16 @@ class SparseQuery(Query):
         return int(data.gather(self.positions).astype(np.int64) @ self.weights)
 
     def inner(self, hypothesis: Tensor) -> float:
-        return float(hypothesis.gather(self.positions) @ self._real)
-
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        flat = array.reshape(-1)
-        flat[self.positions] += scale * self._real
-        if self.symmetric:
-            flat[self._mirrored] += scale * self._real
-
-    def integers(self) -> IntArray:
-        result = np.zeros(self.shape, dtype=np.int64)
-        flat = result.reshape(-1)
-        flat[self.positions] = self.weights
-        if self.symmetric:
-            flat[self._mirrored] = self.weights
-        return result
-
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        return self._real, hypothesis.gather(self.positions)
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        factors = np.exp(np.minimum(rate * self._real - top, 0.0))
-        cells = self.positions
-        if self.symmetric:
-            cells, factors = np.concatenate([cells, self._mirrored]), np.concatenate([factors, factors])
-        _scale_parts(array.reshape(-1), [(cells, factors)], top)
+        return float(hypothesis.gather(self.positions) @ self.real)
 
     @lazy
     def range(self) -> tuple[float, float]:
-        low, high = float(self._real.min()), float(self._real.max())
-        return (low, high) if len(self._real) == self.size else (min(low, 0.0), max(high, 0.0))
+        low, high = float(self.real.min()), float(self.real.max())
+        return (low, high) if len(self.real) == self.size else (min(low, 0.0), max(high, 0.0))
 
     @lazy
     def norm2sq(self) -> float:
-        return float(self._real @ self._real)
+        return float(self.real @ self.real)
 
     @lazy
     def canonical(self) -> dict[str, Any]:
@@ -463,7 +350,7 @@ class SparseQuery(Query):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseQuery(_FullQuery):
+class CompiledDense(FullQuery):
     """A weight for every cell, as int32 in units of 2^-grid_bits; symmetric where the graph is undirected."""
 
     weights: Array
@@ -483,20 +370,13 @@ class DenseQuery(_FullQuery):
         return total
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, ...]:
         return self.weights.shape
 
     def parts(self) -> Iterator[tuple[Index, FloatArray]]:
         unit = 2.0**-self.grid_bits
-        for box in _boxes(self._shape):
+        for box in _boxes(self.shape):
             yield box, self.weights[box] * unit
-
-    def integers(self) -> IntArray:
-        return self.weights.astype(np.int64)
-
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        masses = hypothesis.array.reshape(-1)
-        return self.matrix().reshape(-1), masses / 2 if self.symmetric else masses
 
     @lazy
     def range(self) -> tuple[float, float]:
@@ -522,7 +402,7 @@ class DenseQuery(_FullQuery):
 
 
 @dataclass(frozen=True, eq=False)
-class ZeroQuery(Query):
+class CompiledZero(Query):
     """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing.
 
     Weights that were asked may still have been too small for the grid: ``rounding`` bounds those.
@@ -538,18 +418,6 @@ class ZeroQuery(Query):
 
     def inner(self, hypothesis: Tensor) -> float:
         return 0.0
-
-    def add_to(self, array: FloatArray, scale: float) -> None:
-        return None
-
-    def integers(self) -> IntArray:
-        return np.zeros(self.shape, dtype=np.int64)
-
-    def levels(self, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArray]:
-        return np.zeros(1), np.zeros(1)
-
-    def scale_exp(self, array: FloatArray, rate: float, top: float) -> None:
-        array *= np.exp(min(-top, 0.0))
 
     @property
     def range(self) -> tuple[float, float]:

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import AnyQuery, Condition
-from app.spaces.queries import PredicateQuery as PredicateWords
-from app.spaces.queries import ProductQuery as ProductWords
 from app.spaces.query import Query
-from app.spaces.space import Space, _vector, check_cells
+from app.spaces.query_request import Condition, PredicateQuery, ProductQuery, QueryRequest
+from app.spaces.space import check_cells
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
 from app.spaces.tensor import IntArray
 
@@ -88,7 +87,7 @@ class _Values:
 
 
 @dataclass(frozen=True)
-class TableSpace(Space):
+class TableSpace(CellSpace):
     """The universe of a table; neighbours differ in one record."""
 
     attributes: tuple[Attribute, ...] = ()
@@ -104,18 +103,21 @@ class TableSpace(Space):
             raise InvalidQuery(f"unknown attribute {name[:64]!r}: the attributes are {known}")
         return found
 
-    def compile(self, words: AnyQuery) -> Query:
-        if isinstance(words, PredicateWords):
+    def compile(self, request: QueryRequest) -> Query:
+        if isinstance(request, PredicateQuery):
             given = {}
-            for name, condition in words.where.items():
+            for name, condition in request.where.items():
                 axis, values = self._named(name)
                 given[axis] = values.members(condition)
             return self.product(given)
-        if isinstance(words, ProductWords):
+        if isinstance(request, ProductQuery):
             return self.product(
-                {self._named(n)[0]: _vector(w, self.shape[self._named(n)[0]], n) for n, w in words.weights.items()}
+                {
+                    self._named(n)[0]: axis_weights(w, self.shape[self._named(n)[0]], n)
+                    for n, w in request.weights.items()
+                }
             )
-        return self._compile_common(words)
+        return self.compile_cells(request)
 
 
 def table_space(spec: TableSpec) -> TableSpace:

@@ -167,7 +167,7 @@ def _find_latest(count: int, mark: str) -> str:
     names = _typed_rows(("TEXT", "BIGINT", "BIGINT"), count, mark)
     return (
         f"WITH n (session, after, last) AS (VALUES ({names})) "  # noqa: S608
-        "SELECT e.session, e.sequence, e.kind, e.digest, e.value, e.error_bound, "
+        "SELECT e.session, e.sequence, e.kind, e.digest, e.units, e.error_bound, "
         f"CASE WHEN e.kind = {t.MEASUREMENT} OR e.sequence = n.last THEN e.line END "
         f"FROM n CROSS JOIN {t.entries.name} e "
         "WHERE e.session = n.session AND e.sequence > n.after AND e.sequence <= n.last ORDER BY e.session, e.sequence"
@@ -581,7 +581,7 @@ class SqlTransaction:
         self._add_all(
             t.entries,
             EntryRow.__slots__,
-            [(e.session, e.sequence, _KIND_NUMBER[e.kind], e.digest, e.value, e.error_bound, e.line) for e in entries],
+            [(e.session, e.sequence, _KIND_NUMBER[e.kind], e.digest, e.units, e.error_bound, e.line) for e in entries],
         )
 
     def known_entries(self, session: str, after: int) -> KnownEntries:
@@ -589,12 +589,12 @@ class SqlTransaction:
         c = t.entries.c
         beyond = (c.session == session, c.sequence > after)
         answers = self._connection.execute(
-            select(c.digest, c.value, c.error_bound)
+            select(c.digest, c.units, c.error_bound)
             .where(*beyond, c.kind.in_((t.HYPOTHESIS, t.MEASUREMENT)))
             .order_by(c.sequence)
         )
         measurements = self._connection.execute(
-            select(c.value, c.line).where(*beyond, c.kind == t.MEASUREMENT).order_by(c.sequence)
+            select(c.units, c.line).where(*beyond, c.kind == t.MEASUREMENT).order_by(c.sequence)
         )
         counted = self._connection.execute(
             select(c.kind, func.count())
@@ -621,13 +621,13 @@ class SqlTransaction:
         cursor.execute(_find_latest(len(spans), self._mark), values)
         known = {id: KnownEntries([], []) for id in spans}
         lines: dict[str, bytes] = {}
-        for session, sequence, kind, digest, value, error_bound, line in cursor.fetchall():
+        for session, sequence, kind, digest, units, error_bound, line in cursor.fetchall():
             entries = known[session]
             match kind:
                 case t.HYPOTHESIS | t.MEASUREMENT:
-                    entries.answers.append((digest, value, error_bound))
+                    entries.answers.append((digest, units, error_bound))
                     if kind == t.MEASUREMENT:
-                        entries.measurements.append((value, line))
+                        entries.measurements.append((units, line))
                 case t.FORFEIT:
                     entries.forfeits += 1
                 case t.UNVERIFIED:
@@ -663,8 +663,8 @@ class SqlTransaction:
         numbers = {kind: int(count) for kind, count in counted}
         return {kind: numbers.get(number, 0) for kind, number in _KIND_NUMBER.items()}
 
-    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, float, bytes]]:
-        """Sequence, value and line of the first measurements beyond ``after`` up to ``last``, in order: a few, or one
+    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, bytes, bytes]]:
+        """Sequence, values and line of the first measurements beyond ``after`` up to ``last``, in order: a few, or one
         where it is long; none where there is none.
         """
         c = t.entries.c
@@ -674,7 +674,7 @@ class SqlTransaction:
         if not numbers:
             return []
         rows = self._connection.execute(
-            select(c.sequence, c.value, c.line).where(*which, c.sequence <= numbers[-1]).order_by(c.sequence)
+            select(c.sequence, c.units, c.line).where(*which, c.sequence <= numbers[-1]).order_by(c.sequence)
         )
         return [tuple(row) for row in rows]
 

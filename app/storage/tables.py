@@ -90,7 +90,7 @@ entries = Table(
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", SmallInteger, nullable=False),
     Column("digest", LargeBinary),
-    Column("value", Double),
+    Column("units", LargeBinary),
     Column("error_bound", Double),
     Column("line", LargeBinary, nullable=False),
 )

@@ -89,7 +89,7 @@ def upgrade() -> None:
         sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("kind", sa.SmallInteger(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=True),
-        sa.Column("value", sa.Double(), nullable=True),
+        sa.Column("units", sa.LargeBinary(), nullable=True),
         sa.Column("error_bound", sa.Double(), nullable=True),
         sa.Column("line", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_entries_session")),

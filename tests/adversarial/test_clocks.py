@@ -28,7 +28,7 @@ from app.services import sessions as sessions_module
 from app.services.answering import group
 from app.services.datasets import Datasets
 from app.services.errors import Unavailable
-from app.spaces.query import ProductQuery
+from app.spaces.query import CompiledProduct
 from app.storage.private_data import ElementsData
 from app.storage.store import SqlTransaction
 from tests.integration.servers import Caller, launching
@@ -95,7 +95,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(SqlTransaction, "move_ledger", noting(SqlTransaction.move_ledger, of_row))
     monkeypatch.setattr(SqlTransaction, "add_replies", noting(SqlTransaction.add_replies, of_row))
     monkeypatch.setattr(SqlTransaction, "commit", committing)
-    monkeypatch.setattr(ProductQuery, "exact", watch.looking(ProductQuery.exact))
+    monkeypatch.setattr(CompiledProduct, "exact", watch.looking(CompiledProduct.exact))
     return watch
 
 

@@ -22,10 +22,10 @@ import rfc8785
 from app.audit import records
 from app.audit import replay as audit
 from app.audit.replay import replay
-from app.curator import planner
+from app.curator import advice
 from app.curator.dataset import PublicDataset
 from app.curator.opening import Opening
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Words, universe
@@ -282,12 +282,12 @@ def test_honest_sessions_stay_below_what_was_counted(
 # ------------------------------------------------------------------------------------------------ time
 
 
-def test_no_remedy_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_advice_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """An infeasible plan in a header is refused as it is. Would catch a search for changes that would do, which runs
     the program of the exact calibration again and again."""
     tried: list[object] = []
-    monkeypatch.setattr(planner, "guaranteed_changes", lambda *args, **more: tried.append(args) or {})
-    monkeypatch.setattr(planner, "smaller_sets", lambda *args, **more: tried.append(args) or {})
+    monkeypatch.setattr(advice, "guaranteed_changes", lambda *args, **more: tried.append(args) or {})
+    monkeypatch.setattr(advice, "smaller_sets", lambda *args, **more: tried.append(args) or {})
 
     def refused(**changes: Any) -> str:
         document = json.loads(story().lines[0])

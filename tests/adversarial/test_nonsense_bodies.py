@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli import Refusal, _parse_object
+from app.cli.errors import Refusal
+from app.cli.inputs import parse_object
 from app.http import bodies
 from app.spaces.errors import InvalidRequest
 from tests.api.support import (
@@ -284,5 +285,5 @@ def test_chunks_are_taken(world: World, coding: str) -> None:
 def test_the_command_line_finds_it_too() -> None:
     """The command line parses what is typed before it sends it: it must not lose the member itself."""
     with pytest.raises(Refusal, match="role"):
-        _parse_object('{"a": [{"role": 1, "role": 2}]}', "--spec")
-    assert _parse_object('{"a": {"a": "a:"}}', "--spec") == {"a": {"a": "a:"}}
+        parse_object('{"a": [{"role": 1, "role": 2}]}', "--spec")
+    assert parse_object('{"a": {"a": "a:"}}', "--spec") == {"a": {"a": "a:"}}

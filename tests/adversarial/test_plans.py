@@ -52,7 +52,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         run.append(updates)
         return exact_scale(epsilon, delta, updates)
 
-    monkeypatch.setattr("app.curator.planner._exact_scale", counted)
+    monkeypatch.setattr("app.curator.calibration._exact_scale", counted)
     return run
 
 

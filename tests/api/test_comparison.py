@@ -102,7 +102,7 @@ def test_a_session_tells_what_its_bound_is(service: Service) -> None:
         assert shown["plan"] == opened["plan"]
 
 
-def test_remedies_over_http(service: Service) -> None:
+def test_advice_over_http(service: Service) -> None:
     """The exact median mechanism over four cells: every figure of the refusals makes a plan when it is sent."""
     four = [{"name": "a", "size": 4}]
     name = people(service, counts=[600, 100, 300, 200], attributes=four)

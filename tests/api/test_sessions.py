@@ -126,7 +126,7 @@ class TestOpening:
         assert (plan["epsilon"], plan["beta"], plan["delta"], plan["calibration"]) == (0.5, 0.05, 1e-6, "rdp")
 
     def test_an_infeasible_plan_says_what_would_do(self, service: Service, analyst: httpx.Client) -> None:
-        """Catches a refusal that leaves the analyst guessing, and remedies that do not help: each figure given, with
+        """Catches a refusal that leaves the analyst guessing, and advice that does not help: each figure given, with
         a tenth to spare, makes the plan feasible (records cannot be tried).
         """
         # A bigger table of which a small share is asked: feasible with more of any one thing.

@@ -30,9 +30,9 @@ from app.constructions.base import (
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.spaces.factory import space_of
-from app.spaces.multiset import ElementsQuery
-from app.spaces.queries import parse_query
-from app.spaces.query import PairQuery, Query
+from app.spaces.multiset import CompiledElements
+from app.spaces.query import CompiledPair, Query
+from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Universe, Words, asked, universe
@@ -242,12 +242,12 @@ class Elements:
 
     @staticmethod
     def weights(query: Query) -> dict[str, float]:
-        assert isinstance(query, ElementsQuery)
+        assert isinstance(query, CompiledElements)
         return dict(zip(query.elements, query.real.tolist(), strict=True))
 
     def exact(self, query: Query) -> int:
         """Whole counts and dyadic weights: exact."""
-        assert isinstance(query, ElementsQuery)
+        assert isinstance(query, CompiledElements)
         whole = np.ldexp(query.real, query.grid_bits)
         return sum(int(w) * self.data.get(e, 0) for w, e in zip(whole, query.elements, strict=True))
 
@@ -531,7 +531,7 @@ def counts(hypothesis: Hypothesis) -> Vector:
 
 def diagonal_weights(query: Query, nodes: int) -> Vector:
     """What a query of an undirected graph, seen as the matrix ``(u v' + v u' - w w')/2``, weighs the diagonal."""
-    if not isinstance(query, PairQuery):
+    if not isinstance(query, CompiledPair):
         return np.zeros(nodes)
     u, v, w = (axis.real_vector() for axis in (query.left, query.right, query.both))
     result: Vector = u * v - w**2 / 2

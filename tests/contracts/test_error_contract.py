@@ -19,15 +19,18 @@ import pytest
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.mechanism import Mechanism
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.spaces.query import Query
 from app.spaces.spec import parse_spec
 from tests.contracts.rows import ROWS, Cells, Row, Words, digest, every, only, signed_product
 from tests.contracts.test_update_bounds import EIGHT, walsh
+from tests.strategies import released
 
 # ------------------------------------------------------------------------------------------- sessions to be played
 
@@ -129,7 +132,7 @@ class Game:
     def state(self) -> bytes:
         return digest(self.session.construction, self.session.hypothesis)
 
-    def _play(self, query: Query, due: RoundDue) -> Hit | Miss:
+    def _play(self, query: Query, due: Test) -> Hit | Miss:
         """The round at the noise that makes the error largest; where several do, each in its turn.
 
         The noise bound has a unit of room for roundings, which the noise itself does not take.
@@ -140,8 +143,8 @@ class Game:
         def outcome(draws: list[int]) -> Hit | Miss:
             self.port.draws = draws
             if plan.race is None:
-                return play(due.hypothesis, private, int(self.noise.take(1)[0]), plan.threshold_units)
-            return race(due.hypothesis, private, self.noise.take(plan.race.cut), 4, plan.threshold_units)
+                return play(int(due.hypothesis[0]), private, int(self.noise.take(1)[0]), plan.threshold_units)
+            return race(int(due.hypothesis[0]), private, self.noise.take(plan.race.cut), 4, plan.threshold_units)
 
         # Of the draws of a race about half have either sign.
         choices = [[most], [0], [-most]] if plan.race is None else [[most, -most], [0], [-most, most]]
@@ -153,24 +156,23 @@ class Game:
         """One query, its answer held against the truth."""
         session, before = self.session, self.state
         due = session.consider(query)
-        if isinstance(due, RoundDue):
+        if isinstance(due, Test):
             found = self._play(query, due)
             source = "measurement" if isinstance(found, Hit) else "hypothesis"
             present = session.construction.answer(session.hypothesis, query)
-            due = Answer(session.real(found.value), source, due.error_bound)
+            due = released(found.value, source, due.error_bound)
             if isinstance(found, Hit):
                 self.seen.hits += 1
                 plan, gap = session.plan, abs(self.row.of.truth(query) - present)
                 assert gap >= plan.progress, "an update at a gap that makes too little progress"
-                assert abs(due.value - present) - plan.noise_bound >= plan.progress
+                assert abs(session.real(found.value) - present) - plan.noise_bound >= plan.progress
             else:
                 self.seen.misses += 1
         else:
             self.seen.free += 1
         assert due.error_bound is not None
-        assert abs(self.row.of.meant(words) - Fraction(due.value)) <= Fraction(due.error_bound) * (
-            1 + Fraction(1, 10**12)
-        ), "an answer breaks its bound"
+        error = abs(self.row.of.meant(words) - Fraction(session.real(int(due.units[0]))))
+        assert error <= Fraction(due.error_bound) * (1 + Fraction(1, 10**12)), "an answer breaks its bound"
         session.record(query, due)
         assert session.updates_used == self.seen.hits
         if due.source != "measurement":
@@ -286,10 +288,10 @@ def stale(patch: pytest.MonkeyPatch) -> None:
     """A round is played against the hypothesis of the start."""
     right = Session.consider
 
-    def consider(self: Session, query: Query, *, unverified: bool = False) -> Answer | RoundDue:
+    def consider(self: Session, query: Query, *, unverified: bool = False) -> Answer | Test:
         due = right(self, query, unverified=unverified)
-        if isinstance(due, RoundDue):
-            due = replace(due, hypothesis=self.grid(self.construction.answer(self.construction.start(), query)))
+        if isinstance(due, Test):
+            due = replace(due, hypothesis=self.mechanism.hypothesis(self.mechanism.start(), query))
         return due
 
     patch.setattr(Session, "consider", consider)

@@ -158,7 +158,7 @@ def session(dataset: str, owner: str, **changes: Any) -> SessionRow:
 
 
 def entry(session: str, sequence: int, **changes: Any) -> EntryRow:
-    row = EntryRow(session, sequence, "hypothesis", b"\x00digest\xff", 1.25, 0.5, b'{"line":%d}' % sequence)
+    row = EntryRow(session, sequence, "hypothesis", b"\x00digest\xff", b"\x00\xff" * 4, 0.5, b'{"line":%d}' % sequence)
     return replace(row, **changes)
 
 
@@ -489,15 +489,15 @@ class TestEntries:
         """
         kinds = ["measurement", "hypothesis", "cached", "unverified", "forfeit", "measurement", "unverified"]
         rows = [entry(asked.id, n, kind=kind) for n, kind in enumerate(kinds, start=1)]
-        rows[4] = replace(rows[4], digest=None, value=None, error_bound=None)
+        rows[4] = replace(rows[4], digest=None, units=None, error_bound=None)
         with store.write() as tx:
             tx.append(list(reversed(rows)), [])
             tx.commit()
         with store.read() as tx:
             found = tx.known_entries(asked.id, 0)
             first = [rows[n] for n in (0, 1, 5)]
-            assert list(found.answers) == [(row.digest, row.value, row.error_bound) for row in first]
-            assert list(found.measurements) == [(rows[n].value, rows[n].line) for n in (0, 5)]
+            assert list(found.answers) == [(row.digest, row.units, row.error_bound) for row in first]
+            assert list(found.measurements) == [(rows[n].units, rows[n].line) for n in (0, 5)]
             assert (found.cached, found.unverified, found.forfeits) == (1, 2, 1)
             rest = tx.known_entries(asked.id, 4)
             assert (len(rest.answers), len(rest.measurements), rest.cached + rest.unverified, rest.forfeits) == (
@@ -531,8 +531,8 @@ class TestEntries:
                     part = rows[id][after:last]
                     known, line = found[id]
                     given = [row for row in part if row.kind in ("hypothesis", "measurement")]
-                    assert known.answers == [(row.digest, row.value, row.error_bound) for row in given]
-                    taught = [(row.value, row.line) for row in part if row.kind == "measurement"]
+                    assert known.answers == [(row.digest, row.units, row.error_bound) for row in given]
+                    taught = [(row.units, row.line) for row in part if row.kind == "measurement"]
                     assert known.measurements == taught
                     assert known.forfeits == sum(row.kind == "forfeit" for row in part)
                     assert known.cached == sum(row.kind == "cached" for row in part)
@@ -593,7 +593,7 @@ class TestEntries:
         told twice, weights that stand with another entry, what comes after the last one asked for, and a page of many
         long ones."""
         kinds: list[EntryKind] = ["hypothesis", "measurement", "cached", "unverified", "forfeit"]
-        rows = [entry(asked.id, n, kind=kinds[n % 5], value=float(n)) for n in range(1, 1501)]
+        rows = [entry(asked.id, n, kind=kinds[n % 5], units=n.to_bytes(8, "little")) for n in range(1, 1501)]
         long = {300: PAGE_BYTES - 10, 301: 20, 302: 2 * PAGE_BYTES, 303: PAGE_BYTES // 2}
         rows = [replace(row, line=bytes(long[row.sequence])) if row.sequence in long else row for row in rows]
         heavy = WeightsRow(asked.id, "f" * 64, 700, bytes(PAGE_BYTES + 1))
@@ -615,7 +615,7 @@ class TestEntries:
                 found = list(
                     chain.from_iterable(numbered(lambda n, last=last: tx.measurements(asked.id, n, last), after))
                 )
-                assert found == [(row.sequence, row.value, row.line) for row in measured]
+                assert found == [(row.sequence, row.units, row.line) for row in measured]
                 counts = Counter(row.kind for row in expected)
                 assert tx.count_entries(asked.id, after, last) == {kind: counts[kind] for kind in kinds}
             assert tx.transcript_page("none", 0, 100) == []
@@ -635,15 +635,14 @@ class TestEntries:
         put(store, row, weighed)
         with store.write() as tx:
             tx.append(
-                [entry(row.id, n, value=value, error_bound=-value or 0.0) for n, value in enumerate(floats, start=1)],
+                [entry(row.id, n, error_bound=value) for n, value in enumerate(floats, start=1)],
                 [],
             )
             tx.commit()
         with store.read() as tx:
             found = tx.known_entries(row.id, 0).answers
             kept = tx.dataset(weighed.name)
-        assert [struct.pack("<d", value) for _, value, _ in found] == [struct.pack("<d", value) for value in floats]
-        assert [struct.pack("<d", bound) for _, _, bound in found] == [struct.pack("<d", -v or 0.0) for v in floats]
+        assert [struct.pack("<d", bound) for _, _, bound in found] == [struct.pack("<d", value) for value in floats]
         assert kept is not None
         assert (kept.records, kept.bought) == (weighed.records, weighed.bought)
 

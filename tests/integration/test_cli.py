@@ -168,30 +168,48 @@ class TestAnalysis:
 
     def test_the_median_s_own_options(self, server: Server, people: None) -> None:
         """Catches options that do not reach the service: they are in the mechanism that it planned."""
-        task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "-c", "median", "--json")
-        done = curator(server, "session", "open", *task, "--sampled", "--weights", "nonnegative")
+        task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "--json")
+        median = '{"construction": "median", "sampled": true, "weights": "nonnegative"}'
+        done = curator(server, "session", "open", *task, "--mechanism", median)
         assert done.returncode == 0, done.stderr
         opened = json.loads(done.stdout)
         assert opened["mechanism"]["sampled"] is True
         assert opened["mechanism"]["weights"] == "nonnegative"
         assert curator(server, "session", "close", opened["id"]).returncode == 0
-        refused = curator(server, "plan", *task, "--weights", "heavy")
+        refused = curator(server, "plan", *task, "-m", '{"construction": "median", "weights": "heavy"}')
         assert refused.returncode == 1
         assert "invalid-request" in refused.stderr
 
     def test_mirror_descent_s_own_options(self, server: Server, people: None) -> None:
         """Catches a step, norm or promise that does not reach the service."""
-        task = ("people", "--epsilon", "0.1", "-k", "100", "--max-updates", "5", "-c", "md", "--json")
-        options = ("--potential", "lp", "--p", "1.5", "--ball-p", "none", "--zeta", "40", "--step", "refit")
-        done = curator(server, "session", "open", *task, *options)
+        task = ("people", "--epsilon", "0.1", "-k", "100", "--max-updates", "5", "--json")
+        asked = {"potential": "lp", "p": 1.5, "ball_p": "none", "zeta": 40.0, "step": "refit"}
+        done = curator(server, "session", "open", *task, "-m", json.dumps({"construction": "md", **asked}))
         assert done.returncode == 0, done.stderr
         opened = json.loads(done.stdout)
-        asked = {"potential": "lp", "p": 1.5, "ball_p": "none", "zeta": 40.0, "step": "refit"}
         assert {name: opened["mechanism"][name] for name in asked} == asked
         assert curator(server, "session", "close", opened["id"]).returncode == 0
-        refused = curator(server, "plan", *task, "--potential", "lp", "--p", "two")
+        refused = curator(server, "plan", *task, "-m", '{"construction": "md", "potential": "lp", "p": "two"}')
         assert refused.returncode == 1
         assert "p" in refused.stderr
+
+    def test_a_mechanism_by_its_name(self, server: Server, people: None) -> None:
+        """A construction alone is short for JSON with nothing else. Catches one that is sent as text, or not at all."""
+        task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "--json")
+        named, written, default = (
+            json.loads(curator(server, "plan", *task, *asked).stdout)
+            for asked in (("-m", "fk"), ("-m", '{"construction": "fk"}'), ())
+        )
+        assert named == written != default
+
+    @pytest.mark.parametrize(
+        "mechanism", ['{"construction": "md"', ' ["mw"]', '{"construction": "mw", "construction": "fk"}']
+    )
+    def test_a_mechanism_that_cannot_be_read(self, server: Server, people: None, mechanism: str) -> None:
+        """Catches half a mechanism that is planned, and the second of two members of one name taken without a word."""
+        refused = curator(server, "plan", "people", "--epsilon", "0.5", "-k", "100", "-m", mechanism)
+        assert refused.returncode == 1
+        assert "Traceback" not in refused.stderr
 
     def test_compare(self, server: Server, people: None) -> None:
         """One table of several mechanisms: the best is marked, one without a plan says why, and the client reads

@@ -52,7 +52,7 @@ def test_it_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:
     output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
     assert output.count("promised bound") == 2
-    assert len(re.findall(r"The transcript of \S+ follows", output)) == 2
+    assert len(re.findall(r"The transcript of \S+ replays", output)) == 2
     assert list(tmp_path.iterdir()) == []
     assert servers_of(tmp_path) == []
 

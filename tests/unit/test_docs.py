@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from app.constructions import median, refit
-from app.curator import planner
+from app.curator import plan, promises
 from app.settings import settings_table
 from benchmarks.document import filled
 
@@ -52,7 +52,7 @@ def test_limits_of_mechanisms_are_the_codes(root: Path) -> None:
     assert f"keeps {median.POINTS} points over at most {median.MOST_CELLS:,} cells" in text
     assert f"an answer 2^{round(math.log2(refit.SLACK))} of L" in text
     assert f"than {refit._CLOSE:.0e} of L, or after {refit._MOST_STEPS} steps".replace("e-0", "e-") in text
-    assert planner.MOST_UPDATES == 10**7
+    assert promises.MOST_UPDATES == 10**7
     assert "above 10^7" in text
-    for status in get_args(planner.BoundStatus):
+    for status in get_args(plan.BoundStatus):
         assert f"| `{status}` |" in text

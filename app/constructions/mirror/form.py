@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import PARTS_BYTES
+from app.constructions.dense import matrix_of
 from app.constructions.dumps import Dump
 from app.geometry.norms import conjugate, vector_norm
 from app.geometry.potentials import Line
-from app.spaces.query import DenseQuery, PairQuery, ProductQuery, Query, SparseQuery
+from app.spaces.query import CompiledProduct, CompiledSparse, Query
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, FloatArray
 
@@ -135,12 +136,12 @@ def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], Floa
     Of an undirected graph both halves of the symmetric matrix are selected. Cells that lists name are copied when
     they are worked on, so where these are more than half of all, all are selected.
     """
-    if isinstance(query, ProductQuery):
+    if isinstance(query, CompiledProduct):
         index, weights = _block(query.axes, shape)
         named = math.prod(n if axis is None else axis.count for n, axis in zip(shape, query.axes, strict=True))
         if 2 * named <= math.prod(shape) or all(isinstance(part, slice) for part in index):
             return index, weights
-    if isinstance(query, SparseQuery):
+    if isinstance(query, CompiledSparse):
         positions = np.unravel_index(query.positions, shape)
         weights = np.ldexp(query.weights.astype(np.float64), -query.grid_bits)
         if not query.symmetric:
@@ -151,18 +152,9 @@ def touched(query: Query, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], Floa
     return (slice(None),) * len(shape), matrix_of(query, shape)
 
 
-def matrix_of(query: Query, shape: tuple[int, ...]) -> FloatArray:
-    """The weights of every cell."""
-    if isinstance(query, PairQuery | DenseQuery):
-        return query.matrix()
-    weights = np.zeros(shape)
-    query.add_to(weights, 1.0)
-    return weights
-
-
 def lp_norm(query: Query, q: float, shape: tuple[int, ...], copies: int) -> float:
     """``(sum |f_i|^q)^(1/q)`` over the universe."""
-    if isinstance(query, ProductQuery):
+    if isinstance(query, CompiledProduct):
         norm = 1.0
         for axis, length in zip(query.axes, shape, strict=True):
             if axis is None or axis.real is None:

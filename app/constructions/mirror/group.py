@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.constructions import dense
 from app.constructions.dumps import Dump
-from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of
+from app.constructions.mirror.form import Form, Path, Terms, lp_norm
 from app.geometry.norms import Side, row_norms, vector_norm
 from app.geometry.potentials import group_line, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
-from app.spaces.query import ProductQuery, Query
+from app.spaces.query import CompiledProduct, Query
 from app.spaces.tensor import DenseTensor, FloatArray
 
 
@@ -68,12 +69,12 @@ class GroupForm(Form):
 
     def inner(self, left: Query, right: Query) -> float:
         # Over both halves <F/2, G/2> is half of the sum over pairs.
-        return self._half * left.inner(DenseTensor(matrix_of(right, self.space.shape)))
+        return self._half * left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
     def zeta(self, query: Query) -> float:
-        if isinstance(query, ProductQuery):
+        if isinstance(query, CompiledProduct):
             return _factor_norms(query, self.side, self.space.shape, self.q)
-        return self._half * vector_norm(row_norms(matrix_of(query, self.space.shape), self.side), self.q)
+        return self._half * vector_norm(row_norms(dense.matrix_of(query, self.space.shape), self.side), self.q)
 
     def largest_zeta(self) -> float:
         across = self.space.shape[1 if self.side == "rows" else 0]
@@ -90,19 +91,19 @@ class GroupForm(Form):
     def _rows(self, state: GroupState, query: Query) -> tuple[FloatArray, FloatArray]:
         """``<f_i, theta_i>`` and ``||f_i||^2`` of every row i."""
         theta = state.theta if self.side == "rows" else state.theta.T
-        if isinstance(query, ProductQuery):
+        if isinstance(query, CompiledProduct):
             left, right = (
                 np.ones(length) if axis is None else axis.real_vector()
                 for axis, length in zip(query.axes, self.space.shape, strict=True)
             )
             along, across = (left, right) if self.side == "rows" else (right, left)
             return along * (theta @ across), along**2 * float(across @ across)
-        f = matrix_of(query, self.space.shape)
+        f = dense.matrix_of(query, self.space.shape)
         f = f if self.side == "rows" else f.T
         return self._half * np.einsum("ij,ij->i", f, theta), self._half**2 * np.einsum("ij,ij->i", f, f)
 
     def move(self, state: GroupState, path: Path, rate: float) -> None:
-        path.moves.add_to(state.theta, self._half * rate)
+        dense.add_to(path.moves, state.theta, self._half * rate)
         state.norms = row_norms(state.theta, self.side)
         total = vector_norm(state.norms, self.q)
         ratio = state.norms / total if total > 0 else state.norms
@@ -139,7 +140,7 @@ class GroupForm(Form):
         h = state.theta
         h *= self._by_row(state.factors)
         for coefficient, query in terms:
-            query.add_to(h, self._half * coefficient)
+            dense.add_to(query, h, self._half * coefficient)
         state.norms = row_norms(h, self.side)
         self._rescale(state, state.norms)
 
@@ -153,10 +154,10 @@ class GroupForm(Form):
         return state.tensor.array.copy()
 
 
-def _factor_norms(query: ProductQuery, side: Side, shape: tuple[int, ...], q: float) -> float:
+def _factor_norms(query: CompiledProduct, side: Side, shape: tuple[int, ...], q: float) -> float:
     """The group norm of a product: l_q of the factor along the side times l_2 of the other."""
     left, right = query.axes
     along, across = (left, right) if side == "rows" else (right, left)
     rows, columns = shape if side == "rows" else (shape[1], shape[0])
-    first = lp_norm(ProductQuery((along,), 0.0, (rows,)), q, (rows,), 1)
-    return first * lp_norm(ProductQuery((across,), 0.0, (columns,)), 2, (columns,), 1)
+    first = lp_norm(CompiledProduct((along,), 0.0, (rows,)), q, (rows,), 1)
+    return first * lp_norm(CompiledProduct((across,), 0.0, (columns,)), 2, (columns,), 1)

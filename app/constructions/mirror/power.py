@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions import dense
 from app.constructions.dumps import Dump, numbers
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.norms import pieces
@@ -85,9 +86,7 @@ class PowerForm(Form):
         return self._factor(state) * query.inner(state.powers)
 
     def inner(self, left: Query, right: Query) -> float:
-        array = np.zeros(self.space.shape)
-        right.add_to(array, 1.0)
-        return left.inner(DenseTensor(array))
+        return left.inner(DenseTensor(dense.matrix_of(right, self.space.shape)))
 
     def zeta(self, query: Query) -> float:
         return lp_norm(query, self.q, self.space.shape, self.copies)
@@ -180,7 +179,7 @@ class PowerForm(Form):
         h = state.powers.array
         h *= self._factor(state)
         for coefficient, query in terms:
-            query.add_to(h, coefficient)
+            dense.add_to(query, h, coefficient)
         self._take(state)
 
     def confine(self, state: PowerState, ball_p: float, radius: float) -> None:

@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from app.constructions.base import PARTS_BYTES
+from app.constructions.dense import matrix_of
 from app.constructions.dumps import Dump
-from app.constructions.mirror.form import Form, Path, Terms, lp_norm, matrix_of, touched
+from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.norms import FloatArray, vector_norm
 from app.geometry.potentials import Schatten, SpectralLine, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
 from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded
-from app.spaces.query import DenseQuery, PairQuery, ProductQuery, Query, SparseQuery
+from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
 from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray
 
 #: A query that is no product is learnt as rank-one terms where there are at most so many, as a part of the smaller
@@ -113,7 +114,7 @@ class SchattenForm(Form):
             return _DECOMPOSED * self.space.dense_bytes + PARTS_BYTES
         rank = max(state.tensor.left.size, state.tensor.right.size) + known.rank
         # Bases grow by doubling, and are copied as they do. Dense weights are spelled to be asked.
-        spelled = 3 * self.space.dense_bytes if isinstance(query, DenseQuery) else 0
+        spelled = 3 * self.space.dense_bytes if isinstance(query, CompiledDense) else 0
         return 8 * (_DECOMPOSED * rank**2 + 4 * rank * sum(self.space.shape)) + spelled + PARTS_BYTES
 
     def count(self) -> int:
@@ -146,13 +147,13 @@ class SchattenForm(Form):
 
     def _factors(self, query: Query) -> Factors | None:
         """What the form learns of a query, as rank-one terms; None where there are too many."""
-        if isinstance(query, ProductQuery):
+        if isinstance(query, CompiledProduct):
             left, right = (
                 np.ones(length) if axis is None else axis.real_vector()
                 for axis, length in zip(query.axes, self.space.shape, strict=True)
             )
             return Factors(left[:, None], right[:, None])
-        if isinstance(query, PairQuery):
+        if isinstance(query, CompiledPair):
             left, right, both = (axis.real_vector() for axis in (query.left, query.right, query.both))
             terms = [(left, right), (right, left)] + ([(-both, both)] if both.any() else [])
             return Factors(0.5 * np.stack([u for u, _ in terms], axis=1), np.stack([v for _, v in terms], axis=1))
@@ -162,7 +163,7 @@ class SchattenForm(Form):
 
     def _found(self, query: Query) -> Factors | None:
         most = int(_FEW * min(self.space.shape))
-        if not isinstance(query, SparseQuery):
+        if not isinstance(query, CompiledSparse):
             unit = self._half * 2.0**-query.grid_bits
             return factors(self._matrix(query), unit / 2, most) if most else None
         # A row, or a column, is a term.
@@ -180,7 +181,7 @@ class SchattenForm(Form):
 
     def _matrix(self, query: Query) -> FloatArray:
         """The query as the form sees it, whole."""
-        if isinstance(query, ProductQuery | PairQuery):
+        if isinstance(query, CompiledProduct | CompiledPair):
             known = self._factors(query)
             assert known is not None
             return known.dense()
@@ -210,7 +211,7 @@ class SchattenForm(Form):
         return float(np.vdot(mine.left.T @ other.left, mine.right.T @ other.right))
 
     def zeta(self, query: Query) -> float:
-        if isinstance(query, ProductQuery):
+        if isinstance(query, CompiledProduct):
             return lp_norm(query, 2, self.space.shape, 1)
         known = self._factors(query)
         if known is None:

@@ -15,7 +15,7 @@ from app.http.openapi import problem_responses, query_body
 from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
-from app.services.query_request import check_body
+from app.services.query_bodies import check_body
 from app.spaces.errors import InvalidRequest
 
 MAX_BATCH = 10_000

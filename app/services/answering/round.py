@@ -6,18 +6,20 @@ trace; from the noise on the round counts, whatever happens (docs/privacy.md).
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import orjson
 
 from app.audit import records
+from app.curator.mechanisms import Answer, Test
 from app.curator.oqr import Hit, Miss, play, race
-from app.curator.session import Answer, RoundDue
 from app.services import spending
 from app.services.answering.work import Context, Work
 from app.services.errors import PayloadTooLarge
 from app.services.ports import EntryRow, SessionRow, WeightsRow
-from app.services.query_request import compiled
+from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
@@ -63,42 +65,47 @@ class Rounds:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
         due = session.consider(query, unverified=unverified)
-        private = 0
-        if isinstance(due, RoundDue):
+        price = None
+        if isinstance(due, Test):
             private = session.dataset.space.to_answer_grid(query.exact(live.data), query)
             self._residents.make_ready(live, query)
         try:
-            if isinstance(due, RoundDue):
+            if isinstance(due, Test):
                 # From here on the round counts, whatever happens to the request.
-                work.rounds.setdefault(live.row.id, []).append(live.cost)
-                outcome = self._play(live, due.hypothesis, private)
-                if live.noise.low:
-                    self._context.refill(live.noise)
-                hit = isinstance(outcome, Hit)
-                answer = Answer(session.real(outcome.value), "measurement" if hit else "hypothesis", due.error_bound)
-            else:
-                answer = due
-            return self._record(live, query, answer, work)
+                work.rounds.setdefault(live.row.id, []).append(due.terms.price)
+                outcome = self._play(live, due, private)
+                if isinstance(outcome, Hit):
+                    price = due.terms.price
+                released = np.array([outcome.value], np.int64)
+                due = Answer(released, "hypothesis" if price is None else "measurement", due.error_bound)
+            return self._record(live, query, due, price, work)
         except CuratorError as error:
             raise _Unfinished from error
 
-    @staticmethod
-    def _play(live: Live, hypothesis: int, private: int) -> Hit | Miss:
+    def _play(self, live: Live, test: Test, private: int) -> Hit | Miss:
         """Take noise and play."""
-        plan = live.session.plan
-        if plan.race is None:
-            return play(hypothesis, private, int(live.noise.take(1)[0]), plan.threshold_units)
-        noise = live.noise.take(plan.race.cut)
-        return race(hypothesis, private, noise, live.counts.take(), plan.threshold_units)
+        terms, own = test.terms, int(test.hypothesis[0])
+        source = self._residents.noise(live, terms.scale)
+        if terms.race is None:
+            outcome = play(own, private, int(source.take(1)[0]), terms.threshold)
+        else:
+            noise = source.take(terms.race.cut)
+            outcome = race(own, private, noise, self._residents.count(live, terms.race), terms.threshold)
+        if source.low:
+            self._context.refill(source)
+        return outcome
 
-    def _record(self, live: Live, query: Query, answer: Answer, work: Work) -> dict[str, Any]:
+    def _record(self, live: Live, query: Query, answer: Answer, price: Decimal | None, work: Work) -> dict[str, Any]:
+        """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
+        (units,) = answer.units
+        value = session.real(int(units))
         sealed = records.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
-            value=answer.value,
+            value=value,
             source=answer.source,
             error_bound=answer.error_bound,
             unverified=answer.unverified,
@@ -107,12 +114,12 @@ class Rounds:
         )
         self._residents.record(live, query, answer)
         share = None
-        if answer.source == "measurement":
-            share, movement = spending.charge(row, live.cost, sequence, now)
+        if price is not None:
+            share, movement = spending.charge(row, price, sequence, now)
             work.ledger.append(movement)
         kind = "unverified" if answer.unverified else answer.source
         work.entries.append(
-            EntryRow(row.id, sequence, kind, query.digest, answer.value, answer.error_bound, sealed.line)
+            EntryRow(row.id, sequence, kind, query.digest, answer.units.tobytes(), answer.error_bound, sealed.line)
         )
         if query.blob is not None and answer.source != "cached":
             self._keep_weights(live, query, sequence, work)
@@ -122,7 +129,7 @@ class Rounds:
         work.sources.append(kind)
         view = {
             "sequence": sequence,
-            "value": answer.value,
+            "value": value,
             "source": answer.source,
             "error_bound": answer.error_bound,
             "beta": session.plan.beta,

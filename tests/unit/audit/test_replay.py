@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from app.audit.replay import Verdict, replay, replay_file
 from app.curator.errors import UpdatesExhausted
 from app.curator.oqr import Hit, race
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
 from tests.unit.audit.transcripts import Document, Played, hypothesis_digest, play_session, reseal
 
@@ -673,7 +673,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
         "query": query.canonical,
         "value": value,
         "source": "hypothesis",
-        "error_bound": session.error_bound(query),
+        "error_bound": session.mechanism.error_bound(query),
     }
     verdict = replay(reseal([*documents[:-1], entry, documents[-1]]))
     assert not verdict.ok

@@ -19,15 +19,17 @@ import rfc8785
 from app.audit import records
 from app.audit.replay import replay
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.mechanisms import Test
 from app.curator.opening import Header, Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.spaces.multiset import ElementsTensor
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
+from tests.strategies import released
 from tests.unit.audit.transcripts import hypothesis_digest
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -126,12 +128,12 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
     for number, one in enumerate(asked, 1):
         query = space.compile(parse_query(one))
         due = session.consider(query)
-        if isinstance(due, RoundDue):
+        if isinstance(due, Test):
             private = space.to_answer_grid(query.exact(tensor), query)
             drawn = noise(number, float(plan.noise_scale_units))
-            outcome = play(due.hypothesis, private, drawn, plan.threshold_units)
+            outcome = play(int(due.hypothesis[0]), private, drawn, plan.threshold_units)
             source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
-            due = Answer(session.real(outcome.value), source, due.error_bound)  # type: ignore[arg-type]
+            due = released(outcome.value, source, due.error_bound)  # type: ignore[arg-type]
             assert abs(outcome.value - private) <= plan.threshold_units + plan.noise_bound_units
         if query.blob is not None and query.canonical["sha256"] not in named:
             named.add(query.canonical["sha256"])
@@ -139,7 +141,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
         entry = records.answer_entry(
             sequence=number,
             query=query.canonical_bytes,
-            value=due.value,
+            value=session.real(int(due.units[0])),
             source=due.source,
             error_bound=due.error_bound,
             unverified=False,
@@ -244,5 +246,6 @@ def test_sessions_of_one_transcript_are_equal_bit_for_bit() -> None:
     for line in lines[1:-1]:
         record = json.loads(line)
         if record["source"] == "measurement":
-            again.learn(again.dataset.space.from_canonical(record["query"], {}), record["value"])
+            units = np.array([again.grid(record["value"])], np.int64)
+            again.learn(again.dataset.space.from_canonical(record["query"], {}), units)
     assert again.hypothesis.points.tobytes() == session.hypothesis.points.tobytes()

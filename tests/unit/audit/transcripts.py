@@ -21,14 +21,15 @@ from app.audit import records
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
+from app.curator.mechanisms import Test
 from app.curator.opening import Opening
 from app.curator.oqr import Hit, play
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.session import Answer, RoundDue, Session
-from app.spaces.queries import parse_query
+from app.curator.session import Session
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
-from tests.strategies import Universe, Words
+from tests.strategies import Universe, Words, released
 
 Document = dict[str, Any]
 
@@ -112,13 +113,13 @@ def play_session(
             due = session.consider(query, unverified=read.unverified)
         except (QueriesExhausted, UpdatesExhausted):
             continue
-        if isinstance(due, RoundDue):
+        if isinstance(due, Test):
             exact = session.dataset.space.to_answer_grid(query.exact(private), query)
             scale = float(plan.noise_scale_units)
             drawn = round(rng.laplace(0, scale)) if noise is None else noise(rng, scale)
-            outcome = play(due.hypothesis, exact, drawn, plan.threshold_units)
+            outcome = play(int(due.hypothesis[0]), exact, drawn, plan.threshold_units)
             source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
-            answer = Answer(session.real(outcome.value), source, due.error_bound)
+            answer = released(outcome.value, source, due.error_bound)
         else:
             answer = due
         if query.blob is not None and query.digest not in named:
@@ -128,7 +129,7 @@ def play_session(
         sealed = records.answer_entry(
             sequence=session.sequence,
             query=query.canonical_bytes,
-            value=answer.value,
+            value=session.real(int(answer.units[0])),
             source=answer.source,
             error_bound=answer.error_bound,
             unverified=answer.unverified,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.client import cut, dense, elements, predicate, product, rank_one, sparse, unverified
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 
 
 @pytest.mark.parametrize(

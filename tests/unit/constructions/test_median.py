@@ -38,7 +38,7 @@ from app.constructions.median import (
 from app.constructions.registry import construct
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query

@@ -21,8 +21,8 @@ from app.geometry import norms
 from app.spaces import query as query_module
 from app.spaces import tensor as tensor_module
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET

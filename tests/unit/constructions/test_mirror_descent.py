@@ -26,7 +26,7 @@ from app.geometry.norms import Norm, conjugate, vector_norm
 from app.geometry.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm
 from app.geometry.projections import onto_ball, onto_halfspace
 from app.spaces.errors import InvalidQuery, InvalidRequest
-from app.spaces.query import PairQuery, Query
+from app.spaces.query import CompiledPair, Query
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, Words, universe
 
@@ -150,7 +150,7 @@ class Machine:
             if self.u.undirected:
                 full[cell[::-1]] = weight
         if self.u.undirected and not isinstance(self.potential, Power):
-            if isinstance(self.potential, Schatten) and isinstance(query, PairQuery):
+            if isinstance(self.potential, Schatten) and isinstance(query, CompiledPair):
                 s, t, w = (a.real_vector() for a in (query.left, query.right, query.both))
                 full = np.outer(s, t) + np.outer(t, s) - np.outer(w, w)
             full = full / 2
@@ -545,7 +545,7 @@ def test_what_is_shown_is_what_answers(mechanism: Words) -> None:
     assert not np.diagonal(h).any()
     for _ in range(20):
         query = ask(GRAPH, rng, ("product", "sparse", "dense"))
-        if mechanism is SCHATTEN and isinstance(query, PairQuery) and query.both.vector().any():
+        if mechanism is SCHATTEN and isinstance(query, CompiledPair) and query.both.vector().any():
             continue
         assert construction.answer(state, query) == pytest.approx(query.inner(DenseTensor(h)), rel=1e-9, abs=1e-9)
 

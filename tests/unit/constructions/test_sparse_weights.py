@@ -16,15 +16,17 @@ from app.constructions.base import Measurement, PublicFacts, Step
 from app.constructions.sparse_weights import OutOfSlots, SlotsState, SparseWeights, slots_needed
 from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.curator.session import Answer, RoundDue, Session
+from app.curator.session import Session
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
+from tests.strategies import released
 
 SPACE = space_of(parse_spec({"name": "w", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}))
 #: Counts of 900 in all; the adversaries' pool has elements that do not occur.
@@ -327,11 +329,11 @@ def test_a_session_without_room_says_so_before_any_noise() -> None:
     session = Session(Opening(dataset, request, make_plan(dataset, request)))
     assert session.hypothesis.slots == 1
     first, second = query({"a": 1.0}), query({"b": 1.0})
-    assert isinstance(session.consider(first), RoundDue)
-    session.record(first, Answer(900.0, "measurement", 1.0))
+    assert isinstance(session.consider(first), Test)
+    session.record(first, released(session.grid(900.0), "measurement", 1.0))
     with pytest.raises(UpdatesExhausted, match="no room"):
         session.consider(second)
     assert isinstance(session.consider(second, unverified=True), Answer)
-    assert isinstance(session.consider(query({"a": 0.5})), RoundDue)
+    assert isinstance(session.consider(query({"a": 0.5})), Test)
     with pytest.raises(InvalidQuery):
         session.consider(query({"a": 1.0, "b": 1.0}), unverified=True)

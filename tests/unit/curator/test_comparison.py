@@ -14,7 +14,8 @@ import pytest
 from app.curator.comparison import MOST_MECHANISMS, Comparison, compare, independent_gaussian, parse_comparison
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.privacy.costs import DiscreteGaussianAnswer, renyi_cost
 from app.spaces.errors import InvalidRequest

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from app.curator.calibration import noise_scales
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import Plan, make_plan, noise_scales
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.privacy.poisson import cut_delta, distance_delta, session_part
 from app.privacy.race import SAMPLER_DISTANCE

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from app.constructions.base import PublicFacts
+from app.constructions.dense import matrix_of
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import grid_of, measure
-from app.curator.planner import make_plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.spaces.errors import InvalidDataset, InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 
 RATINGS = {
@@ -103,8 +104,7 @@ def test_extreme_entries_of_either_sign_sum_exactly(d) -> None:
         {"type": "cut", "left": "all", "right": [0, 2]},
     ):
         query = s.compile(parse_query(words))
-        weights = np.zeros((6, 4))
-        query.add_to(weights, 1.0)
+        weights = matrix_of(query, (6, 4))
         truth = sum(
             Fraction(float(w)) * entry for w, entry in zip(weights.reshape(-1), x.reshape(-1).tolist(), strict=True)
         )

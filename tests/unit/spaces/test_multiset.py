@@ -20,9 +20,9 @@ from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of, measure
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.multiset import ElementsQuery, ElementsTensor
-from app.spaces.queries import parse_query
-from app.spaces.query import ZeroQuery
+from app.spaces.multiset import CompiledElements, ElementsTensor
+from app.spaces.query import CompiledZero
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
 
@@ -60,7 +60,7 @@ def test_answers_are_a_dictionary_s(asked: dict[str, float], counts: dict[str, i
     counts = {e: c for e, c in (counts | dict.fromkeys(known, 77)).items() if e}
     query = compiled(asked)
     exact = Fraction(query.exact(private(counts)), 1 << query.grid_bits)
-    if isinstance(query, ElementsQuery):
+    if isinstance(query, CompiledElements):
         weights = dict(zip(query.elements, query.weights.tolist(), strict=True))
         assert exact == sum(Fraction(w, 1 << query.grid_bits) * counts.get(e, 0) for e, w in weights.items())
     asked_for = sum(Fraction(w) * counts.get(e, 0) for e, w in asked.items())
@@ -78,7 +78,7 @@ def test_the_canonical_form_is_one_and_in_rfc_8785_bytes(asked: dict[str, float]
     again = compiled(dict(reversed(asked.items())) | {"never asked for": 0.0})
     assert again.digest == query.digest
     assert SPACE.from_canonical(json.loads(query.canonical_bytes), {}).canonical_bytes == query.canonical_bytes
-    if isinstance(query, ElementsQuery):
+    if isinstance(query, CompiledElements):
         names = [e.encode() for e in query.elements]
         assert names == sorted(set(names))
         assert all(query.weights)
@@ -142,7 +142,7 @@ def test_other_queries_do_not_fit() -> None:
         SPACE.compile_dense(np.ones(1))
     with pytest.raises(InvalidQuery):
         compiled({"a": 1.5})
-    assert isinstance(compiled({"a": 0.0}), ZeroQuery)
+    assert isinstance(compiled({"a": 0.0}), CompiledZero)
 
 
 def test_no_array_is_ever_sized_after_a_multiset() -> None:

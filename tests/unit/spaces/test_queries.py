@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.constructions import dense
 from app.spaces import query as query_module
 from app.spaces import tensor as tensor_module
+from app.spaces.query import CompiledPair, CompiledProduct
 from app.spaces.tensor import BLOCK, DenseTensor, LowRankTensor
 from tests.strategies import (
     BUDGET,
@@ -128,14 +130,14 @@ def test_rare_forms_keep_every_law(u: Universe, words: Words, block: int, monkey
         h = np.triu(h, 1) + np.triu(h, 1).T
     truth = sum(weights[c] * h[c] for c in u.cells)
     assert query.inner(DenseTensor(h)) == pytest.approx(truth, rel=1e-12, abs=1e-12)
-    levels, masses = query.levels(DenseTensor(h))
+    levels, masses = dense.levels(query, DenseTensor(h))
     assert levels @ masses == pytest.approx(truth, rel=1e-12, abs=1e-12)
     array = h.copy()
-    query.add_to(array, 0.375)
+    dense.add_to(query, array, 0.375)
     np.testing.assert_allclose(array, h + 0.375 * weights, atol=1e-12)
     for rate, top in ((2.0, 2.5), (-1.5, 0.25), (90.0, 95.0), (-2.0, -3.0), (900.0, 901.0)):
         array = h.copy()
-        query.scale_exp(array, rate, top)
+        dense.scale_exp(query, array, rate, top)
         np.testing.assert_allclose(array, h * np.exp(np.minimum(rate * weights - top, 0)), rtol=1e-12, atol=1e-300)
     x = {cell: int(v) for cell, v in zip(u.cells, rng.integers(0, 50, len(u.cells)), strict=True)}
     for tensor in u.tensors(u.array(x)):
@@ -183,7 +185,7 @@ def test_integers_are_the_weights(d) -> None:
     """Would catch a weight on the wrong cell of the array, a mirrored one left out, and a diagonal that weighs."""
     u, words = d.draw(questions())
     query = u.compiled(words)
-    array = query.integers()
+    array = dense.integers(query)
     assert array.shape == u.space.shape
     for cell, weight in u.weights(query).items():
         assert int(array[cell]) == weight * 2**query.grid_bits
@@ -246,11 +248,11 @@ def test_adding_a_query_into_arrays_and_terms(d) -> None:
     query, h = u.compiled(words), d.draw(hypotheses(u))
     wanted = h + 0.375 * real_array(u, u.weights(query))
     array = h.copy()
-    query.add_to(array, 0.375)
+    dense.add_to(query, array, 0.375)
     np.testing.assert_allclose(array, wanted, atol=1e-12)
-    if hasattr(query, "add_terms") and len(u.space.shape) == 2:
+    if isinstance(query, CompiledProduct | CompiledPair) and len(u.space.shape) == 2:
         terms = LowRankTensor(u.space.shape, symmetric=u.undirected)
-        query.add_terms(terms, 0.375)
+        dense.add_terms(query, terms, 0.375)
         np.testing.assert_allclose(terms.dense(), wanted - h, atol=1e-12)
 
 
@@ -260,7 +262,7 @@ def test_levels_are_the_masses_at_each_weight(d) -> None:
     u, words = d.draw(questions())
     query, h = u.compiled(words), np.abs(d.draw(hypotheses(u)))
     weights = u.weights(query)
-    levels, masses = query.levels(DenseTensor(h))
+    levels, masses = dense.levels(query, DenseTensor(h))
     assert levels.shape == masses.shape
     touched = sum(float(h[c]) for c in u.cells if weights[c])
     for power in (1, 2, 3):
@@ -281,7 +283,7 @@ def test_exponential_scaling(d, rate: float, top: float) -> None:
     query, h = u.compiled(words), np.abs(d.draw(hypotheses(u)))
     exponents = np.minimum(rate * real_array(u, u.weights(query)) - top, 0.0)
     array = h.copy()
-    query.scale_exp(array, rate, top)
+    dense.scale_exp(query, array, rate, top)
     np.testing.assert_allclose(array, h * np.exp(exponents), rtol=1e-12, atol=1e-300)
 
 

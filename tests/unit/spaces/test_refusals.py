@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.spaces import queries as queries_module
+from app.spaces import query_request
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from tests.strategies import BUDGET, Universe, queries, universe, universes
 
 TABLE = universe(
@@ -284,7 +284,7 @@ def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
 def test_of_a_wrong_list_the_first_item_is_told(asked: Any) -> None:
     """Each problem takes about a kilobyte. Would catch a body of some megabytes that takes gigabytes to refuse."""
     with pytest.raises(ValidationError) as refused:
-        queries_module._ADAPTER.validate_python(asked)
+        query_request._ADAPTER.validate_python(asked)
     assert refused.value.error_count() < 12
     with pytest.raises(InvalidQuery) as told:
         parse_query(asked)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from app.curator.dataset import PublicDataset
 from app.spaces.errors import InvalidDataset, InvalidQuery, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import Attribute, TableSpec, parse_spec, written
 from tests.strategies import BUDGET, bin_edges, universes
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from app.constructions.dense import add_to
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import parse_query
-from app.spaces.query import DenseQuery
+from app.spaces.query import CompiledDense
+from app.spaces.query_request import parse_query
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, universe
 
@@ -45,7 +46,7 @@ def test_dense_queries_are_exact_up_to_the_capacity(capacity: int, sign: int) ->
     integers = rng.integers((1 << bits) - 999, (1 << bits) - 1, CELLS) * sign
     query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
     truth = sum(a * b for a, b in zip(counts.reshape(-1).tolist(), integers.tolist(), strict=True))
-    assert isinstance(query, DenseQuery)
+    assert isinstance(query, CompiledDense)
     assert query.grid_bits == bits
     assert query.exact(u.space.tensor(counts)) == truth
     assert query.exact(u.space.tensor(counts.astype(np.uint64))) == truth
@@ -62,7 +63,7 @@ def test_a_single_odd_unit_beside_everything_else_is_seen(left: int, odd: int) -
     integers = np.arange(1000)
     integers[3], integers[700] = (1 << bits) - 1, 1
     query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
-    assert isinstance(query, DenseQuery)
+    assert isinstance(query, CompiledDense)
     counts = counts.reshape(u.space.shape)
     assert query.exact(u.space.tensor(counts)) == (left - odd) * ((1 << bits) - 1) + odd
 
@@ -168,7 +169,7 @@ def test_a_changed_hypothesis_forgets_its_marginals() -> None:
     h = DenseTensor(np.ones(u.space.shape))
     query = u.space.compile(parse_query({"type": "predicate", "where": {"x3": {"equals": 1}}}))
     assert query.inner(h) == 2**12
-    query.add_to(h.array, 1.0)
+    add_to(query, h.array, 1.0)
     h.touch()
     assert query.inner(h) == 2**13
 

@@ -15,11 +15,13 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.curator.calibration import noise_scales
 from app.curator.dataset import FACT_FAILURE, Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import GREATEST_NOISE, PURCHASE_PART, make_plan, noise_scales
+from app.curator.feasibility import PURCHASE_PART
+from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
-from app.privacy.noise import GREATEST_LAPLACE_SCALE, DiscreteLaplace
+from app.privacy.noise import DiscreteLaplace
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.spec import parse_spec
 
@@ -237,7 +239,7 @@ def test_reference_vectors_through_a_plan(shared: Path) -> None:
             assert exact == pytest.approx(row["single_exact"], rel=2e-3)
 
 
-# --------------------------------------------------------------------------------------------- refusals and remedies
+# ----------------------------------------------------------------------------------------------- refusals and advice
 
 
 def feasible(data: PublicDataset, request: SessionRequest, what: str, value: float) -> bool:
@@ -274,7 +276,7 @@ def test_an_infeasible_plan_says_what_would_make_it_feasible(
     how: str, records: int, share: float, queries: int, beta: float
 ) -> None:
     """Each figure given would do alone, about: a little beyond it the plan is made, half-way to it it is not; where
-    none is given the most extreme one would not do. Would catch remedies that remedy nothing, ask for ten times
+    none is given the most extreme one would not do. Would catch advice that helps nothing, ask for ten times
     what is needed, or ask for more epsilon than the data set has."""
     construction, _, step = how.partition("-") if "-" in how else ("mw", "", "projection")
     more = {"release": "race"} if how == "race" else {"calibration": "jt2012"} if how == "jt2012" else {}
@@ -305,7 +307,7 @@ def test_an_infeasible_plan_says_what_would_make_it_feasible(
             assert not feasible(data, request, what, half_way), (what, value)
 
 
-def test_the_remedies_above_speak_of_everything() -> None:
+def test_the_advice_above_speaks_of_everything() -> None:
     """The cases are worth something only if each figure occurs, and its absence does."""
     seen = set()
     for records, share, queries, beta in REMEDIES:
@@ -363,11 +365,6 @@ def test_any_request_gets_a_plan_that_can_be_run_or_a_refusal(
     assert 0 < plan.noise_bound_units < plan.threshold_units < 2**62
     assert plan.cost_per_update * plan.max_updates <= plan.reserved
     assert rfc8785.dumps(plan.document())
-
-
-def test_the_noise_that_can_be_drawn_is_the_samplers() -> None:
-    """The planner knows the sampler's limit without importing it: would catch one of them changed alone."""
-    assert GREATEST_NOISE == GREATEST_LAPLACE_SCALE
 
 
 @pytest.mark.parametrize(

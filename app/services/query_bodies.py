@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.queries import parse_query
 from app.spaces.query import Query
+from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 
 

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions.median import MOST_CELLS, MOST_COUNTS, Median
-from app.curator import planner, remedies
+from app.curator import advice
+from app.curator.calibration import Calibrator
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.planner import Plan, make_plan
+from app.curator.plan import Plan
+from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.privacy.exact import exact_scale
 from app.spaces.errors import CuratorError
@@ -157,7 +159,7 @@ def test_every_remedy_does_what_it_says(
     how: str,
 ) -> None:
     """Each figure of a refusal makes the plan by itself, as it was given, with an error below the mass; the mechanisms,
-    calibrations and purchases that its words name are there. Would catch remedies that look at the noise alone and not
+    calibrations and purchases that its words name are there. Would catch advice that looks at the noise alone and not
     at whether the hypothesis can be held, and advice that is refused in its turn."""
     if records is not None and declared["kind"] in ("graph", "bipartite", "matrix"):
         records = min(records, 4)  # a small universe does not hold more
@@ -293,7 +295,7 @@ def test_a_doomed_exact_session_is_refused_before_its_program_runs(
         programs.append(arguments[2])
         return exact_scale(*arguments)
 
-    monkeypatch.setattr("app.curator.planner._exact_scale", counted)
+    monkeypatch.setattr("app.curator.calibration._exact_scale", counted)
     data = dataset(declared, records)
     words = {"mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 10, "calibration": "exact", **changes}
     refused = refusal(data, words)
@@ -313,18 +315,18 @@ def test_an_exact_session_that_takes_too_long_is_told_how_many_updates_do_not() 
     assert found is not None
     updates = int(found[1].replace(",", ""))
     assert updates < 2000
-    budget = data.budget
-    planner._check_exact(budget, budget.epsilon, updates)  # raises where so many are refused too
+    request = parse_request({"dataset": "d", **words})
+    assert Calibrator(data, request, data.budget.total).useless_program(updates) is None
 
 
-def test_untried_remedies_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The net above is cut: remedies that are believed and not tried. Some of them must fail when tried."""
-    moved = remedies._moved
+def test_untried_advice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The net above is cut: changes that are believed and not tried. Some of them must fail when tried."""
+    least_change = advice._least_change
 
     def believing(lever: Any, most: float, promising: Any, works: Any) -> Any:
-        return moved(lever, most, lambda change: True, lambda change: True)
+        return least_change(lever, most, lambda change: True, lambda change: True)
 
-    monkeypatch.setattr(remedies, "_moved", believing)
+    monkeypatch.setattr(advice, "_least_change", believing)
     data = dataset(table(12), 300)
     words = {"mechanism": {"construction": "median"}, "epsilon": 1.0, "max_queries": 1000}
     refused = refusal(data, words)

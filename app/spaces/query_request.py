@@ -1,6 +1,6 @@
-"""Queries as an analyst writes them.
+"""Query requests: queries as an analyst writes them.
 
-These are the words of the contract; :mod:`app.spaces.space` compiles them once against a space into exact
+These are the requests of the contract; a space compiles each of them once (:mod:`app.spaces.compilation`) into exact
 integer weights. Weights are finite; whether they fit the space is the compiler's question.
 """
 
@@ -111,15 +111,15 @@ class ElementsQuery(QueryModel):
     weights: dict[str, Weight] = Field(min_length=1)
 
 
-AnyQuery = Annotated[
+QueryRequest = Annotated[
     PredicateQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
     Field(discriminator="type"),
 ]
 
-_ADAPTER: TypeAdapter[AnyQuery] = TypeAdapter(AnyQuery)
+_ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)
 
 
-def parse_query(asked: Any) -> AnyQuery:
+def parse_query(asked: Any) -> QueryRequest:
     """The query that ``asked`` (parsed JSON) states.
 
     Raises:

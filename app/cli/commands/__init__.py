@@ -1,0 +1,1 @@
+"""The commands, one module a group. A module adds its own to :mod:`app.cli.groups` when it is imported."""

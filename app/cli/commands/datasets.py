@@ -1,0 +1,72 @@
+"""Commands for data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.connection import client
+from app.cli.groups import datasets
+from app.cli.inputs import parse_decimal, parse_object
+from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
+from app.cli.rendering import err, out, print_json, show_datasets
+
+
+@datasets.command("add")
+def dataset_add(
+    spec: Annotated[Path, ExistingFile],
+    data: Annotated[Path, ExistingFile],
+    as_json: AsJson = False,
+) -> None:
+    """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Parquet, NumPy,
+    edges).
+    """
+    declared = parse_object(spec.read_text(encoding="utf-8"), str(spec))
+    with client(f"Registering {data.name}") as curator:
+        registered = curator.register(declared, data)
+    show_datasets([registered], as_json=as_json)
+    for warning in registered.warnings:
+        err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
+
+
+@datasets.command("list")
+def dataset_list(as_json: AsJson = False) -> None:
+    """List the data sets and what is left of their budgets."""
+    with client("Asking for the data sets") as curator:
+        found = curator.datasets()
+    show_datasets(found, as_json=as_json)
+
+
+@datasets.command("show")
+def dataset_show(name: DatasetName) -> None:
+    """Print a data set's public descriptor as JSON."""
+    with client("Asking for the data set") as curator:
+        found = curator.dataset(name)
+    print_json(found.raw)
+
+
+@datasets.command("grant")
+def dataset_grant(
+    name: DatasetName,
+    principal: Annotated[str, typer.Argument(help="The analyst.", show_default=False)],
+    epsilon: Epsilon,
+) -> None:
+    """Cap what one analyst may spend of a data set's epsilon."""
+    with client("Granting") as curator:
+        curator.grant(name, principal, parse_decimal(epsilon, "epsilon"))
+    out.print(f"{principal} may spend up to epsilon {epsilon} of {name}.", markup=False)
+
+
+@datasets.command("retire")
+def dataset_retire(
+    name: DatasetName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Destroy a data set's private file. Its public records stay; this cannot be undone."""
+    if not yes:
+        typer.confirm(f"Destroy the private file of {name}?", abort=True, err=True)
+    with client("Retiring the data set") as curator:
+        curator.retire(name)
+    out.print(f"{name} is retired.", markup=False)

@@ -1,0 +1,144 @@
+"""Commands that run the service, maintain what it stores, and demonstrate it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.errors import Refusal
+from app.cli.groups import cli, vault
+from app.cli.rendering import err, out
+
+
+@cli.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; more than one needs PostgreSQL.")] = 1,
+) -> None:
+    """Serve until SIGTERM. The embedded database is migrated first; its data lie in CURATOR_DATA_DIR."""
+    from app.bootstrap import serving
+
+    with _operating():
+        serving.serve(host, port, workers)
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database of CURATOR_DATABASE_URL to the present schema."""
+    from app.bootstrap import maintenance
+
+    with _operating(), err.status("Migrating the database"):
+        maintenance.migrate()
+    out.print("The database is up to date.")
+
+
+@cli.command()
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A new folder for it.", show_default=False)],
+) -> None:
+    """Copy database, private files and keys into a new folder, also while the server runs."""
+    from app.bootstrap import maintenance
+
+    with _operating(), err.status("Backing up"):
+        files = maintenance.back_up(folder)
+    out.print(f"{folder} is a whole backup, with {files:,} private files.", markup=False, soft_wrap=True)
+
+
+@cli.command()
+def restore(
+    folder: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="What `backup` made.", show_default=False)
+    ],
+    final: Annotated[
+        bool,
+        typer.Option("--final", help="I know that nothing was asked since, there or on any other copy: all goes on."),
+    ] = False,
+) -> None:
+    """Put a backup into an empty data folder and database.
+
+    Without --final only the records come back: nobody knows what was released since, so every session is closed,
+    every budget counts as spent, data sets are retired, and all keys but the operator's are revoked.
+    """
+    from app.bootstrap import maintenance
+
+    with _operating(), err.status("Restoring"):
+        maintenance.restore(folder, final=final)
+    out.print("Everything is restored." if final else "The records are restored; every budget counts as spent.")
+
+
+@cli.command()
+def forfeit(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """After restoring an old database by other means: close every session, count every budget as spent, retire
+    the data sets, revoke all keys but the operator's.
+    """
+    from app.bootstrap import maintenance
+
+    if not yes:
+        typer.confirm("Give up what is left of every budget, for good?", abort=True, err=True)
+    with _operating():
+        maintenance.forfeit()
+    out.print("Every budget counts as spent.")
+
+
+@vault.command("rotate")
+def vault_rotate() -> None:
+    """Put every private file under CURATOR_VAULT_KEY. The old key is CURATOR_VAULT_OLD_KEY; unset, files lie in
+    the clear. The server must stand still; what is interrupted is finished by running it again.
+    """
+    from app.bootstrap import maintenance
+
+    with _operating(), err.status("Changing the key of private files"):
+        done = maintenance.rotate_vault()
+    out.print(f"Every private file is under the new key; {done:,} had to be changed.")
+
+
+@cli.command()
+def demo(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Run on adult-pgm/adult.csv and email-Eu-core/email-Eu-core.txt in this folder instead.",
+            show_default=False,
+        ),
+    ] = None,
+    queries: Annotated[int, typer.Option(min=1, help="Queries a session.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Seed of the made-up data and of the analysts.")] = 2012,
+) -> None:
+    """Run a real server for a few minutes: two sessions of adaptive queries, judged against the truth and
+    audited.
+    """
+    from app.demo.runner import run
+
+    raise typer.Exit(run(out, data=data, queries=queries, seed=seed))
+
+
+@contextmanager
+def _operating() -> Iterator[None]:
+    """What keeps the service from starting, told in a sentence; no value of a setting is repeated."""
+    from pydantic import ValidationError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.bootstrap.preconditions import StartRefused
+
+    try:
+        yield
+    except StartRefused as refused:
+        raise Refusal(str(refused)) from None
+    except ValidationError as invalid:
+        wrong = [
+            f"CURATOR_{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}"
+            for item in invalid.errors(include_input=False, include_url=False, include_context=False)
+        ]
+        raise Refusal("; ".join(wrong)) from None
+    except SQLAlchemyError as failed:
+        # The driver's own message names server and database, never the password; the statement is left out.
+        raise Refusal(f"the database: {getattr(failed, 'orig', None) or failed}") from None

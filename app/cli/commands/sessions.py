@@ -1,0 +1,189 @@
+"""Commands for sessions: plans, opening, state, queries, transcripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.connection import client
+from app.cli.groups import cli, sessions
+from app.cli.inputs import parse_decimal, parse_mechanism, parse_object, text_of
+from app.cli.options import (
+    AsJson,
+    Beta,
+    Calibration,
+    DatasetName,
+    Epsilon,
+    MaxQueries,
+    MaxUpdates,
+    Mechanism,
+    Release,
+    SessionId,
+)
+from app.cli.rendering import answer_table, out, plan_table, print_json, show_comparison, show_sessions, show_state
+
+
+@cli.command()
+def plan(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    max_queries: MaxQueries,
+    mechanism: Mechanism = "mw",
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a session would promise and cost. Charges nothing."""
+    options = _session_options(max_updates, beta, calibration, release)
+    with client("Planning") as curator:
+        made = curator.plan(
+            dataset,
+            parse_mechanism(mechanism),
+            epsilon=parse_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
+            **options,
+        )
+    if as_json:
+        print_json(made.raw)
+    else:
+        out.print(plan_table(made))
+
+
+@cli.command()
+def compare(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    max_queries: MaxQueries,
+    mechanisms: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MECHANISM...",
+            help="Mechanisms, each a construction such as mw, or JSON such as "
+            '\'{"construction": "md", "potential": "entropy"}\'.',
+            show_default=False,
+        ),
+    ],
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the plans of several mechanisms side by side, and what plain noise would do. Charges nothing."""
+    asked = [parse_mechanism(text) for text in mechanisms]
+    with client("Planning") as curator:
+        found = curator.compare(
+            dataset,
+            asked,
+            epsilon=parse_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
+            **_session_options(max_updates, beta, calibration, release),
+        )
+    if as_json:
+        print_json(found.raw)
+    else:
+        show_comparison(found)
+
+
+@sessions.command("open")
+def session_open(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    max_queries: MaxQueries,
+    mechanism: Mechanism = "mw",
+    max_updates: MaxUpdates = None,
+    beta: Beta = None,
+    calibration: Calibration = None,
+    release: Release = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a session, reserving its share of the budget, and print its id and plan."""
+    options = _session_options(max_updates, beta, calibration, release)
+    with client("Opening the session") as curator:
+        session = curator.open_session(
+            dataset,
+            parse_mechanism(mechanism),
+            epsilon=parse_decimal(epsilon, "epsilon"),
+            max_queries=max_queries,
+            **options,
+        )
+    if as_json:
+        print_json(session.opened.raw)
+        return
+    out.print(plan_table(session.plan))
+    out.print(f"Session [bold]{session.id}[/bold] is open.", soft_wrap=True)
+
+
+@sessions.command("show")
+def session_show(session: SessionId, as_json: AsJson = False) -> None:
+    """Show where a session stands: queries, updates, what it spent."""
+    with client("Asking for the session") as curator:
+        state = curator.session(session).opened
+    show_state(state, as_json=as_json)
+
+
+@sessions.command("list")
+def session_list(as_json: AsJson = False) -> None:
+    """List the sessions you may see."""
+    with client("Asking for the sessions") as curator:
+        found = curator.sessions()
+    show_sessions(found, as_json=as_json)
+
+
+@sessions.command("close")
+def session_close(session: SessionId, as_json: AsJson = False) -> None:
+    """Close a session; what it reserved and did not spend returns to the data set."""
+    with client("Closing the session") as curator:
+        state = curator.session(session).close()
+    show_state(state, as_json=as_json)
+
+
+@sessions.command("transcript")
+def session_transcript(
+    session: SessionId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it.", show_default="SESSION.ndjson")
+    ] = None,
+) -> None:
+    """Download a session's transcript, which `audit replay` checks."""
+    target = output or Path(f"{session}.ndjson")
+    with client("Downloading the transcript") as curator:
+        curator.session(session).transcript(target)
+    out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+
+
+@cli.command()
+def ask(
+    session: SessionId,
+    query: Annotated[
+        str,
+        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Ask one query, such as '{"type": "predicate", "where": {"sex": {"equals": "female"}}}'."""
+    asked = parse_object(text_of(query), "QUERY")
+    with client("Asking") as curator:
+        answer = curator.session(session).ask(asked)
+    if as_json:
+        print_json(answer.raw)
+    else:
+        out.print(answer_table(answer))
+
+
+def _session_options(
+    max_updates: int | None,
+    beta: float | None,
+    calibration: str | None,
+    release: str | None,
+) -> dict[str, Any]:
+    return {
+        "max_updates": max_updates,
+        "beta": beta,
+        "calibration": calibration,
+        "release": release,
+    }

@@ -1,0 +1,34 @@
+"""The command `curator` and its groups of commands."""
+
+from __future__ import annotations
+
+import typer
+
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+def _group(help: str) -> typer.Typer:
+    return typer.Typer(help=help, no_args_is_help=True, context_settings=HELP, rich_markup_mode="rich")
+
+
+cli = typer.Typer(
+    name="curator",
+    help="A differentially private query service: serve it, ask it, audit it.\n\n"
+    "Client commands call the service at [bold]CURATOR_URL[/bold] (default http://127.0.0.1:8000) "
+    "with the key in [bold]CURATOR_API_KEY[/bold].",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings=HELP,
+)
+principals = _group("Who may call the service.")
+datasets = _group("Private data sets and their budgets.")
+sessions = _group("Sessions of adaptively chosen queries.")
+vault = _group("Private files at rest.")
+audits = _group("Checks that need nothing but a transcript.")
+cli.add_typer(principals, name="principal")
+cli.add_typer(datasets, name="dataset")
+cli.add_typer(sessions, name="session")
+cli.add_typer(vault, name="vault")
+cli.add_typer(audits, name="audit")

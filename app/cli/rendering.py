@@ -1,0 +1,210 @@
+"""What was found, for a person at a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from app.audit.replay import Verdict
+    from app.client import Answer, Comparison, Dataset, Plan, Principal, Problem, SessionState
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    out.print_json(json.dumps(value, default=str))
+
+
+def cell(value: object) -> str:
+    """A value for a person: numbers with separators and six digits, everything else as it is."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float | Decimal):
+        return f"{value:,.6g}"
+    return str(value)
+
+
+def progress_of(done: int | None, left: int | None) -> str:
+    """How much is done, of how much where there is a limit."""
+    if done is None:
+        return "-"
+    return f"{done:,}" if left is None else f"{done:,} of {done + left:,}"
+
+
+def _facts(title: str, facts: Mapping[str, object]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in facts.items():
+        table.add_row(name, cell(value))
+    return table
+
+
+def plan_table(made: Plan) -> Table:
+    """A plan."""
+    return _facts(
+        "Plan",
+        {
+            "noise scale (counts)": made.noise_scale,
+            "threshold (counts)": made.threshold,
+            "error bound (counts)": made.error_bound,
+            "... holds with probability": 1 - made.beta,
+            "queries": made.max_queries,
+            "updates": made.max_updates,
+            "updates suffice for all queries": made.guaranteed,
+            "updates at worst": made.bound_status if made.update_bound is None else made.update_bound,
+            "epsilon of the data set's": made.epsilon,
+            "epsilon of this part alone": made.epsilon_alone,
+            "delta": made.delta,
+            "calibration": made.calibration,
+        },
+    )
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print the plans of several mechanisms, one row a mechanism."""
+    table = Table("", "mechanism")
+    for column in ("error bound (counts)", "... for all queries", "updates", "noise scale (counts)"):
+        table.add_column(column, justify="right")
+    table.add_column("why not")
+    for number, outcome in enumerate(found.outcomes):
+        name = " ".join(str(value) for value in outcome.mechanism.values())
+        made = outcome.plan
+        numbers: tuple[object, ...] = ("",) * 4
+        if made is not None:
+            certain = "no promise" if outcome.certain_error is None else outcome.certain_error
+            numbers = (made.error_bound, certain, made.max_updates, made.noise_scale)
+        refusal = "" if outcome.problem is None else outcome.problem.detail or outcome.problem.title
+        table.add_row("best" if number == found.best else "", name, *map(cell, numbers), refusal)
+    out.print(table)
+    out.print(found.advice, markup=False)
+
+
+def answer_table(answer: Answer) -> Table:
+    """An answer."""
+    return _facts(
+        f"Answer {answer.sequence}",
+        {
+            "value": answer.value,
+            "error bound": answer.error_bound,
+            "source": answer.source,
+            "updates": progress_of(answer.updates_used, answer.updates_left),
+            "queries left": answer.queries_left,
+        },
+    )
+
+
+def show_state(state: SessionState, *, as_json: bool) -> None:
+    """Print a session's state."""
+    if as_json:
+        print_json(state.raw)
+        return
+    out.print(
+        _facts(
+            f"Session {state.id}",
+            {
+                "data set": state.dataset,
+                "construction": state.mechanism.get("construction"),
+                "status": state.status,
+                "queries": progress_of(state.queries_asked, state.queries_left),
+                "updates": progress_of(state.updates_used, state.updates_left),
+                "error bound (counts)": state.plan.error_bound,
+                "spent (Rényi, at the ledger's order)": state.spent,
+                "reserved (Rényi)": state.reserved,
+                "head hash": state.head_hash,
+            },
+        )
+    )
+
+
+def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
+    """Print sessions, one row each."""
+    if as_json:
+        print_json([state.raw for state in found])
+        return
+    table = Table("session", "data set", "construction", "status")
+    for column in ("queries", "updates"):
+        table.add_column(column, justify="right")
+    for state in found:
+        table.add_row(
+            state.id,
+            state.dataset,
+            str(state.mechanism.get("construction", "")),
+            state.status,
+            progress_of(state.queries_asked, state.queries_left),
+            progress_of(state.updates_used, state.updates_left),
+        )
+    out.print(table)
+
+
+def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
+    """Print what a replay found; in a table, only of a transcript that replays."""
+    if as_json:
+        print_json(
+            {
+                "ok": verdict.ok,
+                "problem": verdict.problem,
+                "sequence": verdict.sequence,
+                "summary": verdict.summary,
+            }
+        )
+    elif verdict.ok:
+        table = Table("the transcript replays", "", title_justify="left")
+        for name, value in verdict.summary.items():
+            table.add_row(name.replace("_", " "), cell(value))
+        out.print(table)
+
+
+def show_key(holder: Principal, *, as_json: bool) -> None:
+    """Print a principal's key, alone on standard output."""
+    if as_json:
+        print_json({"name": holder.name, "role": holder.role, "api_key": holder.api_key})
+        return
+    err.print(f"{holder.role} [bold]{holder.name}[/bold] may now call with this key, shown only now:")
+    out.print(holder.api_key, soft_wrap=True)
+
+
+def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
+    """Print data sets, one row each."""
+    if as_json:
+        print_json([item.raw for item in found])
+        return
+    table = Table("name", "kind")
+    for column in ("epsilon", "delta", "spent", "reserved", "remaining"):
+        table.add_column(column, justify="right")
+    for item in found:
+        budget = item.budget
+        amounts = (
+            budget.epsilon,
+            budget.delta,
+            budget.spent_epsilon,
+            budget.reserved_epsilon,
+            budget.remaining_epsilon,
+        )
+        table.add_row(item.name, item.kind, *map(cell, amounts))
+    out.print(table)
+
+
+def show_problem(problem: Problem) -> None:
+    """Print a refusal of the service."""
+    err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
+    if problem.detail:
+        err.print(problem.detail, markup=False)
+    for name, value in problem.extra.items():
+        err.print(f"  {name}: {value}", markup=False)
+
+
+def show_error(message: str) -> None:
+    """Print a failure in a sentence."""
+    err.print("[bold red]Error:[/bold red]", end=" ")
+    err.print(message, markup=False)

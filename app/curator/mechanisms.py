@@ -1,0 +1,252 @@
+"""Mechanisms: what becomes of a query, decided from what is public alone.
+
+A mechanism looks at the public state and the query and says what is due: an answer that costs nothing, or a test, which
+whoever holds the private data plays on the terms that the decision names. It learns from what was released, and
+estimates any query from its state. It never sees private data.
+
+The papers' mechanism (:class:`OnlineQueryResponse`: GRU11, algorithm 1; JT12, algorithm 1) tests every query that it
+has not answered and learns the value that a hit releases, whatever the construction that keeps its hypothesis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from app.constructions.base import Measurement
+from app.constructions.dumps import Dump
+from app.curator.errors import UpdatesExhausted
+from app.curator.opening import Opening
+from app.curator.plan import Race
+from app.spaces.query import Query
+
+#: Where an answer came from.
+Source = Literal["hypothesis", "measurement", "cached"]
+#: Values in whole units of the answer grid, one for each number that a query asks for.
+Units = npt.NDArray[np.int64]
+
+#: Largest answer of a hypothesis, in grid units. Steps along queries of tiny weights can take a hypothesis far from all
+#: data, whose answers have at most 46 bits; differences to noisy values must stay 64-bit integers.
+GREATEST_ANSWER = 2**61
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta."""
+
+    units: Units
+    source: Source
+    error_bound: float | None
+    unverified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a test is played on; all of it is public.
+
+    Attributes:
+        scale: of the discrete Laplace noise, in grid units, exact.
+        threshold: T, in grid units.
+        race: the Poisson race that the test is; None for a single comparison.
+        price: what a hit costs, and a forfeit, at the ledger's order.
+    """
+
+    scale: Fraction
+    threshold: int
+    race: Race | None
+    price: Decimal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """The hypothesis' own values are to be held against the private ones.
+
+    ``error_bound`` (counts) is what the answer keeps with probability 1 - beta, a hit or a miss.
+    """
+
+    #: Collectors of tests take classes of this name for their own.
+    __test__ = False
+
+    hypothesis: Units
+    terms: Terms
+    error_bound: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """What a state says of a query, in counts.
+
+    Attributes:
+        values: one for each number that the query asks for.
+        standard_error: of the values; None where it is not known, as of a hypothesis that was only ever tested.
+        error_bound: what each value keeps with probability 1 - beta; None where nothing is promised.
+    """
+
+    values: npt.NDArray[np.float64]
+    standard_error: npt.NDArray[np.float64] | None
+    error_bound: float | None
+
+
+@dataclass(slots=True)
+class State:
+    """The public state of a mechanism: its hypothesis, and what it has used.
+
+    ``forfeits`` counts those of the updates that were forfeits, which taught the hypothesis nothing.
+    """
+
+    hypothesis: Any
+    updates: int = 0
+    forfeits: int = 0
+
+
+class Mechanism(Protocol):
+    """What becomes of a query. States are owned by their holder: :meth:`learn` changes the given one in place."""
+
+    def start(self, dump: Dump | None = None) -> State:
+        """The state before the first query, or the hypothesis of a dump in it."""
+
+    def admit(self, query: Query) -> None:
+        """Refuse a query that was not promised.
+
+        Raises:
+            InvalidQuery: naming what was.
+        """
+
+    def decide(self, state: State, query: Query) -> Answer | Test:
+        """What is due for a query that was not answered before.
+
+        Raises:
+            UpdatesExhausted: when nothing can be.
+        """
+
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """The state after a hit released these values."""
+
+    def forfeit(self, state: State) -> State:
+        """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
+
+    def estimate(self, state: State, query: Query) -> Estimate:
+        """What the state says of a query by itself, whether or not a test is due."""
+
+    @property
+    def bound(self) -> int | None:
+        """The most hits that there can be; None where no number is known from public facts."""
+
+
+class OnlineQueryResponse:
+    """The papers' mechanism over one of their constructions.
+
+    Args:
+        opening: of the session, which says the construction, the prior it starts from and the plan.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._plan, self._prior = opening.plan, opening.prior
+        self.construction = opening.construction()
+        plan = self._plan
+        self._terms = Terms(plan.noise_scale_units, plan.threshold_units, plan.race, plan.cost_per_update)
+        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
+        self._half_unit = math.ldexp(1, -plan.answer_bits - 1)
+
+    @property
+    def bound(self) -> int | None:
+        """The plan's, where it is one that the construction keeps."""
+        return self._plan.update_bound
+
+    def start(self, dump: Dump | None = None) -> State:
+        """The construction's start, or the hypothesis of a dump."""
+        return State(self.construction.start() if dump is None else self.construction.load(dump))
+
+    def admit(self, query: Query) -> None:
+        """Refuse a query outside the class that the construction was promised."""
+        self.construction.admit(query)
+
+    def decide(self, state: State, query: Query) -> Answer | Test:
+        """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
+        its bound untested.
+
+        Raises:
+            UpdatesExhausted: no update is left to make in a best-effort session, or in one that was guaranteed before
+                forfeits used them; or the hypothesis has no room for one.
+        """
+        bound = self.error_bound(query)
+        if query.is_zero:
+            return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+        if state.updates >= self._plan.max_updates:
+            if not self._has_learnt_all(state):
+                raise UpdatesExhausted(
+                    "all updates of the plan are used: open another session, or ask with unverified",
+                    max_updates=self._plan.max_updates,
+                )
+            return Answer(self.hypothesis(state, query), "hypothesis", bound)
+        if not self.construction.has_room(state.hypothesis, query):
+            raise UpdatesExhausted(
+                "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
+                "another session, or ask with unverified",
+                updates_used=state.updates,
+            )
+        return Test(self.hypothesis(state, query), self._terms, bound)
+
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """The state after the update that a hit is due."""
+        state.updates += 1
+        (value,) = units
+        released = math.ldexp(int(value), -self._plan.answer_bits)
+        self.construction.update(state.hypothesis, Measurement(query, released, self._plan.noise_bound))
+        return state
+
+    def forfeit(self, state: State) -> State:
+        """The state with one update less to make."""
+        state.updates += 1
+        state.forfeits += 1
+        return state
+
+    def estimate(self, state: State, query: Query) -> Estimate:
+        """The hypothesis' own value, of which a bound is known once all is learnt that there is to learn."""
+        value = self.construction.answer(state.hypothesis, query)
+        return Estimate(np.array([value]), None, self.error_bound(query) if self._has_learnt_all(state) else None)
+
+    def hypothesis(self, state: State, query: Query) -> Units:
+        """The hypothesis' own value on the answer grid, held within what a round can be played at."""
+        value = self.construction.answer(state.hypothesis, query)
+        held = min(max(value, -self._farthest), self._farthest)
+        return np.array([round(math.ldexp(held, self._plan.answer_bits))], np.int64)
+
+    def error_bound(self, query: Query) -> float:
+        """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
+
+        T + L, what rounding the weights can move on all of the mass, and half a grid unit where the exact
+        value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
+        asked weights of zero.
+        """
+        return self._error_bound(query, query.rounding)
+
+    def largest_bound(self, query: Query) -> float:
+        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled.
+
+        A transcript keeps the weights as they were compiled, which does not tell what they were rounded from.
+        """
+        return self._error_bound(query, self._prior.space.most_rounding)
+
+    def _error_bound(self, query: Query, rounding: float) -> float:
+        off = rounding * self._prior.mass_bound
+        if query.is_zero:
+            return off
+        bound = self._plan.error_bound + off
+        if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
+            bound += self._half_unit
+        return bound
+
+    def _has_learnt_all(self, state: State) -> bool:
+        """Whether as many updates were learnt as there can be, so that what is left to ask is within its bound.
+
+        A forfeit uses an update and teaches nothing: it does not count.
+        """
+        bound = self._plan.update_bound
+        return self._plan.guaranteed and bound is not None and state.updates - state.forfeits >= bound

@@ -1,0 +1,176 @@
+"""Plans as values: what a session's rounds do, what a session promises, and why a request has no plan.
+
+Numbers with ``_units`` are whole units of the answer grid, ``2^-answer_bits`` counts each; all other scales, bounds and
+thresholds are in counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Literal
+
+from app.curator.errors import PlanInfeasible
+from app.curator.facts import Purchase
+
+#: What ``update_bound`` says, or why it says nothing:
+#: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
+#: passes :data:`app.curator.promises.MOST_UPDATES`), ``fact-unknown`` (it depends on a mass or norm that is not public,
+#: which this session buys at opening or another one must), ``no-worst-case-bound`` (a step or form without any promise
+#: on its updates).
+BoundStatus = Literal["bound", "above-limit", "fact-unknown", "no-worst-case-bound"]
+#: Why there is no plan: the ``parameters`` as they are; a ``part-of-epsilon`` where a calibration takes all of it;
+#: ``no-guarantee`` at any number of updates; a ``large-state`` that the construction cannot hold.
+Cause = Literal["parameters", "part-of-epsilon", "no-guarantee", "large-state"]
+
+
+@dataclass(frozen=True)
+class Race:
+    """A Poisson race: mean M of the secret number of comparisons, and ``cut``, where that number is cut off."""
+
+    mean: Decimal
+    cut: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms that all rounds of a session have in common.
+
+    Attributes:
+        scale: Laplace scale b in counts, exact.
+        noise_bound_units: L, which all noises keep with the plan's probability.
+        threshold_units: T.
+        answer_bits: of the answer grid.
+        max_updates: how many updates the terms are made for.
+        cost_per_update: Renyi divergence at the ledger's order.
+        race: where a round compares more than once.
+    """
+
+    scale: Fraction
+    noise_bound_units: int
+    threshold_units: int
+    answer_bits: int
+    max_updates: int
+    cost_per_update: Decimal
+    race: Race | None = None
+
+    @property
+    def noise_scale_units(self) -> Fraction:
+        """The scale of the discrete Laplace noise on the answer grid."""
+        return self.scale * (1 << self.answer_bits)
+
+    @property
+    def noise_bound(self) -> float:
+        """L in counts."""
+        return math.ldexp(self.noise_bound_units, -self.answer_bits)
+
+    @property
+    def error_bound(self) -> float:
+        """T + L in counts (T for a race); an answer's own bound adds what rounding of its weights can move."""
+        noise = 0 if self.race is not None else self.noise_bound_units
+        return math.ldexp(self.threshold_units + noise, -self.answer_bits)
+
+    @property
+    def progress(self) -> float:
+        """alpha = T - L in counts: an update is made only at a larger true gap."""
+        return math.ldexp(self.threshold_units - self.noise_bound_units, -self.answer_bits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Terms):
+    """What a session will do and promises.
+
+    Attributes:
+        max_queries: k.
+        beta: the probability with which some answer may break its error bound.
+        guaranteed: whether the updates last for all queries whatever the data.
+        epsilon: the session's share of the data set's epsilon.
+        epsilon_alone: what the session would guarantee were it all that is ever computed from the data.
+        delta: the data set's.
+        calibration: by which the noise was found.
+        release: ``single`` or ``race``.
+        order: the Renyi order of the data set's ledger.
+        reserved: Renyi divergence that opening the session takes from the budget, a purchase included.
+        purchase: the fact bought at opening, where one is.
+        update_bound: the worst-case number of updates.
+        bound_status: what ``update_bound`` says, or why it says nothing.
+        step_size: the rate of a fixed-length step at this progress, where one is known.
+    """
+
+    max_queries: int
+    beta: float
+    guaranteed: bool
+    epsilon: Decimal
+    epsilon_alone: Decimal
+    delta: Decimal
+    calibration: str
+    release: str
+    order: Decimal
+    reserved: Decimal
+    purchase: Purchase | None
+    update_bound: int | None
+    bound_status: BoundStatus
+    step_size: float | None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, as a transcript's header keeps it; exact amounts are decimal strings."""
+        return {
+            "noise_scale": float(self.scale),
+            "threshold": math.ldexp(self.threshold_units, -self.answer_bits),
+            "error_bound": self.error_bound,
+            "noise_bound": self.noise_bound,
+            "progress": self.progress,
+            "beta": self.beta,
+            "max_updates": self.max_updates,
+            "max_queries": self.max_queries,
+            "guaranteed": self.guaranteed,
+            "update_bound": self.update_bound,
+            "step_size": self.step_size,
+            "epsilon": float(self.epsilon),
+            "epsilon_alone": float(self.epsilon_alone),
+            "delta": float(self.delta),
+            "calibration": self.calibration,
+            "release": self.release,
+            "race": None if self.race is None else {"mean": float(self.race.mean), "cut": self.race.cut},
+            "answer_grid": 2.0**-self.answer_bits,
+            "order": str(self.order),
+            "cost_per_update": str(self.cost_per_update),
+            "reserved": str(self.reserved),
+            "purchase": None
+            if self.purchase is None
+            else {
+                self.purchase.fact: {
+                    "epsilon": str(self.purchase.epsilon),
+                    "cost": str(self.purchase.cost),
+                    "noise_scale": self.purchase.noise_scale,
+                }
+            },
+        }
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
+        return {**self.document(), "bound_status": self.bound_status}
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """Why a request has no plan.
+
+    Attributes:
+        detail: one sentence, which says what to change where that is known without a search.
+        cause: tells which changes are worth looking for (:mod:`app.curator.advice`); for ``parameters`` none are.
+        extra: public facts that go with the refusal.
+        most_cells: over how many cells a state that is too large would fit, where cells are what limits it.
+    """
+
+    detail: str
+    cause: Cause = "parameters"
+    extra: Mapping[str, object] = field(default_factory=dict)
+    most_cells: int | None = None
+
+    def refusal(self) -> PlanInfeasible:
+        """The error that says so, without looking for changes that would do."""
+        return PlanInfeasible(self.detail, **self.extra)

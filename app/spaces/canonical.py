@@ -1,0 +1,292 @@
+"""The canonical form of queries over a finite universe: one form for equal weights, and the way back from its JSON.
+
+However weights are spelled, as a product, a list of cells or an array, equal ones become the same query here: a
+product where they are one, else a cut of an undirected graph, else cells or an array by their number.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.query import Blobs, CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, CompiledZero, Query
+from app.spaces.space import DEFAULT_BITS, FACTOR_BITS, Space
+from app.spaces.tensor import Array, Axis, IntArray, index_set
+
+#: One cell in this many may be non-zero for a query to be kept as a list of cells.
+SPARSE_FACTOR = 8
+
+
+def within(weights: Array, bits: int) -> bool:
+    """Whether integer weights in units of 2^-bits lie in [-1, 1]. The least integer has no absolute value."""
+    return bool(weights.min() >= -(1 << bits) and weights.max() <= 1 << bits)
+
+
+def product_query(
+    space: Space, members: dict[int, IntArray], factors: dict[int, IntArray], scalar: int, bits: int, rounding: float
+) -> Query:
+    """The canonical product query that weighs ``scalar * 2^-bits`` times its integer factors on the index sets.
+
+    Equal weights have one form. Factors are divided by what their weights have in common, the first of which
+    becomes positive; those of 0 and 1 that are left are index sets. All that was divided out is written on the
+    first factor that varies, on the first axis where none does, in lowest terms; on the others the largest
+    weight lies in [1, 2).
+    """
+    if any(len(m) == 0 for m in members.values()) or not all(f.any() for f in factors.values()):
+        return CompiledZero(space.shape, rounding)
+    if not factors and scalar == 1 and bits == 0:
+        return CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape)
+    varying: dict[int, IntArray] = {}
+    for i, vector in sorted(factors.items()):
+        divisor = int(np.gcd.reduce(vector)) * int(np.sign(vector[np.flatnonzero(vector)[0]]))
+        scalar, primitive = scalar * divisor, vector // divisor
+        if bool(np.all((primitive == 0) | (primitive == 1))):
+            members[i] = np.flatnonzero(primitive)
+        else:
+            varying[i] = primitive
+    common = min(bits, (scalar & -scalar).bit_length() - 1)
+    scalar, bits = scalar >> common, bits - common
+    grids = dict.fromkeys(varying, 0)
+    if varying or scalar != 1 or bits:
+        carrier = min(varying, default=0)
+        if not varying:
+            varying[0] = np.zeros(space.shape[0], dtype=np.int64)
+            varying[0][members.pop(0, slice(None))] = 1
+        grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
+        varying[carrier] = varying[carrier] * scalar
+        grids[carrier] = bits - sum(grids.values())
+    return CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape)
+
+
+def _axes(
+    space: Space, members: Mapping[int, IntArray], factors: Mapping[int, IntArray], grids: Mapping[int, int]
+) -> tuple[Axis | None, ...]:
+    """Axes of weights on their grids, of index sets, and None where every cell weighs one."""
+    axes: list[Axis | None] = [None] * len(space.shape)
+    for i, chosen in members.items():
+        if len(chosen) < space.shape[i]:
+            axes[i] = Axis(space.shape[i], index_set(space.shape[i], chosen))
+    for i, vector in factors.items():
+        axes[i] = Axis(space.shape[i], slice(0, space.shape[i]), vector, grids[i])
+    return tuple(axes)
+
+
+def pair_query(space: Space, left: Any, right: Any, *, bits: int, rounding: float) -> Query:
+    """The undirected query of two sides: index arrays where ``bits`` is 0, else integer weights."""
+    length = space.shape[0]
+    if bits and all(bool(np.all((side == 0) | (side == 1 << bits))) for side in (left, right)):
+        left, right, bits = np.flatnonzero(left), np.flatnonzero(right), 0
+    if bits == 0:
+        both = np.intersect1d(left, right, assume_unique=True)
+        if not len(left) or not len(right) or (len(left) == len(right) == len(both) == 1):
+            return CompiledZero(space.shape, rounding)
+        # A node alone on its side has no pair with itself to lose: it is always written on both.
+        left_alone, right_alone = len(left) - len(both), len(right) - len(both)
+        if left_alone == 1 or right_alone == 1:
+            everyone = np.union1d(left, right)
+            left, right = everyone if right_alone == 1 else left, everyone if left_alone == 1 else right
+            both = np.intersect1d(left, right, assume_unique=True)
+        sides = [Axis(length, index_set(length, side)) for side in (left, right, both)]
+        return CompiledPair.of(sides[0], sides[1], sides[2], rounding)
+    # Rounded up, so that the weight u_i v_j + v_i u_j - w_i w_j never passes 1.
+    both = -((-left * right) >> bits)
+    touched = np.union1d(np.flatnonzero(left), np.flatnonzero(right))
+    if not left.any() or not right.any() or len(touched) == 1:
+        return CompiledZero(space.shape, rounding)
+    sides = [Axis(length, slice(0, length), side, bits) for side in (left, right, both)]
+    return CompiledPair.of(sides[0], sides[1], sides[2], rounding)
+
+
+def dense_query(space: Space, weights: Array, bits: int, rounding: float) -> Query:
+    """The canonical query of a weight for every cell, in units of 2^-bits."""
+    count = int(np.count_nonzero(weights))
+    entries = 2 * space.size if space.symmetric else space.size
+    if space.symmetric and count and bool(np.all((weights == 0) | (weights == 1 << bits))):
+        pair = _cut_of(space, np.flatnonzero(np.triu(weights)), rounding)
+        if pair is not None:
+            return pair
+    if count * SPARSE_FACTOR <= entries:
+        upper = np.triu(weights) if space.symmetric else weights
+        positions = np.flatnonzero(upper)
+        return cells_query(space, positions, upper.reshape(-1)[positions].astype(np.int64), bits, rounding)
+    if not space.symmetric:
+        supports = _block_of(weights, count)
+        if supports is not None:
+            values = weights if count == space.cells else weights[np.ix_(*supports)]
+            block = _block_product(space, supports, values, bits, rounding)
+            if block is not None:
+                return block
+    return CompiledDense(weights, bits, rounding, space.symmetric)
+
+
+def cells_query(space: Space, positions: IntArray, weights: IntArray, bits: int, rounding: float) -> Query:
+    """The canonical query of sorted distinct positions and their integer weights."""
+    kept = weights != 0
+    positions, weights = positions[kept], weights[kept]
+    if not len(positions):
+        return CompiledZero(space.shape, rounding)
+    if space.symmetric and bool(np.all(weights == 1 << bits)):
+        pair = _cut_of(space, positions, rounding)
+        if pair is not None:
+            return pair
+    if not space.symmetric:
+        supports = [np.unique(i) for i in np.unravel_index(positions, space.shape)]
+        if math.prod(len(s) for s in supports) == len(positions):
+            values = weights.reshape([len(s) for s in supports])
+            block = _block_product(space, supports, values, bits, rounding)
+            if block is not None:
+                return block
+    if len(positions) * SPARSE_FACTOR > space.size:
+        dense = np.zeros(space.cells, dtype=np.int32)
+        dense[positions] = weights
+        dense = dense.reshape(space.shape)
+        return CompiledDense(dense + dense.T if space.symmetric else dense, bits, rounding, space.symmetric)
+    return CompiledSparse(positions, weights, bits, rounding, space.shape, space.size, space.symmetric)
+
+
+def _block_of(weights: Array, count: int) -> list[IntArray] | None:
+    """The index sets whose block is all that is not zero, which are ``count`` weights; None where it is no block."""
+    if count == weights.size:
+        return [np.arange(n) for n in weights.shape]
+    mask, rank = weights != 0, weights.ndim
+    # Around a block whole slabs are zero, one of them through the first zero: that is told in no time.
+    hole = np.unravel_index(int(mask.argmin()), mask.shape)
+    if all(mask[(slice(None),) * i + (hole[i],)].any() for i in range(rank)):
+        return None
+    supports = [np.flatnonzero(mask.any(axis=tuple(j for j in range(rank) if j != i))) for i in range(rank)]
+    return supports if math.prod(map(len, supports)) == count else None
+
+
+def _block_product(space: Space, supports: list[IntArray], values: Array, bits: int, rounding: float) -> Query | None:
+    """The product query that a full block of cells spells, if it spells one."""
+    first, last = int(values.reshape(-1)[0]), int(values.reshape(-1)[-1])
+    corner, opposite, largest = 1, 1, 1
+    primitives: list[IntArray] = []
+    for i in range(values.ndim):
+        profile = values[tuple(slice(None) if j == i else 0 for j in range(values.ndim))].astype(np.int64)
+        primitive = profile // int(np.gcd.reduce(profile))
+        corner, opposite = corner * int(primitive[0]), opposite * int(primitive[-1])
+        largest *= int(np.abs(primitive).max())
+        if largest > 1 << bits:
+            return None
+        primitives.append(primitive)
+    # Most blocks that are no products are told by one more cell.
+    if first % corner or last != first // corner * opposite:
+        return None
+    outer: Array = np.full((), first // corner, dtype=np.int64)
+    factors: dict[int, IntArray] = {}
+    for i, (support, primitive) in enumerate(zip(supports, primitives, strict=True)):
+        factors[i] = np.zeros(space.shape[i], dtype=np.int64)
+        factors[i][support] = primitive
+        outer = outer[..., None] * primitive
+    if not np.array_equal(values, outer):
+        return None
+    return product_query(space, {}, factors, first // corner, bits, rounding)
+
+
+def _cut_of(space: Space, positions: IntArray, rounding: float) -> Query | None:
+    """The cut of an undirected graph that weighs exactly the listed pairs 1, if there is one.
+
+    Of a cut (S, T) the pairs left out among its nodes are those within S - T and those within T - S.
+    """
+    rows, columns = np.divmod(positions, space.shape[1])
+    nodes, ends = np.unique(np.concatenate([rows, columns]), return_inverse=True)
+    rows, columns = ends[: len(rows)], ends[len(rows) :]
+    side = np.zeros(len(nodes), dtype=np.int8)  # 0: on both sides, 1: on the left alone, 2: on the right alone
+    side[np.bincount(ends, minlength=len(nodes)) < len(nodes) - 1] = 2
+    apart = np.flatnonzero(side)
+    if len(apart):
+        left = np.ones(len(nodes), dtype=bool)
+        left[columns[rows == apart[0]]] = left[rows[columns == apart[0]]] = False
+        side[left] = 1
+    within = (side[rows] == side[columns]) & (side[rows] > 0)
+    alone = [int(np.count_nonzero(side == s)) for s in (1, 2)]
+    pairs = len(nodes) * (len(nodes) - 1) // 2 - sum(n * (n - 1) // 2 for n in alone)
+    if bool(within.any()) or len(positions) != pairs:
+        return None
+    return pair_query(space, nodes[side != 2], nodes[side != 1], bits=0, rounding=rounding)
+
+
+def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
+    """The query of a canonical form over a finite universe.
+
+    Raises:
+        InvalidQuery: when its numbers are out of range.
+        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+    """
+    bits = int(form.get("bits", 0))
+    if not 0 <= bits <= DEFAULT_BITS:
+        raise InvalidQuery("canonical bits are out of range")
+    match form["type"]:
+        case "zero":
+            return CompiledZero(space.shape)
+        case "product" if not space.symmetric:
+            members: dict[int, IntArray] = {}
+            factors: dict[int, IntArray] = {}
+            largest, bits = 1, 0
+            if len(form["axes"]) > len(space.shape):
+                raise InvalidQuery("canonical axes are more than there are")
+            for i, axis in form["axes"]:
+                index, vector = _read_axis(space, axis, space.shape[i], FACTOR_BITS)
+                if index is not None:
+                    members[i] = index
+                elif vector is not None:
+                    factors[i] = vector
+                    largest *= int(np.abs(vector).max())
+                    bits += operator.index(axis["bits"])
+            if bits > max(0, 61 - space.capacity_units.bit_length()) or largest > 1 << bits:
+                raise InvalidQuery("canonical weights are out of range")
+            return product_query(space, members, factors, 1, bits, 0.0)
+        case "pair" if space.symmetric:
+            if bits not in (0, space.axis_bits(2)):
+                raise InvalidQuery("canonical bits are not those of the capacity")
+            sides = [_read_axis(space, side, space.shape[0], bits) for side in form["sides"]]
+            return pair_query(space, *[(i if i is not None else v) for i, v in sides], bits=bits, rounding=0.0)
+        case "sparse":
+            positions = np.array(form["indices"], dtype=np.int64)
+            values = np.array(form["weights"], dtype=np.int64)
+            if (
+                bits != space.axis_bits(1)
+                or positions.shape != values.shape
+                or bool((np.diff(positions) <= 0).any())
+                or positions[0] < 0
+                or positions[-1] >= space.cells
+                or not within(values, bits)
+                or (space.symmetric and bool((positions // space.shape[1] >= positions % space.shape[1]).any()))
+            ):
+                raise InvalidQuery("canonical cells are out of range")
+            return cells_query(space, positions, values, bits, 0.0)
+        case "dense":
+            dense = np.frombuffer(blobs[form["sha256"]], dtype="<i4").reshape(space.shape)
+            if bits != space.axis_bits(1) or not within(dense, bits):
+                raise InvalidQuery("canonical weights are out of range")
+            if space.symmetric and (bool(np.diagonal(dense).any()) or not np.array_equal(dense, dense.T)):
+                raise InvalidQuery("canonical weights are not symmetric with zero diagonal")
+            return dense_query(space, dense, bits, 0.0)
+    raise InvalidQuery("not a canonical query of this space")
+
+
+def _read_axis(
+    space: Space, form: Mapping[str, Any], length: int, bits: int
+) -> tuple[IntArray | None, IntArray | None]:
+    """The index set or the weights of one axis."""
+    if "weights" in form:
+        vector = np.array(form["weights"], dtype=np.int64)
+        if vector.shape != (length,) or not within(vector, bits) or (space.symmetric and vector.min() < 0):
+            raise InvalidQuery("a canonical weight is out of range")
+        return None, vector
+    if "range" in form:
+        start, stop = form["range"]
+        if not 0 <= start < stop <= length:
+            raise InvalidQuery("canonical indices are out of range")
+        members = np.arange(start, stop)
+    else:
+        members = np.array(form["in"], dtype=np.int64)
+    if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
+        raise InvalidQuery("canonical indices are out of range")
+    return members.astype(np.int64), None
