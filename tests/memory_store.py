@@ -333,9 +333,9 @@ class MemoryTransaction:
         known: Any = KnownEntries([], [])
         for row in rows:
             if row.kind in ("hypothesis", "measurement"):
-                known.answers.append((row.digest, row.value, row.error_bound))
+                known.answers.append((row.digest, row.units, row.error_bound))
             if row.kind == "measurement":
-                known.measurements.append((row.value, row.line))
+                known.measurements.append((row.units, row.line))
             known.cached += row.kind == "cached"
             known.unverified += row.kind == "unverified"
             known.forfeits += row.kind == "forfeit"
@@ -359,10 +359,10 @@ class MemoryTransaction:
         counts = Counter(row.kind for row in self._entries(session, after, last))
         return {kind: counts[kind] for kind in get_args(EntryKind)}
 
-    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, float, bytes]]:
+    def measurements(self, session: str, after: int, last: int) -> list[tuple[int, bytes, bytes]]:
         rows = [row for row in self._entries(session, after, last) if row.kind == "measurement"]
         page, _ = _fitting([(row, len(row.line)) for row in rows], PAGE_ROWS)
-        return [(row.sequence, row.value, row.line) for row in page]
+        return [(row.sequence, row.units, row.line) for row in page]
 
     def transcript_page(self, session: str, after: int, last: int) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]:
         weights: dict[int, list[tuple[str, bytes]]] = {}

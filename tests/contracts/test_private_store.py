@@ -14,7 +14,7 @@ from app.services.errors import Unavailable
 from app.services.ports import PrivateStore, Upload
 from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
-from app.spaces.queries import parse_query
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.storage.private_store import VaultStore
 from app.storage.vault import Vault
