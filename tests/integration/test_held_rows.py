@@ -276,7 +276,7 @@ def test_long_work_is_not_taken_for_a_process_that_hangs(
 
     first.noise.before = slowly
     batch = first.submit(ann, id, *(query(n % 4, n // 4) for n in range(10)), kind="batch")
-    begun.wait(10)
+    begun.wait(30)
     late = second.submit(ann, id, query(3))
     assert [answer["sequence"] for answer in wait(batch)["answers"]] == list(range(1, 11))
     assert wait(late)["sequence"] == 11

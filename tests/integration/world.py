@@ -427,7 +427,7 @@ def served(world: World) -> Iterator[int]:
         thread.join(30)
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What ``holds`` gives once that is true."""
     deadline = time.monotonic() + seconds
     while True:
