@@ -428,8 +428,8 @@ def hypothesis_before(i: int) -> float:
     waiting = {} if state.waiting is None else dict([state.waiting])
     query = session.dataset.space.from_canonical(documents[i]["query"], state.blobs | waiting)
     due = session.consider(query)
-    assert low < due.hypothesis < high
-    return session.real(due.hypothesis)
+    assert low < int(due.hypothesis[0]) < high
+    return session.real(int(due.hypothesis[0]))
 
 
 @pytest.mark.parametrize("i", HYPOTHESIS + MEASUREMENT + CACHED)
