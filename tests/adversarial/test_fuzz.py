@@ -103,7 +103,7 @@ class World:
             assert self._commits() == self.commits
             assert self._files() == self.files
         # No room either, whatever came of it.
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.service.built.context.room.free != self.room:
             assert time.monotonic() < deadline, "the room that a body took was not given back"
             time.sleep(0.001)

@@ -215,7 +215,7 @@ def free_surface(server: Process, neighbour: bool) -> list[tuple[str, Any]]:
     timed = ("_seconds", "curator_database_bytes", "/readyz")
     seen[-1] = ("GET /metrics", [line for line in counters if not any(word in line for word in timed)])
     # The line of a request is written when its reply has left.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not re.search(r'"/metrics".*\n\Z', server.output.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -294,9 +294,9 @@ class TestAtOnce:
             ahead = None
             if route == "close":  # closing draws nothing: a query before it is held instead
                 ahead = pool.submit(client.post, f"/v1/sessions/{id}/queries", json=FEMALE)
-                assert gate.entered.wait(10)
+                assert gate.entered.wait(30)
             calls = [pool.submit(client.post, path, json=body, headers=headers) for _ in range(6)]
-            assert gate.entered.wait(10)
+            assert gate.entered.wait(30)
             time.sleep(0.2)
             assert not any(call.done() for call in calls)
             gate.opened.set()
@@ -320,7 +320,7 @@ class TestAtOnce:
             calls = []
             for query in (FEMALE, MALE):
                 calls.append(pool.submit(client.post, f"/v1/sessions/{id}/queries", json=query, headers=headers))
-                assert gate.entered.wait(10)
+                assert gate.entered.wait(30)
             time.sleep(0.1)
             gate.opened.set()
             replies = [call.result() for call in calls]
@@ -343,7 +343,7 @@ class TestAtOnce:
                 pool.submit(client.post, path, json=query, headers={"Idempotency-Key": f"key-{i}"})
                 for i, query in enumerate(queries)
             ]
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while sum(call.done() for call in calls) < 4:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)

@@ -266,7 +266,7 @@ class TestGuessing:
             for number in range(21):
                 with Line(service) as line:
                     line.socket.sendall(head("GET", "/v1/datasets", f"wrong-key-number-{number:03}"))
-                    deadline = time.monotonic() + 20
+                    deadline = time.monotonic() + 60
                     while not number and not counted(service, "login"):
                         assert time.monotonic() < deadline
                         time.sleep(0.01)
@@ -656,7 +656,7 @@ class TestTooManyConnections:
     @staticmethod
     def wait(service: Service, number: int) -> None:
         """Until the server has seen so many connections."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while len(service._server.server_state.connections) != number:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -679,7 +679,7 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
             with Line(service) as second:
                 for line in (first, second):
                     line.socket.sendall(start + b" " * size)
-                deadline = time.monotonic() + 10
+                deadline = time.monotonic() + 60
                 while room.free != (4 << 20) - 2 * size:
                     assert time.monotonic() < deadline
                     time.sleep(0.01)
@@ -693,7 +693,7 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
                 assert service.admin.post("/v1/plans", json=words).status_code == 200
             first.socket.sendall(b"{}")
             refused(first.reply(), "invalid-request")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while room.free != 4 << 20:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -820,7 +820,7 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
                 reply = service.admin.post(f"/v1/sessions/{id}/queries", content=content)
                 refused(reply, "unavailable")
             assert room.free == whole - 2 * size
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while room.free != whole:
             assert time.monotonic() < deadline
             time.sleep(0.01)

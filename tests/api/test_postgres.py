@@ -109,7 +109,7 @@ def test_keys_and_budgets_at_once(service: Service, gate: Gate) -> None:
                 pool.submit(admin.post, path, json=where(sex={"equals": "male"}), headers={"Idempotency-Key": "k"})
                 for _ in range(6)
             ]
-            assert gate.entered.wait(10)
+            assert gate.entered.wait(30)
         replies = [call.result() for call in calls]
     assert {reply.status_code for reply in replies} == {200}
     assert len({reply.content for reply in replies}) == 1

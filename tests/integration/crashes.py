@@ -71,10 +71,16 @@ class Anywhere:
 
 
 class Clients:
-    """Threads that use the service until told to stop, whatever happens to it. ``urls`` is where it is found now."""
+    """Threads that use the service until told to stop, whatever happens to it.
+
+    Attributes:
+        urls: where it is found now.
+        patience: the seconds for which a request is repeated before its client gives up.
+    """
 
     def __init__(self, url: str, analysts: dict[str, str], auditor: str) -> None:
         self.urls, self.analysts, self.auditor = [url], analysts, auditor
+        self.patience = _PATIENCE
         self.heard = {name: Heard() for name in analysts}
         self.registered: set[str] = set()
         self.retired: set[str] = set()
@@ -141,7 +147,7 @@ class Clients:
     def _insist(self, callers: Anywhere, heard: Heard, key: str, path: str, body: Any) -> httpx.Response:
         """Repeat a request under its key until it is answered."""
         heard.asked[key] = (path, body)
-        deadline, first = time.monotonic() + _PATIENCE, True
+        deadline, first = time.monotonic() + self.patience, True
         while time.monotonic() < deadline:
             try:
                 reply = callers.any().post(path, body, key)
@@ -161,7 +167,7 @@ class Clients:
             if reply.is_success:
                 heard.replies[key].append(reply.content)
             return reply
-        raise AssertionError("no reply for a minute")
+        raise AssertionError(f"no reply within {self.patience} seconds")
 
     def _analyst(self, name: str) -> None:
         chance, heard = random.Random(name), self.heard[name]

@@ -13,7 +13,8 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.services.errors import BudgetExhausted
-from tests.integration.world import ADMIN, HIT, Noise, World, ledger_of, make_world, public, query
+from tests.integration.world import ADMIN, HIT, World, ledger_of, make_world, public, query
+from tests.told_noise import Noise
 
 
 class _Count:

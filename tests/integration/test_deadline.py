@@ -130,7 +130,7 @@ def test_a_slow_turn_holds_up_no_other_session(service: Service, quiet: Noise) -
             target=lambda: client.post(f"/v1/sessions/{id}/queries", json=where(sex={"equals": "male"}))
         )
         asked.start()
-        assert gate.entered.wait(10)
+        assert gate.entered.wait(30)
         assert min(timed(lambda: httpx.get(f"{service.url}/healthz"))[0] for _ in range(5)) < SECONDS
     asked.join(30)
 

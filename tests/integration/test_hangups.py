@@ -98,7 +98,7 @@ class TestHangingUp:
                 blocker = threading.Thread(target=client.ask, args=(id, query(2), "blocker"))
                 blocker.start()
                 waiting.append(blocker)
-                assert gate.reached.wait(10)
+                assert gate.reached.wait(30)
                 world.noise.script.append(0)
             elif moment == "noise":
                 world.noise.before = gate
@@ -112,7 +112,7 @@ class TestHangingUp:
             if moment == "queued":
                 eventually(lambda: world.answering.waiting == 2)
             else:
-                assert gate.reached.wait(10)
+                assert gate.reached.wait(30)
             line.hang_up(reset=reset)
             time.sleep(0.05)
             world.noise.before = world.store.committing = world.store.committed = lambda: None

@@ -78,10 +78,10 @@ def test_known_answers_are_accounted(worlds: Callable[..., World], monkeypatch: 
         # Accounts are settled after the reply.
         eventually(lambda number=number: residents.get(other).nbytes > number << 20)
     assert one in residents
-    assert residents._held == residents.get(one).nbytes + residents.get(other).nbytes
+    assert residents.held == residents.get(one).nbytes + residents.get(other).nbytes
     for body in queries[5:7]:
         world.ask(ann, other, body)
-    eventually(lambda: one not in residents and residents._held == residents.get(other).nbytes > 7 << 20)
+    eventually(lambda: one not in residents and residents.held == residents.get(other).nbytes > 7 << 20)
     assert world.ask(ann, one, queries[0])["source"] == "cached"
     world.audit()
 
@@ -97,7 +97,7 @@ def test_few_sessions_are_remembered_by_name(worlds: Callable[..., World], monke
     queries = list(distinct_queries())
     for number in range(8):
         assert world.ask(ann, ids[number % 4], queries[number])["sequence"] == 1 + number // 4
-        assert len(world.answering._routes) <= 2
+        assert sum(world.answering.knows(id) for id in ids) <= 2
     with pytest.raises(NotFound):
         world.submit(eve, ids[0], queries[0])
     world.audit()

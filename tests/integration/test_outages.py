@@ -105,6 +105,7 @@ def test_the_checker_sees_an_answer_that_was_not_stored(tmp_path: Path, postgres
     sprung.touch()
 
     def deed(clients: Clients, server: Server) -> None:
+        clients.patience = 5  # one of them is refused for ever
         eventually(sprung.read_text)
         after(clients, 20, seconds=3)
 

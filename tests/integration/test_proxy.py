@@ -68,7 +68,7 @@ def started(folder: Path, ports: list[int], configuration: str) -> tuple[subproc
             stdout=log,
             stderr=log,
         )
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert process.poll() is None, (folder / "nginx.log").read_text()
         try:
@@ -231,7 +231,7 @@ class TestThroughTheProxy:
             return head, body
 
         def eventually(source: str, status: bytes) -> bytes:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not (reply := asked(source))[0].startswith(b"HTTP/1.1 " + status):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)

@@ -84,7 +84,7 @@ class TestFailedCommits:
         hold = Gate()
         world.noise.before = hold
         first = world.submit(ann, ids[0], query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         world.noise.before = lambda: None
         world.noise.script.extend([0, HIT, 0, -HIT, 0, HIT])
         tickets = [
@@ -147,7 +147,7 @@ class TestFailedCommits:
         hold = Gate()
         world.noise.before = hold
         first = world.submit(ann, ids[0], query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         world.noise.before = lambda: None
         world.noise.script.extend([0, HIT])
         world.store.faults.extend([None, *cuttable(faults, database)])
@@ -367,7 +367,7 @@ class TestMovedByAnother:
         hold = Gate()
         first.noise.before = hold
         blocker = first.submit(ann, still, query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         first.noise.before = lambda: None
         first.noise.script.extend([0, draw, 0])
         first.store.faults.extend([None, "before"])
@@ -388,7 +388,7 @@ class TestMovedByAnother:
         hold = Gate()
         first.noise.before = hold
         blocker = first.submit(ann, still, query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         first.noise.before = lambda: None
         first.noise.script.extend([0, HIT, HIT])
         first.store.faults.extend([None, "before"])
@@ -435,7 +435,7 @@ class TestMovedByAnother:
         hold = Gate()
         first.noise.before = hold
         started = first.submit(ann, first.open(ann, "d"), query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         first.noise.before = lambda: None
         # The first commit is of what holds the lane, the next one of what came together meanwhile.
         first.store.faults.extend([None, fault])
@@ -683,7 +683,7 @@ class TestErrorsAfterTheNoise:
         hold = Gate()
         world.noise.before = hold
         first = world.submit(ann, ids[0], query(0))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         world.noise.before = lambda: None
         world.noise.script.extend([0, 0, HIT])
         tickets = [world.submit(ann, ids[1], query(0)), world.submit(ann, ids[2], query(1))]
@@ -762,7 +762,7 @@ class TestMemory:
         hold = Gate()
         world.noise.before = hold
         first = world.submit(ann, ids[-1], query(0, 1))
-        hold.reached.wait(10)
+        hold.reached.wait(30)
         world.noise.before = lambda: None
         world.noise.script.extend([0] + [HIT] * 8)
         order = [*ids[:3], ids[-1], *ids[3:-1]]

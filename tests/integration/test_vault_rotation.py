@@ -21,7 +21,7 @@ from app.bootstrap.preconditions import StartRefused
 from app.storage import tables
 from app.storage.database import make_engines
 from app.storage.vault import Vault, VaultEntry, VaultError
-from tests.integration.servers import ROOT, environment, launching
+from tests.integration.servers import ROOT, environment, launching, run
 from tests.integration.world import ADMIN, SHAPE, World, make_world, query
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -76,15 +76,7 @@ def rotate(folder: Path, url: str | None, old: bytes | None) -> subprocess.Compl
     settings = {"CURATOR_VAULT_KEY": base64_of(NEW)}
     if old is not None:
         settings["CURATOR_VAULT_OLD_KEY"] = base64_of(old)
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", "vault", "rotate"],
-        cwd=ROOT,
-        env=environment(folder, url) | settings,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    return run(["vault", "rotate"], environment(folder, url) | settings)
 
 
 def files_of(folder: Path) -> list[str]:

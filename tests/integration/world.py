@@ -35,6 +35,7 @@ from app.settings import Settings
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore, SqlTransaction
+from tests.told_noise import Noise
 
 #: More than any list here holds.
 WHOLE = 10**6
@@ -58,45 +59,6 @@ def open_session(services: Services, who: Principal, asked: Any, key: Idempotenc
     """As a request does."""
     prepared = services.sessions.prepare(who, asked, key)
     return prepared if isinstance(prepared, bytes) else services.sessions.open(who, prepared, key)
-
-
-class Noise:
-    """Noise that a test tells: what a round takes is a multiple of the scale, from ``script`` or else 0, a certain
-    miss on uniform data. ``drawn`` counts the times it was taken; ``before`` is called ahead of each. A race
-    compares once.
-    """
-
-    def __init__(self) -> None:
-        self.script: deque[float] = deque()
-        self.drawn = 0
-        self.before: Callable[[], None] = lambda: None
-
-    def laplace(self, scale: Any) -> _Source:
-        return _Source(self, scale)
-
-    def poisson(self, mean: Any, cut: int) -> _Once:
-        return _Once()
-
-
-class _Source:
-    low = False
-
-    def __init__(self, noise: Noise, scale: Any) -> None:
-        self._noise, self._scale = noise, scale
-
-    def take(self, n: int) -> Any:
-        self._noise.before()
-        self._noise.drawn += 1
-        script = self._noise.script
-        return np.full(n, round((script.popleft() if script else 0) * self._scale), np.int64)
-
-    def refill(self) -> bool:
-        return False
-
-
-class _Once:
-    def take(self) -> int:
-        return 1
 
 
 class Lost(OperationalError):
@@ -465,7 +427,7 @@ def served(world: World) -> Iterator[int]:
         thread.join(30)
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What ``holds`` gives once that is true."""
     deadline = time.monotonic() + seconds
     while True:

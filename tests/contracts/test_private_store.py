@@ -1,0 +1,166 @@
+"""What every private store keeps to: the vault with and without a key, and the one in memory for tests of services."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.services.errors import Unavailable
+from app.services.ports import PrivateStore, Upload
+from app.spaces.errors import InvalidDataset
+from app.spaces.factory import space_of
+from app.spaces.query_request import parse_query
+from app.spaces.spec import parse_spec
+from app.storage.private_store import VaultStore
+from app.storage.vault import Vault
+from tests.memory_private_store import MemoryPrivateStore
+from tests.strategies import BUDGET
+
+STORES = ["memory", "vault", "sealed vault"]
+SHAPE = (3, 4)
+SPEC = parse_spec(
+    {
+        "name": "people",
+        "kind": "table",
+        "attributes": [{"name": "a", "size": SHAPE[0]}, {"name": "b", "size": SHAPE[1]}],
+        "budget": BUDGET,
+    }
+)
+COUNTS = np.arange(12, dtype=np.int64).reshape(SHAPE)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "memory":
+        return MemoryPrivateStore()
+    key = bytes(range(32)) if request.param == "sealed vault" else None
+    return VaultStore(Vault(tmp_path / "vault", key), 1 << 28, settle=lambda: None)
+
+
+@pytest.fixture
+def upload(store: PrivateStore, tmp_path: Path) -> Callable[..., Upload]:
+    """upload(counts): what the store reads of a file with these counts."""
+
+    def read(counts: Any = COUNTS) -> Upload:
+        path = tmp_path / "upload"
+        with path.open("wb") as file:
+            np.save(file, counts)
+        return store.read_upload(SPEC, "counts.npy", path)
+
+    return read
+
+
+@pytest.fixture
+def entry(store: PrivateStore, upload: Callable[..., Upload]) -> dict[str, str]:
+    """What names the counts, kept."""
+    with store.registration():
+        return store.put("people", upload())
+
+
+def test_every_method_with_its_signature() -> None:
+    """Catches a method of the port that a store lacks, or one whose parameters have drifted."""
+    for name, method in inspect.getmembers(PrivateStore, inspect.isfunction):
+        if not name.startswith("_"):
+            for kept in (VaultStore, MemoryPrivateStore):
+                found = inspect.signature(getattr(kept, name))
+                assert list(found.parameters) == list(inspect.signature(method).parameters), (kept, name)
+
+
+def test_an_upload_is_what_was_sent(upload: Callable[..., Upload]) -> None:
+    """Catches a mass that is not the sum of the counts, by which a public number of records is checked."""
+    assert upload().mass == COUNTS.sum()
+    assert upload().spec == SPEC
+    assert str(COUNTS[2, 3]) not in repr(upload())
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
+def test_nonsense_is_refused(store: PrivateStore, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "upload").write_bytes(content)
+    with pytest.raises(InvalidDataset):
+        store.read_upload(SPEC, "counts.npy", tmp_path / "upload")
+
+
+def test_another_shape_is_refused(upload: Callable[..., Upload]) -> None:
+    with pytest.raises(InvalidDataset):
+        upload(COUNTS.T.copy())
+
+
+def test_numbers_come_back(store: PrivateStore, entry: dict[str, str]) -> None:
+    """Catches numbers in another order or place: each cell is asked for."""
+    space = space_of(SPEC)
+    store.check(entry)
+    for forgotten in (False, True):
+        if forgotten:
+            store.forget(entry)
+        tensor = store.tensor(space, entry)
+        for index, count in np.ndenumerate(COUNTS):
+            words = {"type": "predicate", "where": {name: {"equals": at} for name, at in zip("ab", index, strict=True)}}
+            query = space.compile(parse_query(words))
+            assert space.to_answer_grid(query.exact(tensor), query) == count << space.answer_bits
+
+
+def test_entries_are_text_that_tells_no_number(entry: dict[str, str]) -> None:
+    """They go into a public row. Catches an entry that two registrations share, and one that is no text."""
+    assert all(isinstance(key, str) and isinstance(value, str) for key, value in entry.items())
+    assert entry["file_name"].startswith("people.")
+
+
+def test_every_registration_has_a_file_of_its_own(store: PrivateStore, upload: Callable[..., Upload]) -> None:
+    """Catches two data sets of one name, one after the other, of which the first one's end is the second one's too."""
+    with store.registration():
+        first, second = (store.put("people", upload()) for _ in range(2))
+    assert first["file_name"] != second["file_name"]
+    store.destroy(first)
+    store.check(second)
+
+
+def test_what_is_gone_is_unavailable(store: PrivateStore, entry: dict[str, str]) -> None:
+    """Catches answers from numbers that an operator has removed, also where they are still in memory."""
+    tensor = store.tensor(space_of(SPEC), entry)
+    store.destroy(entry)
+    with pytest.raises(Unavailable):
+        store.check(entry)
+    with pytest.raises(Unavailable):
+        store.tensor(space_of(SPEC), entry)
+    store.destroy(entry)
+    del tensor
+
+
+def test_what_was_registered_before_is_known_again(
+    store: PrivateStore, entry: dict[str, str], upload: Callable[..., Upload]
+) -> None:
+    """Its own file gone or not. Catches equal numbers in another file that are missed, and others that are taken for
+    the same.
+    """
+    other = COUNTS + 1
+    for _ in range(2):
+        assert store.alike(upload(), entry)
+        assert not store.alike(upload(other), entry)
+        assert store.alike(upload(np.asfortranarray(COUNTS)), entry)
+        store.destroy(entry)
+
+
+def test_nothing_is_kept_outside_of_a_registration(store: PrivateStore, upload: Callable[..., Upload]) -> None:
+    """A sweep could remove the file before the row that names it is there."""
+    with pytest.raises(RuntimeError):
+        store.put("people", upload())
+
+
+def test_sweeps_remove_what_no_row_names(store: PrivateStore, upload: Callable[..., Upload]) -> None:
+    """Catches a sweep that takes what is named or leaves what is not, and one beside a registration, whose row is not
+    there yet.
+    """
+    with store.registration():
+        named, unnamed = (store.put("people", upload()) for _ in range(2))
+        store.sweep(list)
+        store.check(named)
+        store.check(unnamed)
+    store.sweep(lambda: [named["file_name"]])
+    store.check(named)
+    with pytest.raises(Unavailable):
+        store.check(unnamed)

@@ -1,0 +1,93 @@
+"""A private store in memory, for tests of services: it passes the contract of tests/contracts/test_private_store.py.
+
+It reads one kind of upload: counts of a table or matrix as a ``.npy`` file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.services.errors import Unavailable
+from app.services.ports import Upload
+from app.spaces.errors import InvalidDataset
+from app.spaces.factory import space_of
+from app.spaces.space import Space
+from app.spaces.spec import Spec
+from app.spaces.tensor import Tensor
+
+
+class MemoryPrivateStore:
+    """See :class:`app.services.ports.PrivateStore`.
+
+    Attributes:
+        files: the numbers by file name; a test that takes one out has lost the file.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, Any] = {}
+        self._marks: dict[str, set[bytes]] = {}
+        self._numbers = itertools.count(1)
+        self._registrations = 0
+        self._lock = threading.Lock()
+
+    def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (ValueError, OSError, EOFError):
+            raise InvalidDataset("the file is no array of numbers") from None
+        if array.shape != space_of(spec).shape:
+            raise InvalidDataset("the array has another shape than the data set")
+        content = array.tobytes() + str((array.dtype, array.shape)).encode()
+        marks = {"upload": hashlib.sha256(path.read_bytes()).digest(), "numbers": hashlib.sha256(content).digest()}
+        return Upload(spec, float(np.abs(array).sum()), array, marks)
+
+    @contextmanager
+    def registration(self) -> Iterator[None]:
+        with self._lock:
+            self._registrations += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._registrations -= 1
+
+    def put(self, name: str, upload: Upload) -> dict[str, str]:
+        if not self._registrations:
+            raise RuntimeError("outside of a registration a sweep could remove the file")
+        file = f"{name}.{next(self._numbers)}"
+        self.files[file] = upload.data
+        self._marks[file] = set(upload.contents.values())
+        return {"file_name": file}
+
+    def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
+        return not self._marks[entry["file_name"]].isdisjoint(upload.contents.values())
+
+    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+        self.check(entry)
+        return space.tensor(self.files[entry["file_name"]])
+
+    def check(self, entry: dict[str, str]) -> None:
+        if entry["file_name"] not in self.files:
+            raise Unavailable("the data set's private file is missing", retry_after=60)
+
+    def forget(self, entry: dict[str, str]) -> None:
+        pass
+
+    def destroy(self, entry: dict[str, str]) -> None:
+        self.files.pop(entry["file_name"], None)
+
+    def sweep(self, known: Callable[[], Iterable[str]]) -> None:
+        with self._lock:
+            if self._registrations:
+                return
+            keep = set(known())
+            for name in [name for name in self.files if name not in keep]:
+                del self.files[name]
