@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.constructions import dense
-from app.constructions.base import PARTS_BYTES, Construction, Measurement, PublicFacts, Step, certified
+from app.constructions.base import PARTS_BYTES, CellConstruction, Measurement, PublicFacts, Step, certified
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
@@ -78,7 +78,7 @@ def spread(space: Space, cells: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class _MedianBase(Construction):
+class _MedianBase(CellConstruction):
     """What both forms share: mass, cells, and the class of queries they were promised."""
 
     space: Space

@@ -17,13 +17,15 @@ updates.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from app.constructions import dense
-from app.constructions.base import Measurement
+from app.constructions.base import CellConstruction, Measurement, Step, simplex_reach
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
 from app.spaces.query import Query
@@ -39,19 +41,33 @@ _MOST_STEPS = 200
 _LEAST = 1e-280
 #: Cells times measurements of a refit that takes a second or two: an entropic one takes some 40 to 90 ns for each, a
 #: Euclidean one 8 to 14 (predicates on three attributes, 2e5 and 1e7 cells).
-_ENTROPIC_WORK, _EUCLIDEAN_WORK = 1 << 25, 1 << 27
-#: Targets keep this distance, as a part of the mass, from what the simplex can just reach.
-_MARGIN = 2.0**-30
+ENTROPIC_WORK, EUCLIDEAN_WORK = 1 << 25, 1 << 27
+#: Bytes an entry of the matrix of inner products that a refit of m measurements solves, m^2 of them: the matrix while
+#: it grows, the system, and its decomposition.
+_SYSTEM_BYTES = 64
 
 
-def most_entropic(space: Space) -> int:
-    """The most measurements that an entropic refit takes in within a second or two."""
-    return max(1, _ENTROPIC_WORK // space.cells)
+class RefittingConstruction(CellConstruction):
+    """A construction whose step may be a refit: what this takes, in time and memory, grows with the measurements."""
 
+    #: Cells times measurements of a refit that takes a second or two.
+    refit_work: ClassVar[int] = EUCLIDEAN_WORK
+    step: Step
 
-def most_euclidean(space: Space) -> int:
-    """The most measurements that a Euclidean refit takes in within a second or two."""
-    return max(1, _EUCLIDEAN_WORK // space.cells)
+    @abstractmethod
+    def _measurements(self, state: Any) -> int:
+        """How many measurements a state keeps for refits."""
+
+    @property
+    def most_updates(self) -> int | None:
+        return max(1, self.refit_work // self.space.cells) if self.step == "refit" else None
+
+    def working_bytes(self, state: Any, query: Query) -> int:
+        return super().working_bytes(state, query) + self.system_bytes(state)
+
+    def system_bytes(self, state: Any) -> int:
+        """The most bytes that the next refit takes for the system that it solves."""
+        return _SYSTEM_BYTES * (self._measurements(state) + 1) ** 2 if self.step == "refit" else 0
 
 
 def dump_measurements(measurements: list[Measurement]) -> Dump:
@@ -141,9 +157,8 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
     reach = np.array([query.range for query in queries])
     if slack > 0:
         reach = np.stack([np.minimum(reach[:, 0], 0.0), np.maximum(reach[:, 1], 0.0)], axis=1)
-    margin = _MARGIN * (reach[:, 1] - reach[:, 0])
     values = np.array([m.value for m in measurements])
-    values = np.clip(values, (reach[:, 0] + margin) * mass, (reach[:, 1] - margin) * mass)
+    values = np.clip(values, *simplex_reach(reach[:, 0], reach[:, 1], mass))
     stiffness = SLACK / float(bounds.max()) * bounds**2
     c, answers = np.zeros(len(queries)), _answers(queries, tensor)
     exponents, spare = np.empty(tensor.shape), np.empty(tensor.shape)

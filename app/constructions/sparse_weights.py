@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from app.bisection import least_integer
 from app.constructions.base import (
     PARTS_BYTES,
     Construction,
@@ -42,6 +43,7 @@ from app.constructions.base import (
     PublicFacts,
     Step,
     certified,
+    simplex_reach,
 )
 from app.constructions.dumps import Dump, numbers
 from app.geometry.potentials import tilted_line
@@ -52,8 +54,6 @@ from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 
-#: A projection stops this fraction of the mass short of the simplex' boundary, from where no step returns.
-MARGIN = 2.0**-30
 #: No slot falls below this fraction of the mass, so that one that measurements drove down can come back. Raising a slot
 #: to it lowers the relative entropy of any data to the hypothesis, but for a part in 2^200 that the others give.
 FLOOR = 2.0**-300
@@ -75,10 +75,7 @@ def slots_needed(sparsity: int, progress: float, factor: float) -> int:
     low, high = 0, 1
     while not enough(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return least_integer(enough, low, high)
 
 
 @dataclass
@@ -208,9 +205,9 @@ class SparseWeights(Construction):
             rate: float | None = math.copysign(self.step_size(self.progress), measurement.value - present)
         else:
             rate, (low, high) = None, query.range
-            margin = MARGIN * (high - low)
             aim = certified(measurement, present)
-            target = min(max(aim, (low + margin) * n), (high - margin) * n)
+            least, most = simplex_reach(low, high, n)
+            target = min(max(aim, least), most)
             if present in (aim, target):
                 return
         places = state.place(query.elements)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,12 @@ def padded(core: FloatArray, rows: int, columns: int) -> FloatArray:
     result = np.zeros((rows, columns))
     result[: core.shape[0], : core.shape[1]] = core
     return result
+
+
+def split(matrix: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
+    """The singular values of a matrix, and what makes the matrix of others with the same singular vectors."""
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
+    return values, lambda others: (left * others) @ right
 
 
 @dataclass(frozen=True, eq=False)

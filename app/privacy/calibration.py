@@ -13,6 +13,7 @@ import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+from app.bisection import least_integer_near
 from app.privacy.conversion import (
     budget_estimate,
     checked_count,
@@ -114,21 +115,10 @@ def scale_for_cost(cost_per_hit: Decimal, order: Decimal, release: Release) -> D
         except InfiniteCost:
             return False
 
-    high = max(least, math.ceil(SEARCH.divide(estimate, unit)))
-    step = 1
-    while not meets(high):
-        high, step = high + step, 2 * step
-    low, step = high - 1, 1
-    while low >= least and meets(low):
-        high, low, step = low, low - 2 * step, 2 * step
-    low = max(low, least - 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if meets(middle):
-            high = middle
-        else:
-            low = middle
-    return SEARCH.multiply(Decimal(high), unit)
+    guess = max(least, math.ceil(SEARCH.divide(estimate, unit)))
+    count = least_integer_near(meets, guess, least, math.floor(GREATEST_SCALE / Fraction(unit)) + 1)
+    assert count is not None, "the condition refuses what is beyond the greatest scale"
+    return SEARCH.multiply(Decimal(count), unit)
 
 
 def _rate_for(cost: Decimal, order: Decimal, release: Release) -> Decimal:

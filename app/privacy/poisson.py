@@ -15,6 +15,7 @@ costs a few comparisons at most.
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+from app.bisection import least_integer
 from app.privacy.conversion import checked_count, checked_delta, checked_epsilon
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, to_decimal
@@ -103,16 +104,14 @@ def race_cut(mean: Exact, queries: int, epsilon: Exact, allowed: Exact) -> int:
         InvalidBudget: for parameters without meaning.
     """
     most = checked_delta(allowed)
+
+    def allows(cut: int) -> bool:
+        return cut_delta(mean, cut, queries, epsilon) <= most
+
     low, high = -1, int(_mean(mean)) + 1
-    while cut_delta(mean, high, queries, epsilon) > most:
+    while not allows(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if cut_delta(mean, middle, queries, epsilon) > most:
-            low = middle
-        else:
-            high = middle
-    return high
+    return least_integer(allows, low, high)
 
 
 def _mean(mean: Exact) -> Fraction:

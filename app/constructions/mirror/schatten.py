@@ -13,9 +13,9 @@ from app.constructions.dense import matrix_of
 from app.constructions.dumps import Dump
 from app.constructions.mirror.form import Form, Path, Terms, lp_norm, touched
 from app.geometry.norms import FloatArray, vector_norm
-from app.geometry.potentials import Schatten, SpectralLine, link_magnitudes
+from app.geometry.potentials import SpectralLine, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
-from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded
+from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded, split
 from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
 from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray
 
@@ -282,7 +282,8 @@ class SchattenForm(Form):
         for coefficient, query in terms:
             direction = self._direction(state, query)
             self._show(state, self._hypothesis(state) + coefficient * direction)
-        state.theta = Schatten(self.p).link(self._hypothesis(state))
+        values, rebuild = split(self._hypothesis(state))
+        state.theta = rebuild(link_magnitudes(values, self.p))
 
     def confine(self, state: SchattenState, ball_p: float, radius: float) -> None:
         h = self._hypothesis(state)
@@ -293,7 +294,7 @@ class SchattenForm(Form):
                 state.theta = state.theta * (radius / norm)
                 self._show(state, h * (radius / norm))
         elif h.size:
-            magnitudes, rebuild = Schatten(self.p).split(h)
+            magnitudes, rebuild = split(h)
             confined = magnitudes_onto_ball(magnitudes, self.p, ball_p, radius)
             if confined is not magnitudes:
                 state.theta = rebuild(link_magnitudes(confined, self.p))

@@ -23,11 +23,10 @@ from app.constructions.mirror.schatten import CoreTensor, SchattenForm
 from app.constructions.mirror_descent import MirrorDescent, norm_bound
 from app.constructions.registry import construct, unfit
 from app.geometry.norms import Norm, conjugate, vector_norm
-from app.geometry.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm
-from app.geometry.projections import onto_ball, onto_halfspace
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import CompiledPair, Query
 from app.spaces.tensor import DenseTensor
+from tests.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm, onto_ball, onto_halfspace
 from tests.strategies import BUDGET, Universe, Words, universe
 
 TABLE = universe(
