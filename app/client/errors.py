@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the service, by who has to act."""
+"""Errors of a call: the service refuses, cannot be reached, or does not keep to the contract."""
 
 from __future__ import annotations
 

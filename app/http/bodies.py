@@ -1,4 +1,4 @@
-"""Reading request bodies within their limits."""
+"""Request bodies: read within limits of their size and memory, parsed within limits of what they hold."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from app.spaces.errors import InvalidQuery, InvalidRequest
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
-#: Record batches of an Arrow body: an empty one takes more memory here than on the wire.
+#: Most record batches of an Arrow body: an empty one takes more memory than it has bytes.
 MAX_BATCHES = 10_000
-#: What a JSON body may hold. Parsing keeps everybody else waiting, and makes up to forty bytes of one.
+#: Most values of a JSON body. While it is parsed every other request waits, and a byte becomes up to forty in memory.
 MAX_VALUES = 2_000_000
-#: A list, an object or a name takes as long, and as much memory, as so many numbers.
+#: Values that a list, an object or a name counts as: it takes as much time and memory as so many numbers.
 VALUES_A_NAME = 4
-#: Parsing so much counts as one request.
+#: Values, and bytes, that count as one request.
 VALUES_A_REQUEST, BYTES_A_REQUEST = 2_000, 1 << 16
-#: How an Arrow stream ends, as it has been written since version 0.15 and before.
+#: How an Arrow stream ends: as written since version 0.15 of Arrow, and before.
 _ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
-#: Declared types that are read as JSON. The second is what curl and urllib call any body unless told otherwise.
+#: Media types that are read as JSON. The second is what curl and urllib declare unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """The first header of this name, in lower case. The framework's own look-up costs several times as much."""
+    """The first header of this name in lower case. The framework's own look-up costs several times as much."""
     for key, value in request.scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -57,7 +57,7 @@ def expect_json(request: Request) -> None:
     """Refuse a body that is declared to be something else than JSON.
 
     Raises:
-        InvalidRequest: naming what to send.
+        InvalidRequest: saying what to send.
     """
     declared = media_type(request)
     if declared and declared not in _JSON and not declared.endswith("+json"):
@@ -65,7 +65,7 @@ def expect_json(request: Request) -> None:
 
 
 def expect_plain(scope: Scope) -> None:
-    """Refuse a request whose body is coded in a way that nothing here takes back: it would be read as it is.
+    """Refuse a request whose body is compressed or otherwise encoded: nothing here would decode it.
 
     Raises:
         InvalidRequest: naming the header to leave out.
@@ -78,67 +78,67 @@ def expect_plain(scope: Scope) -> None:
             )
 
 
-#: Headers that code a body, and their value that says how it comes anyway. The HTTP parser undoes chunks, and refuses
-#: other codings only where they come last.
+#: Headers that state the encoding of a body, and the value that is accepted. The HTTP parser decodes chunks, and
+#: refuses other encodings only where they come last.
 _PLAIN = {b"transfer-encoding": b"chunked", b"content-encoding": b"identity"}
 
 
-class Room:
-    """Memory for the bodies of all requests under way, as they were sent. It belongs to the event loop.
+class BodyMemory:
+    """Memory for the bodies of all requests under way, as they were sent. For the event loop's thread alone.
 
-    Each body has its limit, and every caller may send many at once: only their sum bounds what they take.
+    A limit on each body does not bound the memory of many that are sent at once: this does.
 
     Args:
         size: bytes.
-        refused: called with the reason, ``memory``, of a request that found no room.
+        refused: called with the reason, ``memory``, of each request that there is no memory for.
     """
 
     def __init__(self, size: int, refused: Callable[[str], None]) -> None:
         self.free, self._refused = size, refused
 
-    def take(self, scope: Scope, size: int) -> None:
-        """Take room for a part of a request's body, until :meth:`give_back`.
+    def reserve(self, scope: Scope, size: int) -> None:
+        """Reserve memory for a part of a request's body, until :meth:`release`.
 
         Raises:
-            Unavailable: when there is none.
+            Unavailable: when there is not enough.
         """
         if size > self.free:
             self._refused("memory")
             raise Unavailable("the bodies of other requests take all the room there is: send again a little later")
         self.free -= size
-        scope["body_room"] = scope.get("body_room", 0) + size
+        scope["body_bytes"] = scope.get("body_bytes", 0) + size
 
-    def give_back(self, scope: Scope) -> None:
-        """Give back what a request took, now that it is done."""
-        self.free += scope.pop("body_room", 0)
+    def release(self, scope: Scope) -> None:
+        """Release what a request reserved, as it is done."""
+        self.free += scope.pop("body_bytes", 0)
 
-    def give_back_after(self, scope: Scope, work: asyncio.Future[None]) -> None:
-        """Give it back when some work is done that outlives the request."""
-        taken = scope.pop("body_room", 0)
+    def release_after(self, scope: Scope, work: asyncio.Future[None]) -> None:
+        """Release what a request reserved when some work is done that outlives the request."""
+        reserved = scope.pop("body_bytes", 0)
 
         def done(_: asyncio.Future[None]) -> None:
-            self.free += taken
+            self.free += reserved
 
         work.add_done_callback(done)
 
 
-async def read(request: Request, limit: int, room: Room) -> bytes:
+async def read(request: Request, limit: int, memory: BodyMemory) -> bytes:
     """The body's bytes.
 
     Raises:
-        PayloadTooLarge: as soon as it passes the limit; a declared length is believed.
-        Unavailable: when the bodies of all requests pass theirs.
+        PayloadTooLarge: as soon as it passes ``limit`` bytes, or declares that it will.
+        Unavailable: when the bodies of all requests leave no memory for it.
     """
     declared = header(request, b"content-length") or ""
     if declared.isdigit() and int(declared) > limit:
         raise too_large(limit)
-    # What follows the first part, which is most often all, goes into one array: in a list, a part of one byte would
-    # take fifty.
+    # Most often the first part is all there is. The others go into one array: in a list, a part of one byte would take
+    # fifty.
     first, rest = b"", bytearray()
     async for part in request.stream():
         if len(first) + len(rest) + len(part) > limit:
             raise too_large(limit)
-        room.take(request.scope, len(part))
+        memory.reserve(request.scope, len(part))
         if first:
             rest += part
         else:
@@ -152,10 +152,10 @@ def too_large(limit: int) -> PayloadTooLarge:
 
 
 def weigh(body: bytes) -> int:
-    """As how many requests a JSON body counts, told from its signs before anything is made of it.
+    """As how many requests a JSON body counts, by its commas, brackets and colons, before it is parsed.
 
     Raises:
-        PayloadTooLarge: when it holds more than is parsed.
+        PayloadTooLarge: when it has more than :data:`MAX_VALUES` values.
     """
     values = body.count(b",") + VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
     if values > MAX_VALUES:
@@ -168,13 +168,13 @@ def weigh(body: bytes) -> int:
 
 
 def parse_json(body: bytes, depth: int) -> Any:
-    """JSON no deeper than ``depth``, of a body that was weighed.
+    """The document of a JSON body that has passed :func:`weigh`.
 
     Raises:
-        InvalidRequest: when it is none, or deeper, or when an object has two members of one name.
+        InvalidRequest: when it is not JSON, is nested deeper than ``depth``, or an object has two members of one name.
     """
-    # Each list that is made may have the collector look through all of them again. The parser does not let go of the
-    # interpreter, so nobody else goes without it.
+    # Each new list may trigger a garbage collection that visits all of them. No other thread goes without collection:
+    # the parser holds the interpreter's lock.
     gc.disable()
     try:
         document = orjson.loads(body)
@@ -198,7 +198,7 @@ def _deeper(document: Any, depth: int) -> bool:
         inner: list[Any] = []
         for node in level:
             children = node.values() if type(node) is dict else node
-            # Most lists are of numbers, and are not looked through one by one.
+            # Most lists hold numbers alone, which this tells faster than a loop.
             if not _CONTAINERS.isdisjoint(map(type, children)):
                 inner += [child for child in children if type(child) in _CONTAINERS]
         if not inner:
@@ -212,10 +212,11 @@ _NAMED = re.compile(rb'"[ \t\r\n]*+:')
 
 
 def _repeats_a_name(body: bytes, document: Any) -> bool:
-    """Whether an object of a body has two members of one name, of which the parser keeps the last.
+    """Whether an object of a body has two members of one name, of which the parser keeps only the last.
 
-    Each member has a colon outside of texts, and what was parsed lacks those that are gone. Most bodies have no colon
-    within a text: then all members are found at once, and long lists, which stand below them, are not looked through.
+    Each member of the body has a colon outside of strings: there are more of them than members in ``document`` if some
+    were dropped. Most bodies have no colon in a string. Then the members of ``document`` are all found before the long
+    lists below them, which need no visit.
     """
     colons, members = body.count(b":"), 0
     nodes = [document]
@@ -228,21 +229,26 @@ def _repeats_a_name(body: bytes, document: Any) -> bool:
             continue
         if members < colons and not _CONTAINERS.isdisjoint(map(type, node)):
             nodes += [child for child in node if type(child) in _CONTAINERS]
-    if members == colons or members == len(_NAMED.findall(body)):  # cheaper to see than where texts are
+    if members == colons or members == len(_NAMED.findall(body)):  # cheaper than to find the strings
         return False
     return members < _TEXT.sub(b"", body).count(b":")
 
 
 def fingerprint(document: Any) -> str:
-    """What an idempotency key stands for: equal for equal JSON, however it is laid out."""
+    """The hash of a body that an idempotency key stands for: equal for equal JSON, however it is formatted."""
     return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def dense_body(media_type: str, body: bytes, *, unverified: bool) -> DenseBody:
     """A dense query from an .npy or Arrow body.
 
+    Args:
+        media_type: which of the two it is.
+        body: the bytes.
+        unverified: whether to answer it from the hypothesis alone.
+
     Raises:
-        InvalidQuery: when the body is not what its media type says, or holds no numbers.
+        InvalidQuery: when the body is not what its media type says, or holds something else than numbers.
     """
     try:
         array = _npy(body) if media_type == NPY else _arrow(body)
@@ -254,7 +260,7 @@ def dense_body(media_type: str, body: bytes, *, unverified: bool) -> DenseBody:
 
 
 def _npy(body: bytes) -> Any:
-    """The array of an .npy body, as a view: nothing is allocated on the word of a header."""
+    """The array of an .npy body, as a view of it: a header that lies about the size allocates nothing."""
     stream = io.BytesIO(body)
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
     shape, fortran, dtype = read_header(stream)
@@ -269,8 +275,8 @@ def _npy(body: bytes) -> Any:
 def _arrow(body: bytes) -> Any:
     """The only column of an Arrow body.
 
-    What is read takes no more than the body: plain numbers as they lie there. Everything else (compressed buffers,
-    dictionaries, runs, nulls without a buffer) unpacks to whatever size the body names, and is refused unread.
+    Only plain numbers are read, which take no more memory than the body. Everything else (compressed buffers,
+    dictionaries, runs, nulls without a buffer) could expand to any size that the body names, and is refused unread.
     """
     source = pa.BufferReader(body)
     with pa.ipc.open_stream(body) as reader:
@@ -293,21 +299,21 @@ def _arrow(body: bytes) -> Any:
                 "an Arrow body ends with the mark of the stream's end and nothing after it: close the writer"
             )
         table = reader.read_all()
-    # The reader believes a stated length; only this compares it with the buffers. Without it a column could reach
-    # beyond the body, into whatever else this process holds.
+    # Only this compares the stated lengths with the buffers. Without it a column could reach beyond the body, into
+    # other memory of this process.
     table.validate(full=True)
     return table.column(0).to_numpy()
 
 
 def _compressed(metadata: bytes) -> bool:
-    """Whether the buffers of a record batch are compressed, which the library tells only by unpacking them.
+    """Whether the buffers of a record batch are compressed. The library does not tell: it decompresses them unasked.
 
     Message.fbs of the Arrow format: ``compression`` is field 3 of a RecordBatch, which is field 2 of a Message. The
     library has verified the flatbuffer when it read the message.
     """
 
     def field(table: int, number: int) -> int:
-        """Where a field of a table lies, 0 where it has none (flatbuffers: through the table's vtable)."""
+        """The offset of a table's field, by the table's vtable (flatbuffers); 0 if the table does not have it."""
         vtable = table - struct.unpack_from("<i", metadata, table)[0]
         slot = 4 + 2 * number
         size, offset = struct.unpack_from("<H", metadata, vtable)[0], 0

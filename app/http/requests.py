@@ -25,7 +25,7 @@ async def principal_of(request: Request, context: Context, *, heavy: bool = Fals
         Unauthenticated: when the key is nobody's.
         TooManyRequests: when the key comes too often.
     """
-    return await context.door.admit(request, heavy=heavy)
+    return await context.authenticator.authenticate(request, heavy=heavy)
 
 
 async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
@@ -48,7 +48,7 @@ async def read_body(request: Request, context: Context) -> bytes:
         PayloadTooLarge: when they are more than such a body may have.
         Unavailable: when the bodies of all requests leave no room for it.
     """
-    return await bodies.read(request, context.limits.max_query_body_bytes, context.room)
+    return await bodies.read(request, context.limits.max_query_body_bytes, context.body_memory)
 
 
 def parse_body(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
@@ -59,7 +59,7 @@ def parse_body(request: Request, context: Context, actor: Principal, body: bytes
         PayloadTooLarge: when it holds more values than are parsed.
         TooManyRequests: when the key has sent too much.
     """
-    context.door.charge(request, actor, bodies.weigh(body))
+    context.authenticator.count(request, actor, bodies.weigh(body))
     return bodies.parse_json(body, context.limits.max_json_depth)
 
 

@@ -47,7 +47,7 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
         if not ticket.delivered:
             # The lane holds the body until it is done with the ticket; until then its memory is in use.
             ticket.waiter = asyncio.get_running_loop().create_future()
-            context.room.give_back_after(request.scope, ticket.waiter)
+            context.body_memory.release_after(request.scope, ticket.waiter)
     await context.deadline.keep(moment)
     if late is not None:
         raise late

@@ -16,10 +16,10 @@ from app.spaces.errors import InvalidDataset, InvalidRequest
 
 
 class Form(MultiPartParser):
-    """A multipart form whose fields are UTF-8."""
+    """A multipart form with fields in UTF-8."""
 
     def on_part_end(self) -> None:
-        """Take a part that is complete. The base class reads a field that is not UTF-8 as Latin-1 instead."""
+        """End a part. A field that is not UTF-8, which the base class would read as Latin-1, is refused."""
         if self._current_part.file is None:
             try:
                 self._current_part.data.decode()
@@ -48,7 +48,7 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
             size += len(part)
             if size > limit:
                 raise bodies.too_large(limit)
-            context.room.take(request.scope, len(part))
+            context.body_memory.reserve(request.scope, len(part))
             yield part
 
     parser = Form(

@@ -104,7 +104,7 @@ class World:
             assert self._files() == self.files
         # No room either, whatever came of it.
         deadline = time.monotonic() + 20
-        while self.service.built.context.room.free != self.room:
+        while self.service.built.context.body_memory.free != self.room:
             assert time.monotonic() < deadline, "the room that a body took was not given back"
             time.sleep(0.001)
 
@@ -145,7 +145,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             sessions[spec["name"]] = opened["id"]
         path = f"file:{service.settings.data_dir / 'curator.sqlite3'}?mode=ro"
         with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
-            room = service.built.context.room.free
+            room = service.built.context.body_memory.free
             yield World(service, [service.admin, analyst, auditor], sessions, database, events, room)
     structlog.reset_defaults()
 

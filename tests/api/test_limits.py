@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from app.http import bodies
-from app.http.door import GUESSES
+from app.http.authentication import GUESSES
 from app.services import principals
 from app.services.errors import Unauthenticated
 from tests.api.support import (
@@ -91,8 +91,8 @@ def limited(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[
         heavy_rate_limit=0.5,
         heavy_rate_burst=3,
     ) as running:
-        door = running.built.context.door
-        door._rate._clock = door._heavy._clock = clock
+        authenticator = running.built.context.authenticator
+        authenticator._requests._clock = authenticator._heavy_requests._clock = clock
         people(running, name="limited-people")
         yield running
 
@@ -221,7 +221,7 @@ class TestGuessing:
         parallel without end, a refusal that tells a guess apart before its time, and keys in the log.
         """
         seconds = 1.0
-        monkeypatch.setattr("app.http.door.FAILED_LOGIN_SECONDS", seconds)
+        monkeypatch.setattr("app.http.authentication.FAILED_LOGIN_SECONDS", seconds)
         with serving(tmp_path, noise=Noise()) as service:
             assert service.admin.get("/v1/datasets").status_code == 200
             limits = httpx.Limits(max_connections=60)
@@ -245,10 +245,10 @@ class TestGuessing:
                 assert told[0] > seconds
                 assert told[32] > 2 * seconds
                 assert counted(service, "login") == 60
-                door = service.built.context.door
+                authenticator = service.built.context.authenticator
                 gc.collect()
-                assert dict(door._places_of) == {}
-                assert door._places._value == GUESSES
+                assert dict(authenticator._guesses_of) == {}
+                assert authenticator._guesses._value == GUESSES
             lines = [event for event in logged if event["event"] == "log-in failed"]
             assert len(lines) == 60
             assert all(event["client"] == "127.0.0.1" for event in lines)
@@ -259,8 +259,8 @@ class TestGuessing:
         are never looked at, so that a good key behind them comes in next. Catches a guess that is over as soon as its
         connection is, by which keys could be tried without a pause, and a queue of people who are gone.
         """
-        monkeypatch.setattr("app.http.door.FAILED_LOGIN_SECONDS", 2.0)
-        monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 1)
+        monkeypatch.setattr("app.http.authentication.FAILED_LOGIN_SECONDS", 2.0)
+        monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 1)
         with serving(tmp_path, noise=Noise()) as service:
             started = time.monotonic()
             for number in range(21):
@@ -281,7 +281,7 @@ class TestGuessing:
         with serving(tmp_path, noise=Noise()) as service:
             assert service.admin.get("/v1/datasets").status_code == 200
             monkeypatch.setattr(service.built.services.principals, "recall", lambda _: None)
-            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 0)
+            monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 0)
             with pytest.raises(httpx.ReadTimeout):  # there is no place for it
                 httpx.get(f"{service.url}/v1/datasets", headers={"Authorization": "Bearer x" * 2}, timeout=1)
             assert service.admin.get("/v1/datasets").status_code == 200
@@ -300,12 +300,12 @@ class TestGuessing:
                 return authenticate(key)
 
             monkeypatch.setattr(known, "authenticate", slowly)
-            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 1)
+            monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 1)
             with ThreadPoolExecutor(8) as pool:
                 headers = {"Authorization": f"Bearer {key}"}
                 sent = [pool.submit(httpx.get, f"{service.url}/v1/datasets", headers=headers) for _ in range(8)]
             assert {reply.result().status_code for reply in sent} == {200}
-            assert service.built.context.door._looking == {}
+            assert service.built.context.authenticator._checks == {}
 
     def test_a_revoked_key_is_a_guess(self, service: Service) -> None:
         """Catches a revoked key that may be tried without limit because it was good once."""
@@ -670,7 +670,7 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
     with serving(
         tmp_path, noise=Noise(), memory_limit=16 << 20, max_body_bytes=4 << 20, max_query_body_bytes=2 << 20
     ) as service:
-        room = service.built.context.room
+        room = service.built.context.body_memory
         name = people(service)
         assert room.free == 4 << 20
         size = 3 << 19
@@ -811,7 +811,7 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
     """
     gate = Gate()
     with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=0.2) as service:
-        room = service.built.context.room
+        room = service.built.context.body_memory
         id = open_session(service.admin, people(service))["id"]
         whole, size = room.free, 1 << 20
         content = json.dumps(FEMALE).encode().ljust(size)

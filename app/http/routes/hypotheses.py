@@ -10,7 +10,7 @@ from app.constructions.base import DenseHypothesis
 from app.http import bodies
 from app.http.context import Context
 from app.http.exports import complete_reply, open_export
-from app.http.heavy import Work
+from app.http.fair_queue import Work
 from app.http.openapi import problem_responses
 from app.http.requests import principal_of
 from app.services.exports import Export

@@ -47,7 +47,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         media_type = bodies.media_type(request)
         asked: Any
         if media_type in (bodies.NPY, bodies.ARROW):
-            body = await bodies.read(request, context.limits.max_body_bytes, context.room)
+            body = await bodies.read(request, context.limits.max_body_bytes, context.body_memory)
             unverified = flag(request, "unverified")
             asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
             key = None
@@ -78,7 +78,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise InvalidRequest("give queries, a list of at least one query, and nothing else")
         if len(queries) > MAX_BATCH:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
-        context.door.charge(request, actor, len(queries))
+        context.authenticator.count(request, actor, len(queries))
         key = idempotency_key(request, actor, asked)
         return await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key))
 
