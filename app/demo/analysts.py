@@ -115,12 +115,12 @@ def grow_cuts(left: int, right: int, rng: np.random.Generator) -> CutAnalyst:
         while size >= max(lengths) // 64:
             found = False
             for _ in range(8):
-                moved = int(rng.integers(2))
+                side = int(rng.integers(2))
                 changed = list(sides)
-                block = _interval(lengths[moved], min(size, lengths[moved]), rng)
+                block = _interval(lengths[side], min(size, lengths[side]), rng)
                 inside = bool(rng.integers(2))
-                changed[moved] = sides[moved] | block if inside else sides[moved] & ~block
-                if (changed[moved] == sides[moved]).all():
+                changed[side] = sides[side] | block if inside else sides[side] & ~block
+                if (changed[side] == sides[side]).all():
                     continue
                 cut = changed[0].tobytes(), changed[1].tobytes()
                 if cut not in known:

@@ -331,8 +331,8 @@ def _replay(console: Console, outcome: Outcome) -> Verdict:
 
         verdict = replay_file(outcome.transcript, progress=show)
     if verdict.ok:
-        told = {name: verdict.summary[name] for name in PRINTED if name in verdict.summary}
-        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+        printed = {name: verdict.summary[name] for name in PRINTED if name in verdict.summary}
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in printed.items())
         console.print(f"[green]The transcript of {outcome.case.name} replays.[/green]")
         console.print(f"  {facts}", markup=False)
     else:

@@ -50,12 +50,12 @@ def _end_of(log: Path) -> str:
 
 def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    with Curator(url, timeout=2.0, retry_for=0.0) as anybody:
+    with Curator(url, timeout=2.0, retry_for=0.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise ServerFailed(f"the server ended with code {process.returncode}:\n{_end_of(log)}")
             try:
-                if anybody.ready():
+                if client.ready():
                     return
             except Unreachable:
                 pass

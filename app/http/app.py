@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from app.http.connection_limits import ConnectionLimits
 from app.http.context import Context
 from app.http.framework import Application, PlainRoute
-from app.http.middleware import Observe, place
+from app.http.middleware import Observe, location
 from app.http.openapi import describe
 from app.http.protocol import ConnectionPolicy
 from app.http.routes import (
@@ -37,11 +37,11 @@ ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts
 
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
-    """Log an error by its type and place, and let it go on."""
+    """Log the type and the location of an error, and raise it again."""
     try:
         yield
     except Exception as error:
-        log.error(what, error=type(error).__name__, place=place(error))
+        log.error(what, error=type(error).__name__, place=location(error))
         raise
 
 

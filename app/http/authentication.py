@@ -12,8 +12,8 @@ import structlog
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from app.http import bodies
 from app.http.connection_limits import client_of
+from app.http.headers import header
 from app.http.token_bucket import TokenBuckets
 from app.services.errors import TooManyRequests, Unauthenticated
 from app.services.principals import Principal, Principals
@@ -45,7 +45,7 @@ class RateLimits(Protocol):
 
 
 class Authenticator:
-    """Tells principals by their keys, limits their rates, and slows down whoever guesses keys.
+    """Recognises principals by their keys, limits their rates, and slows down whoever guesses keys.
 
     For the event loop's thread alone.
 
@@ -106,7 +106,7 @@ class Authenticator:
             raise
 
     async def _recognise(self, request: Request) -> Principal:
-        scheme, _, key = (bodies.header(request, b"authorization") or "").partition(" ")
+        scheme, _, key = (header(request, b"authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
             key = ""
         known = self._principals.recall(key) if key else None

@@ -1,4 +1,4 @@
-"""A fair queue for costly work: a few turns at a time, principals in rotation, and work without a client given up."""
+"""A fair queue for costly work: a few turns at a time, principals in rotation, abandoned work given up."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class FairQueue:
 
     However many requests one principal has waiting, no other waits for longer than the work under way and one turn of
     each other principal. Where there are several turns at a time, one principal never has them all. A request whose
-    client hangs up leaves the queue, and its work is told (:class:`Work`). For the event loop's thread alone.
+    client hangs up leaves the queue, and its work is given up (:class:`Work`). For the event loop's thread alone.
 
     Args:
-        turns: how many turns there are at a time.
+        turns: most turns at a time.
         refused: called with the reason, ``work``, of each request that finds too many waiting.
         finished: called at the end of each turn with the principal's name and the seconds that it worked.
         seconds: the longest turn; None sets no limit.
@@ -108,7 +108,7 @@ class FairQueue:
         listening = asyncio.create_task(_hung_up(request, work))
         try:
             await self._enter(principal.name, work)
-            async with self._under_way_by(principal.name, work):
+            async with self._begun_turn(principal.name, work):
                 yield work
         except Abandoned:
             raise Unavailable(work.abandoned or "", RETRY_SECONDS) from None
@@ -116,7 +116,7 @@ class FairQueue:
             listening.cancel()
 
     @asynccontextmanager
-    async def _under_way_by(self, name: str, work: Work) -> AsyncIterator[None]:
+    async def _begun_turn(self, name: str, work: Work) -> AsyncIterator[None]:
         """Have a turn that has begun, and give it up when it has lasted too long."""
         loop = asyncio.get_running_loop()
         late = None

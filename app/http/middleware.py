@@ -14,7 +14,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http import problems
-from app.http.bodies import BodyMemory, expect_plain
+from app.http.bodies import BodyMemory
+from app.http.headers import expect_plain
 from app.http.metrics import Metrics
 from app.services.errors import NotFound, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -31,7 +32,7 @@ class MethodNotAllowed(CuratorError):
     code = "method-not-allowed"
 
 
-def place(error: BaseException) -> str:
+def location(error: BaseException) -> str:
     """File and line that raised an error, without any value."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "unknown"
@@ -50,7 +51,7 @@ def _refused(scope: Scope, error: Exception) -> Response:
             return _not_allowed(scope)
         return problems.response(InvalidRequest(str(error.detail)))
     # The type alone: the message, or values in the traceback, could hold anything.
-    log.error("unforeseen error", error=type(error).__name__, place=place(error))
+    log.error("unforeseen error", error=type(error).__name__, place=location(error))
     return _unfinished()
 
 
@@ -70,7 +71,7 @@ def _not_allowed(scope: Scope) -> Response:
 class Observe:
     """Logs and counts every request, adds security headers, and turns exceptions into problems.
 
-    Requests are told by the template of their route: paths hold session ids and bodies hold queries, and neither is
+    A request appears as the template of its route: paths hold session ids and bodies hold queries, and neither is
     logged.
 
     Args:

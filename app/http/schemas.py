@@ -81,7 +81,7 @@ class GrantView(Reply):
 class LedgerView(Reply):
     """Exact amounts at the ledger's Renyi order, as decimal strings.
 
-    All but ``entries`` tell of the whole ledger, on each of its pages; ``next`` is where the next one is, if any.
+    All but ``entries`` are of the whole ledger, on each of its pages; ``next`` is the address of the next page, if any.
     """
 
     dataset: str

@@ -10,8 +10,9 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from app.http import bodies
+from app.http import bodies, json_bodies
 from app.http.context import Context
+from app.http.headers import media_type
 from app.spaces.errors import InvalidDataset, InvalidRequest
 
 
@@ -39,7 +40,7 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
         Unavailable: when the bodies of all requests leave no room for it.
     """
     limit, size = context.limits.max_body_bytes, 0
-    if bodies.media_type(request) != "multipart/form-data":
+    if media_type(request) != "multipart/form-data":
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
 
     async def counted() -> AsyncGenerator[bytes, None]:
@@ -68,9 +69,9 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
             "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
         )
     declared = spec.encode()
-    bodies.weigh(declared)
+    json_bodies.weigh(declared)
     try:
-        return bodies.parse_json(declared, context.limits.max_json_depth), upload
+        return json_bodies.parse_json(declared, context.limits.max_json_depth), upload
     except InvalidRequest as error:
         raise InvalidDataset(f"spec: {error.detail}") from None
 

@@ -28,7 +28,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.http import bodies
+from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
 from app.spaces.spec import parse_spec
 from app.storage.vault import Vault, VaultEntry
@@ -497,7 +497,7 @@ def test_arrays(world: World, d: st.DataObject) -> None:
         reply = world.callers[1].post(path, content=body, headers={"Content-Type": media_type})
         replies.append((reply.status_code, reply.headers, reply.content))
     try:
-        found = bodies.dense_body(media_type, body, unverified=False).weights
+        found = dense_bodies.dense_body(media_type, body, unverified=False).weights
     except InvalidQuery:
         assert reply.status_code == 422
         return

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.http import bodies
+from app.http import dense_bodies, json_bodies
 from app.http.authentication import GUESSES
 from app.services import principals
 from app.services.errors import Unauthenticated
@@ -732,7 +732,7 @@ def test_what_a_body_holds_is_bounded_before_it_is_parsed(service: Service, held
         ("PUT", f"/v1/datasets/{name}/grants/nobody"),
     ]:
         problem = refused(service.admin.request(method, path, content=body), "payload-too-large")
-        assert problem["limit"] == bodies.MAX_VALUES
+        assert problem["limit"] == json_bodies.MAX_VALUES
         assert all(word in problem["detail"] for word in ("2,000,000", ".npy", "Arrow", "fewer queries"))
     kind = {"Content-Type": "multipart/form-data; boundary=b0undary"}
     refused(service.admin.post("/v1/datasets", content=multipart(body, b""), headers=kind), "payload-too-large")
@@ -759,7 +759,7 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
     codes = list(range(50))
     asked = {"type": "predicate", "where": {"a": {"in": codes}, "b": {"in": codes}}}
     batch = json.dumps({"queries": [asked] * 10_000}).encode()
-    assert bodies.weigh(batch) < 10_000
+    assert json_bodies.weigh(batch) < 10_000
     reply = analyst.post(f"/v1/sessions/{id}/queries/batch", content=batch, timeout=60)
     assert len(reply.json()["answers"]) == 10_000
     for large in (
@@ -769,8 +769,8 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
         {"type": "elements", "weights": {f"word{number}": 1 for number in range(390_000)}},
     ):
         body = json.dumps(large).encode()
-        assert bodies.weigh(body) > 1
-        assert bodies.parse_json(body, 32).keys() == large.keys()
+        assert json_bodies.weigh(body) > 1
+        assert json_bodies.parse_json(body, 32).keys() == large.keys()
 
 
 def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
@@ -784,9 +784,9 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
 
     def send() -> None:
         for body in crowded(8 << 20).values():
-            inner = body[: len(body) * (bodies.MAX_VALUES - 100) // _values(body)]
+            inner = body[: len(body) * (json_bodies.MAX_VALUES - 100) // _values(body)]
             body = inner[: inner.rfind(b",")] + body[body.rfind(b",") :]
-            assert bodies.weigh(body) > 900
+            assert json_bodies.weigh(body) > 900
             # A list of too many queries, or of one that is none.
             assert analyst.post(f"/v1/sessions/{id}/queries/batch", content=body).status_code in (200, 422)
         done.set()
@@ -802,7 +802,7 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
 
 
 def _values(body: bytes) -> int:
-    return body.count(b",") + bodies.VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
+    return body.count(b",") + json_bodies.VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
 
 
 def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
@@ -871,7 +871,7 @@ def bombs() -> list[tuple[str, bytes, str]]:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         empty = pa.record_batch([pa.array([], pa.float64())], schema)
-        for _ in range(bodies.MAX_BATCHES + 1):
+        for _ in range(dense_bodies.MAX_BATCHES + 1):
             writer.write_batch(empty)
     return [
         ("zstd", packed(zeros, compression="zstd"), "compression"),

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
-from app.http.bodies import fingerprint
+from app.http.json_bodies import fingerprint
 from app.services import answering
 from app.services.errors import PayloadTooLarge, Unavailable
 from app.services.ports import SessionRow, Transaction

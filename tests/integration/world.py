@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError
 from app.audit.replay import replay
 from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
-from app.http.bodies import fingerprint
+from app.http.json_bodies import fingerprint
 from app.http.protocol import HttpProtocol
 from app.services.principals import Principal
 from app.services.services import Services
