@@ -116,10 +116,17 @@ def independent_gaussian(dataset: PublicDataset, share: Decimal, queries: int, b
     return Gaussian(sigma, sigma * math.sqrt(2 * math.log(2 * queries / beta)) * _UP)
 
 
-def compare(dataset: PublicDataset, requests: Sequence[SessionRequest]) -> Comparison:
+def compare(
+    dataset: PublicDataset, requests: Sequence[SessionRequest], plan: Callable[[SessionRequest], Plan]
+) -> Comparison:
     """Plan every request, which differ in their mechanisms alone, and hold them against independent noise.
 
     Reads public facts only: the same for neighbouring data.
+
+    Args:
+        dataset: what is public of the data set.
+        requests: one for each mechanism.
+        plan: the plan of a request; raises a CuratorError where there is none.
 
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.
@@ -127,7 +134,7 @@ def compare(dataset: PublicDataset, requests: Sequence[SessionRequest]) -> Compa
     outcomes: list[Plan | CuratorError] = []
     for request in requests:
         try:
-            outcomes.append(make_plan(dataset, request))
+            outcomes.append(plan(request))
         except CuratorError as error:
             outcomes.append(error)
     return weigh(dataset, requests, outcomes)

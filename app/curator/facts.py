@@ -24,7 +24,7 @@ from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
 from app.geometry.norms import Norm
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor, SparseTensor, Tensor
+from app.spaces.tensor import PrivateTensor, SparseTensor
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,12 @@ def _float_error(space: Space, norm: Norm) -> float:
     return error * _ROUNDOFF
 
 
-def measure(space: Space, data: Tensor, fact: str) -> int:
+def measure(space: Space, data: PrivateTensor, fact: str) -> int:
     """The private fact in units of its grid: a mass exactly, a norm rounded."""
     if fact == "mass":
-        units = int(data.contract((None,) * len(space.shape)))
+        units = int(data.marginal(()))
         return units // 2 if space.symmetric else units
     norm = Norm.parse(fact)
     copies = 2 if space.symmetric and norm.family == "lp" else 1
-    array = data.matrix if isinstance(data, SparseTensor) else data.array if isinstance(data, DenseTensor) else None
-    assert array is not None, "norms are of arrays"
+    array = data.matrix if isinstance(data, SparseTensor) else data.marginal(tuple(range(len(space.shape))))
     return round(math.ldexp(norm.of(array, copies), grid_of(space, fact)[0] - space.data_bits))

@@ -35,7 +35,8 @@ from app.spaces.tensor import Array, DenseTensor, SparseTensor
 DEFAULT_BITS = 20
 #: Bits that the product of all weighted axes keeps at most: its weights stay exact in float64 and in JSON.
 FACTOR_BITS = 53
-#: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
+#: In larger universes cells have no positions, which are plain 64-bit integers with room to spare: tables are asked by
+#: attributes there, graphs and matrices are refused.
 MAX_CELLS = 2**40
 #: Universes from here on are never expanded: an array of them takes 32 GiB and more.
 MAX_DENSE_CELLS = 2**32

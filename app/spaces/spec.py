@@ -231,7 +231,7 @@ class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
 
     kind: Literal["table"]
-    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=32)
+    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
     outside: Literal["refuse", "drop"] = "refuse"
     capacity: Whole | None = Field(default=None, ge=1, le=2**40)
 

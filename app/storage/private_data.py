@@ -1,4 +1,4 @@
-"""The private array of a data set, in one of three layouts. What it holds is never shown: not in `repr`,
+"""The private numbers of a data set, in one of four layouts. What it holds is never shown: not in `repr`,
 not in logs.
 """
 
@@ -76,6 +76,23 @@ class CsrData(_Concealed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class RecordsData(_Concealed):
+    """The records of a table, one column an attribute.
+
+    `columns`: for each attribute, in the order declared, an unsigned integer a record, the position of its value.
+    `mass` is the number of records.
+    """
+
+    layout: ClassVar[Literal["records"]] = "records"
+    columns: tuple[NDArray[np.unsignedinteger], ...]
+    mass: int
+
+    def arrays(self) -> dict[str, IntArray]:
+        """The arrays to store, by field name."""
+        return {f"column{i}": column for i, column in enumerate(self.columns)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ElementsData(_Concealed):
     """A multiset of strings: distinct elements in ascending order of their UTF-8 bytes, each with its count.
 
@@ -138,4 +155,4 @@ class _Search:
         return bytes(self._blob[start : min(self._offsets[index + 1], start + most)])
 
 
-PrivateData: TypeAlias = DenseData | CsrData | ElementsData
+PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData
