@@ -111,7 +111,7 @@ class Tensor(Protocol):
 
     @property
     def diagonal(self) -> FloatArray | None:
-        """Of a symmetric tensor whose stored diagonal is not zero: that diagonal, to be taken out again."""
+        """The stored diagonal of a symmetric tensor where it is not zero: answers subtract its part."""
 
     def contract(self, axes: Axes) -> int | float:
         """Sum over all cells of entry times the product of the axes' integer weights.
@@ -340,7 +340,7 @@ class LowRankTensor:
 
     Adding a term copies two vectors; a contraction with a cut or rank-one query costs terms times nodes. For
     an undirected graph the sum may have a diagonal, which is no part of the universe: it is tracked, so that
-    contractions can take it out.
+    answers can subtract its part.
     """
 
     def __init__(self, shape: tuple[int, int], *, symmetric: bool) -> None:

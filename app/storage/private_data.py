@@ -36,9 +36,10 @@ class _Concealed:
 class DenseData(_Concealed):
     """Integers in data units, one a cell.
 
-    `array`: shape of the space, read-only once opened from the vault. An undirected graph is the symmetric
-    matrix with zero diagonal. `mass`: the sum of |x| over the universe in data units (an unordered pair
-    counts once).
+    Attributes:
+        array: of the space's shape, read-only once opened from the vault. An undirected graph is the symmetric matrix
+            with zero diagonal.
+        mass: the sum of |x| over the universe in data units (an unordered pair counts once).
     """
 
     layout: ClassVar[Literal["dense"]] = "dense"
@@ -54,9 +55,9 @@ class DenseData(_Concealed):
 class CsrData(_Concealed):
     """A sparse matrix by rows, integers in data units.
 
-    Row i holds `data[indptr[i]:indptr[i+1]]` at columns `indices[indptr[i]:indptr[i+1]]`, which ascend
-    strictly. `shape`: (rows, columns). An undirected graph holds both directions of an edge and no
-    diagonal. `mass` as in `DenseData`.
+    Row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[indptr[i]:indptr[i+1]]``, which ascend
+    strictly. ``shape``: (rows, columns). An undirected graph holds both directions of an edge and no
+    diagonal. ``mass`` as in ``DenseData``.
     """
 
     layout: ClassVar[Literal["csr"]] = "csr"
@@ -96,7 +97,7 @@ class RecordsData(_Concealed):
 class ElementsData(_Concealed):
     """A multiset of strings: distinct elements in ascending order of their UTF-8 bytes, each with its count.
 
-    Element i is `blob[offsets[i]:offsets[i+1]]` and occurs `counts[i]` >= 1 times. `mass` is the sum of
+    Element i is ``blob[offsets[i]:offsets[i+1]]`` and occurs ``counts[i]`` >= 1 times. ``mass`` is the sum of
     the counts.
     """
 
@@ -111,7 +112,7 @@ class ElementsData(_Concealed):
         return {"blob": self.blob, "offsets": self.offsets, "counts": self.counts}
 
     def lookup(self, elements: Iterable[str]) -> NDArray[np.int64]:
-        """The counts of `elements` in their order, 0 where absent: see `_Search`."""
+        """The counts of ``elements`` in their order, 0 where absent: see ``_Search``."""
         keys = [element.encode("utf-8", "surrogatepass") for element in elements]
         return np.array([self._search.count(key) for key in keys], np.int64)
 
