@@ -1,7 +1,7 @@
-"""What the operator sets: environment variables `CURATOR_*`, read once when `Settings()` is made.
+"""The operator's settings: environment variables ``CURATOR_*``, read once when :class:`Settings` is made.
 
-Importing this module reads nothing. Secrets are `SecretStr`, so that they print as stars, and a value that
-fails validation is never echoed.
+Importing this module reads nothing. Secrets are ``SecretStr``, so that they print as stars, and a value that fails
+validation is never shown.
 """
 
 import base64
@@ -23,8 +23,8 @@ from app.storage.database import embedded_file
 
 PREFIX = "CURATOR_"
 VAULT_KEY_BYTES = 32
+#: Variables that the command line reads as a client of a running server. The server does not read them.
 CLIENT_VARIABLES = frozenset({"CURATOR_URL", "CURATOR_API_KEY"})
-"""Read by the command line as a client of a running server, not by the server."""
 
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -33,10 +33,12 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII
 
 
 def parse_bytes(text: object) -> object:
-    """A number of bytes from `"4GiB"`, `"500 MB"`, `"1048576"` or an int. `k`, `M`, `G`, `T` alone are
-    powers of 1024.
+    """A number of bytes from ``"4GiB"``, ``"500 MB"``, ``"1048576"`` or an int.
 
-    Raises ValueError on anything else, without repeating it.
+    A bare ``k``, ``M``, ``G`` or ``T`` is a power of 1024.
+
+    Raises:
+        ValueError: for any other text, without repeating it.
     """
     if not isinstance(text, str):
         return text
@@ -52,9 +54,7 @@ ByteCount = Annotated[int, BeforeValidator(parse_bytes)]
 
 
 def half_of_memory() -> int:
-    """Half of the memory this process may use, in bytes: the machine's, or its control group's limit if
-    lower.
-    """
+    """Half of the memory this process may use, in bytes: the machine's, or its control group's if that has less."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -65,11 +65,12 @@ def half_of_memory() -> int:
 
 
 class Settings(BaseSettings):
-    """Everything that can be set, with its default. Environment variable: `CURATOR_` and the field's name
-    in capitals.
+    """Everything that can be set, with its default.
 
-    An empty variable counts as not set. Raises `pydantic.ValidationError` (which never shows the value) on
-    a bad one.
+    A field's environment variable is ``CURATOR_`` and its name in capitals. An empty variable counts as not set.
+
+    Raises:
+        pydantic.ValidationError: when a value is malformed; it never shows the value.
     """
 
     model_config = SettingsConfigDict(
@@ -187,7 +188,7 @@ class Settings(BaseSettings):
     @field_validator("data_dir")
     @classmethod
     def _one_name(cls, value: Path) -> Path:
-        # In the URL of the embedded database all that follows would be parameters, and the file another one.
+        # In the URL of the embedded database, what follows a question mark would be parameters.
         if "?" in str(value.absolute()):
             raise ValueError("expected a folder without a question mark in its name")
         return value
@@ -229,7 +230,7 @@ class Settings(BaseSettings):
         return self.max_connections_per_client or max(1, self.max_connections // 4)
 
     def trusts(self, host: str) -> bool:
-        """Whether an address is a proxy's whose word is taken."""
+        """Whether an address is that of a proxy whose ``X-Forwarded-For`` is believed."""
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -248,7 +249,7 @@ class Settings(BaseSettings):
 
     @property
     def exports_dir(self) -> Path:
-        """Folder of what is read of exports; files have no names there."""
+        """Folder of exports while they are read; the files in it have no names."""
         return self.data_dir / "exports"
 
     @property
@@ -285,9 +286,7 @@ def _decode_key(value: SecretStr) -> bytes:
 
 
 def settings_table() -> list[tuple[str, str, str]]:
-    """(environment variable, default, meaning) for every setting, in the order of the class: the documents
-    print it.
-    """
+    """Environment variable, default and meaning of every setting, in the order of the class. The documents show it."""
     rows = []
     for name, field in Settings.model_fields.items():
         if field.default is PydanticUndefined:
@@ -301,17 +300,17 @@ def settings_table() -> list[tuple[str, str, str]]:
 
 
 def unknown_variables(environment: Mapping[str, str], also_known: Iterable[str] = ()) -> list[str]:
-    """Names of `CURATOR_*` variables that nothing reads, sorted.
+    """The names of ``CURATOR_*`` variables that nothing reads, sorted.
 
-    A misspelt `CURATOR_VAULT_KEY` would otherwise leave private files in the clear without a word: the
-    server refuses to start while this list is not empty.
+    The server refuses to start while there is one: a misspelt ``CURATOR_VAULT_KEY`` would leave private files
+    unencrypted without a warning.
     """
     known = {name for name, _, _ in settings_table()} | CLIENT_VARIABLES | set(also_known)
     return sorted(name for name in environment if name.upper().startswith(PREFIX) and name.upper() not in known)
 
 
 def nearest_variable(name: str) -> str | None:
-    """The `CURATOR_*` variable that somebody may have meant who wrote this one; None where none is near."""
+    """The ``CURATOR_*`` variable that a misspelt one was probably meant to be; None if none is similar."""
     known = {variable.removeprefix(PREFIX) for variable, _, _ in settings_table()}
     near = difflib.get_close_matches(name.upper().removeprefix(PREFIX), known, n=1)
     return PREFIX + near[0] if near else None

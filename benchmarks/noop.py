@@ -10,14 +10,14 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from app.bootstrap.logs import configure_logs
-from app.http.bodies import Room
+from app.http.bodies import BodyMemory
 from app.http.metrics import Metrics
 from app.http.middleware import Observe
-from app.http.protocol import Protocol
+from app.http.protocol import HttpProtocol
 
 app = FastAPI()
 metrics = Metrics()
-app.add_middleware(Observe, metrics=metrics, room=Room(1 << 30, metrics.refused))
+app.add_middleware(Observe, metrics=metrics, body_memory=BodyMemory(1 << 30, metrics.refused))
 
 
 @app.get("/healthz")
@@ -33,4 +33,4 @@ async def noop(request: Request, id: str) -> Response:
 
 if __name__ == "__main__":
     configure_logs("warning")
-    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), http=Protocol, access_log=False, log_level="warning")
+    uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), http=HttpProtocol, access_log=False, log_level="warning")

@@ -28,8 +28,8 @@ LOST_FILES = (
 )
 
 
-class Beside(Protocol):
-    """Work that goes on beside the service."""
+class BackgroundTask(Protocol):
+    """Work that goes on in the background."""
 
     def start(self) -> None:
         """Begin."""
@@ -47,9 +47,9 @@ class Lifecycle:
         private: the private files.
         snapshots: the snapshots of sessions.
         answering: the lanes.
-        datasets: the use cases of data sets, of which some may have been interrupted.
-        metrics: where the levels are told.
-        beside: what is started last, and stopped after the lanes.
+        datasets: the use cases of data sets; at a start they finish what was interrupted.
+        metrics: where the levels are exposed.
+        background: tasks that are started after the lanes, and stopped after them.
         database_bytes: measures the database.
         lock: held while the service runs; None where the process holds it already.
     """
@@ -64,12 +64,12 @@ class Lifecycle:
         answering: Answering,
         datasets: Datasets,
         metrics: Metrics,
-        beside: Sequence[Beside],
+        background: Sequence[BackgroundTask],
         database_bytes: Callable[[], int],
         lock: DataDirLock | None,
     ) -> None:
         self._settings, self._store, self._private, self._snapshots = settings, store, private, snapshots
-        self._answering, self._datasets, self._metrics, self._beside = answering, datasets, metrics, beside
+        self._answering, self._datasets, self._metrics, self._background = answering, datasets, metrics, background
         self._database_bytes, self._lock = database_bytes, lock
 
     def start(self) -> None:
@@ -79,8 +79,8 @@ class Lifecycle:
         self._answering.start()
         self._datasets.recover()
         sweep_snapshots(self._store, self._snapshots)
-        for work in self._beside:
-            work.start()
+        for task in self._background:
+            task.start()
         self._metrics.watch(self._levels, self._database_bytes)
         vault = self._settings.vault_dir
         missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
@@ -91,8 +91,8 @@ class Lifecycle:
         """Answer what waits, and let go of everything."""
         self._metrics.stop()
         self._answering.stop(DRAIN_SECONDS)
-        for work in self._beside:
-            work.stop()
+        for task in self._background:
+            task.stop()
         self._store.close()
         if self._lock is not None:
             self._lock.release()

@@ -15,8 +15,10 @@ log = structlog.get_logger(__name__)
 
 
 class _LogLines:
-    """Standard error for log lines. One that finds no room there (a full disk, a reader that is gone) is dropped: what
-    it tells of must go on, above all a lane that waits for room to store its answers.
+    """Standard error for log lines.
+
+    A line that cannot be written (the disk is full, the reader is gone) is dropped: the work that it reports must go
+    on, above all a lane that waits for disk space to store its answers.
     """
 
     def write(self, text: str) -> None:
@@ -29,9 +31,11 @@ class _LogLines:
 
 
 class _LibraryLogs(logging.Handler):
-    """What libraries complain of, as lines like all others: which library, and the type of its error. Their words and
-    stack traces could hold anything, such as the values of a statement that failed. The HTTP server's own words, where
-    there is no error behind them, are of ports and processes: without them nobody knew that a port is taken.
+    """Warnings of libraries as log lines like all others: which library, and the type of its error.
+
+    Messages and stack traces of libraries are left out: they could hold anything, such as the values of a statement
+    that failed. Only the HTTP server's messages without an error are kept. They are of ports and processes, and one of
+    them says that a port is taken.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -41,7 +45,7 @@ class _LibraryLogs(logging.Handler):
 
 
 def configure_logs(level: str) -> None:
-    """JSON lines on standard error."""
+    """Log JSON lines to standard error, from this level (``debug``, ``info``, ``warning`` or ``error``) on."""
     number = getattr(logging, level.upper())
     structlog.configure(
         processors=[

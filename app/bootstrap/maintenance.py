@@ -30,7 +30,7 @@ def migrate() -> None:
     settings = operators_settings()
     _, writing = make_engines(settings.sqlalchemy_url)
     try:
-        # Servers of a PostgreSQL database may go on; those of the next version wait for this.
+        # Servers on a PostgreSQL database may go on meanwhile; those of the next version wait for this.
         with standing_still(settings) if is_sqlite(settings.sqlalchemy_url) else nullcontext():
             apply_migrations(writing)
     except NewerDatabase as error:
@@ -40,7 +40,10 @@ def migrate() -> None:
 
 
 def back_up(folder: Path) -> int:
-    """Write a backup of the configured service into a new folder, also while it runs; the number of private files.
+    """Write a backup of the configured service into a new folder, also while it runs.
+
+    Returns:
+        The number of private files.
 
     Raises:
         StartRefused: when the folder is not empty, the database is not at this program's revision, or a private
@@ -65,28 +68,31 @@ def back_up(folder: Path) -> int:
 
 
 def restore(folder: Path, *, final: bool) -> None:
-    """Put a backup into an empty data folder and database; all of it or nothing, the database last.
+    """Put a backup into an empty data folder and database: all of it or nothing, the database last.
 
-    ``final`` says that nothing was asked since the backup was made, there or anywhere: everything goes on. Without
-    it the records alone come back, and every budget counts as spent: see :func:`app.services.upkeep.forfeit`.
+    Args:
+        folder: the backup.
+        final: whether nothing was asked since the backup was made, on this or any other copy. Then everything goes on.
+            Else the records alone come back, and every budget counts as spent: see
+            :func:`app.services.upkeep.forfeit`.
 
     Raises:
         StartRefused: when there is something already, or the folder is no backup that can be used.
     """
     settings = operators_settings()
-    place = settings.embedded_database
+    embedded = settings.embedded_database
     reading, writing = make_engines(settings.sqlalchemy_url)
-    # Beside the place that it is to take, as only there it can do so in one step.
-    copy = (place or settings.data_dir / backups.DATABASE).with_name(".restoring.sqlite3")
+    # In the folder of the embedded database, as only within a file system a file replaces another in one step.
+    copy = (embedded or settings.data_dir / backups.DATABASE).with_name(".restoring.sqlite3")
     try:
         with standing_still(settings):
             backups.check(folder)
             try:
                 backups.remove(copy)
                 backups.check_new(settings.data_dir)
-                if place is not None and backups.is_there(place):
+                if embedded is not None and backups.is_there(embedded):
                     raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
-                if place is None:
+                if embedded is None:
                     apply_migrations(writing)
                     if not backups.is_empty(reading):
                         raise StartRefused("the database is not empty: name a new CURATOR_DATABASE_URL")
@@ -103,12 +109,12 @@ def restore(folder: Path, *, final: bool) -> None:
                     store = backups.open_copy(copy)
                     forfeit_all(store, utc_now)
                     store.close()
-                if place is not None:
-                    backups.settle(copy, place)
+                if embedded is not None:
+                    backups.settle(copy, embedded)
                 else:
                     backups.pour(copy, writing)
             finally:
-                # While the folder is this command's alone: later it could be another one's copy.
+                # While this command holds the lock: later it could be the copy of another one.
                 backups.remove(copy)
     finally:
         reading.dispose()
@@ -116,7 +122,7 @@ def restore(folder: Path, *, final: bool) -> None:
 
 
 def forfeit() -> None:
-    """Take the configured database for an old copy: see :func:`app.services.upkeep.forfeit`.
+    """Treat the configured database as an old copy: see :func:`app.services.upkeep.forfeit`.
 
     Raises:
         StartRefused: when a server is running.
@@ -132,7 +138,10 @@ def forfeit() -> None:
 
 
 def rotate_vault() -> int:
-    """Put every private file under CURATOR_VAULT_KEY; how many there were to do.
+    """Encrypt every private file with ``CURATOR_VAULT_KEY``.
+
+    Returns:
+        The number of files that were not yet.
 
     Raises:
         StartRefused: when no such key is set, a server is running, the database is older than the data folder or
@@ -145,7 +154,7 @@ def rotate_vault() -> int:
     with standing_still(settings):
         store = existing_store(settings)
         try:
-            # Files that no row names are removed at the end: the rows must be those of this folder.
+            # Files that no row names are removed at the end: the rows must belong to this folder.
             Witness(settings.data_dir, store).check()
             old, new = (
                 Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
@@ -163,7 +172,11 @@ def rotate_vault() -> int:
 
 
 def existing_store(settings: Settings) -> SqlStore:
-    """The configured database, which must be there and at this program's revision."""
+    """The store on the configured database.
+
+    Raises:
+        StartRefused: when there is no database, or it is not at this program's revision.
+    """
     check_database_exists(settings)
     reading, writing = make_engines(settings.sqlalchemy_url)
     if pending(reading):

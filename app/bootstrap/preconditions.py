@@ -20,10 +20,10 @@ class StartRefused(Exception):
 
 
 def operators_settings() -> Settings:
-    """The settings of a command that works on what is stored.
+    """The settings of a command that works on stored data, from the environment. Also forbids core dumps.
 
     Raises:
-        StartRefused: when a `CURATOR_*` variable is none of them.
+        StartRefused: when a ``CURATOR_*`` variable is not a setting.
     """
     unknown = unknown_variables(os.environ)
     if unknown:
@@ -35,10 +35,10 @@ def operators_settings() -> Settings:
 
 
 def data_lock(settings: Settings) -> DataDirLock:
-    """The lock of the data folder, which is made where it is missing, and of the database.
+    """The lock of the data folder and of the database. Makes the folder if it is missing.
 
     Raises:
-        StartRefused: when there cannot be such a folder or database.
+        StartRefused: when there cannot be such a folder, or the database would not be safe there.
     """
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,14 +49,19 @@ def data_lock(settings: Settings) -> DataDirLock:
         if not file.parent.is_dir():
             raise StartRefused(f"CURATOR_DATABASE_URL: there is no folder {file.parent}: make it, or name another")
         if file.exists() and file.stat().st_nlink > 1:
-            # Under each of its names it would have another write-ahead log, and another lock.
+            # Each of its names would have its own write-ahead log, and its own lock.
             raise StartRefused(f"the database {file} has another name, a hard link: remove that, or copy the file")
     return DataDirLock(settings.data_dir, file, settings.sqlalchemy_url if file is None else None)
 
 
 @contextmanager
 def standing_still(settings: Settings) -> Iterator[None]:
-    """The data folder and the database to oneself, with no server on them."""
+    """Hold the data folder and the database alone: no server runs on them.
+
+    Raises:
+        StartRefused: when a server runs, or the connection that kept servers out was lost; and for errors of the
+            storage that an operator can mend.
+    """
     lock = data_lock(settings)
     try:
         lock.acquire()
@@ -80,7 +85,11 @@ def standing_still(settings: Settings) -> Iterator[None]:
 
 
 def check_database_exists(settings: Settings) -> None:
-    """Raise StartRefused where there is no embedded database: to connect would make one."""
+    """Check that the embedded database is there, as to connect to a missing one would make it.
+
+    Raises:
+        StartRefused: when it is not.
+    """
     file = settings.embedded_database
     if file is not None and not file.exists():
         raise StartRefused(f"there is no database {file}")

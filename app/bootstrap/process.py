@@ -1,4 +1,4 @@
-"""What a process of the server asks of the system: memory, files, its end, and that nobody looks into it."""
+"""A server process and the system: core dumps, memory heaps, open files, the end of the parent process."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _M_ARENA_MAX = -8
 
 
 def forbid_core_dumps() -> None:
-    """No core file and no attaching debugger of another user: memory holds private numbers and noise."""
+    """Allow no core file, and no debugger of another user: memory holds private numbers and noise."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def share_heaps() -> None:
-    """Have all threads share a few heaps of the C library, which otherwise gives nearly every thread one of its own.
+    """Have all threads share :data:`HEAPS` heaps of the C library, which by default gives most threads their own.
 
-    Each heap keeps what was the most that its threads ever had at a time. Where threads take turns that is many times
-    what all of them need, and it grows for hours. What the operator has set holds; libraries without such heaps have
-    no such switch.
+    A heap never shrinks below the most that its threads held at one time. With a heap each, threads that work one after
+    the other hold many times what they need, and more for hours. A setting of the operator (``MALLOC_ARENA_MAX``) wins;
+    C libraries other than glibc have no such heaps.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
@@ -39,7 +39,7 @@ def share_heaps() -> None:
 
 
 def allow_open_files(number: int) -> None:
-    """Raise this process' own limit of open files as far as the system lets it, and say so where that is not enough."""
+    """Raise this process' limit of open files to ``number``, or as far as the system allows, with a warning."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
         granted = number if hard == resource.RLIM_INFINITY else min(number, hard)
@@ -49,9 +49,9 @@ def allow_open_files(number: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Drain and end when the process that supervises the workers dies: orphans would go on holding its port."""
+    """Have this process drain and end when its supervisor dies: an orphan would go on holding the port."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if not parent.is_alive():  # it died while this one was starting, before it asked to be told
+        if not parent.is_alive():  # it died before prctl was called
             sys.exit(0)

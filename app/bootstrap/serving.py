@@ -21,7 +21,7 @@ from app.bootstrap.preconditions import StartRefused, data_lock, operators_setti
 from app.bootstrap.process import allow_open_files, end_with_parent, forbid_core_dumps, share_heaps
 from app.bootstrap.wiring import build
 from app.http.metrics import forget_others, shared_folder, sharing
-from app.http.protocol import Protocol
+from app.http.protocol import HttpProtocol
 from app.http.workers import Supervisor
 from app.services.ports import StoreConflict
 from app.settings import Settings
@@ -43,8 +43,8 @@ def prepare(settings: Settings) -> None:
     """Make the data folder, bring the database up to date, and give the operator a key.
 
     Raises:
-        StartRefused: when another database than the embedded one is behind its migrations, either is ahead of this
-            program or older than the data folder, or the admin key cannot be used.
+        StartRefused: when a database other than the embedded one is behind its migrations; when a database is ahead of
+            this program, or older than the data folder; or when the admin key cannot be used.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
@@ -65,7 +65,7 @@ def prepare(settings: Settings) -> None:
             key = settings.admin_key.get_secret_value() if settings.admin_key else None
             try:
                 made = built.services.principals.ensure_operator(key)
-            except StoreConflict:  # another server made its first start in the same moment
+            except StoreConflict:  # another server made its first start at the same time
                 made = built.services.principals.ensure_operator(key)
         except ValueError as error:
             raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
@@ -84,15 +84,15 @@ def application() -> FastAPI:
     share_heaps()
     end_with_parent()
     configure_logs(settings.log_level)
-    # Lanes and workers share the cores already: linear algebra that splits small products over threads of its own makes
-    # each wait for the slowest of them, which on a busy machine costs many times what the product does.
+    # Lanes and workers use all cores already. A linear algebra library that splits small products over its own threads
+    # waits for the slowest of them, which on a busy machine takes many times as long as the product.
     threadpool_limits(1, "blas")
-    if multiprocessing.parent_process() is None:  # which holds the lock already
-        app = build(settings).app
+    if multiprocessing.parent_process() is None:
+        app = build(settings).app  # this process holds the lock already
     else:
-        # The supervisor's own ends with it, and workers drain without it: each keeps others out by itself.
+        # When the supervisor dies its lock is gone, and workers still drain: each holds the lock itself.
         app = build(settings, shared=shared_folder(), lock=data_lock(settings)).app
-    # What is loaded by now stays: full collections need not look through it while answers wait.
+    # What is loaded by now stays: later garbage collections need not visit it while answers wait.
     gc.collect()
     gc.freeze()
     return app
@@ -112,7 +112,7 @@ def serve(host: str, port: int, workers: int) -> None:
             "the embedded database is served by one process: leave --workers at 1, or set CURATOR_DATABASE_URL to a "
             "PostgreSQL database"
         )
-    # The server hands SIGTERM on when it has drained; then, or before it has begun, the process ends well.
+    # uvicorn raises SIGTERM again when it has drained. Then, as before it has started, the process ends with code 0.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     lock = data_lock(settings)
     try:
@@ -141,7 +141,7 @@ def serve(host: str, port: int, workers: int) -> None:
             server_header=False,
             proxy_headers=settings.trusted_proxies is not None,
             forwarded_allow_ips=settings.trusted_proxies,
-            http=Protocol,
+            http=HttpProtocol,
             ws="none",
         )
         if workers > 1:
@@ -152,7 +152,7 @@ def serve(host: str, port: int, workers: int) -> None:
                 sys.exit(STARTUP_FAILURE)
         else:
             server = uvicorn.Server(config)
-            with suppress(KeyboardInterrupt):  # which it hands on when it has drained
+            with suppress(KeyboardInterrupt):  # raised again by uvicorn when it has drained
                 server.run()
             if not server.started:
                 sys.exit(STARTUP_FAILURE)

@@ -13,12 +13,12 @@ from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.noise import SystemNoise
 from app.http import problems
 from app.http.app import create_app
-from app.http.bodies import Room
+from app.http.authentication import Authenticator
+from app.http.bodies import BodyMemory
 from app.http.context import Context
 from app.http.deadline import Deadline
 from app.http.delivery import Delivery
-from app.http.door import Door
-from app.http.heavy import FairQueue
+from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.services.answering.dispatch import Answering
 from app.services.datasets import Datasets
@@ -44,7 +44,7 @@ PLAN_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Built:
-    """A wired service."""
+    """A service that is made and not started."""
 
     app: FastAPI
     context: Context
@@ -57,8 +57,13 @@ class Built:
 
 
 def build(settings: Settings, noise: Any = None, shared: Path | None = None, lock: DataDirLock | None = None) -> Built:
-    """Wire a service. ``noise`` replaces the system's, for tests; ``shared`` is where several workers count, ``lock``
-    what each of them shares with the others while it runs.
+    """Make a service, which :attr:`Context.lifecycle` then starts.
+
+    Args:
+        settings: the operator's.
+        noise: replaces the system's noise, for tests.
+        shared: the folder in which several workers share their metrics; None for a single process.
+        lock: held, shared with other workers, while the service runs; None where the process holds it already.
     """
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
@@ -81,8 +86,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         memory_limit=settings.memory_limit - share,
         turn_seconds=settings.request_timeout_seconds,
     )
-    datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
-    sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
+    datasets = Datasets(store, private, utc_now, close_session=answering.close_now)
+    sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
 
     lifecycle = Lifecycle(
         settings,
@@ -92,21 +97,21 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering=answering,
         datasets=datasets,
         metrics=metrics,
-        beside=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)],
+        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
     services = Services(Principals(store, utc_now), datasets, sessions, answering)
-    door = Door(services.principals, settings, metrics.refused)
+    authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(
         services=services,
         lifecycle=lifecycle,
         limits=settings,
-        door=door,
-        plans=FairQueue(PLANS, metrics.refused, door.worked, PLAN_SECONDS),
-        exports=FairQueue(EXPORTS, metrics.refused, door.worked),
+        authenticator=authenticator,
+        plans=FairQueue(PLANS, metrics.refused, authenticator.count_work, PLAN_SECONDS),
+        exports=FairQueue(EXPORTS, metrics.refused, authenticator.count_work),
         export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
-        room=Room(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
+        body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,

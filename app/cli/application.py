@@ -11,7 +11,7 @@ from app.cli.rendering import show_error, show_problem
 
 
 def main() -> None:
-    """Run the command line; every failure that a person can mend is a sentence, not a stack trace."""
+    """Run the command line; every failure that the user can mend is told in a sentence, without a stack trace."""
     from app.client.errors import Problem, ProtocolError, Unreachable
     from app.spaces.errors import CuratorError
 

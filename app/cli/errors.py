@@ -1,7 +1,7 @@
-"""What a command that cannot be carried out says."""
+"""Errors of commands."""
 
 from __future__ import annotations
 
 
 class Refusal(Exception):
-    """Something the person at the keyboard can mend, told in a sentence."""
+    """A failure that the user can mend, told in a sentence."""

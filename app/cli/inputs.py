@@ -1,4 +1,4 @@
-"""What was typed: text, JSON, numbers, mechanisms."""
+"""Input: what arguments and options stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found, for a person at a terminal."""
+"""Output: results as tables or JSON on standard output, everything else on standard error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Python client of the curator's HTTP interface.
 
-It knows the contract and nothing of the service's inside::
+It knows the contract alone, and nothing of how the service works::
 
     from app.client import Curator, predicate
 

@@ -1,6 +1,4 @@
-"""Every route of the contract as a method: :class:`Curator` for the service, :class:`Session` for one
-session.
-"""
+"""Every route of the contract as a method: :class:`Curator` has those of the service, :class:`Session` of a session."""
 
 from __future__ import annotations
 
@@ -43,9 +41,10 @@ ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
 #: What may be registered: a file, an open file's bytes, or an array of counts.
 Data = Path | str | bytes | np.ndarray[Any, Any]
-#: Items that are asked for at a time.
+#: Items of a page of a list.
 PAGE = 1000
-Number = Any  # int, float or Decimal: whatever states an amount
+#: An amount: an int, a float or a Decimal.
+Number = Any
 
 
 def _segment(name: str) -> str:
@@ -61,7 +60,11 @@ def _json_call(method: str, path: str, body: object = None, *, key: str | None =
 
 
 def _number(value: object) -> object:
-    """Decimals as JSON numbers and NumPy's values as Python's; a TypeError for anything else."""
+    """Decimals as JSON numbers, and NumPy's values as Python's.
+
+    Raises:
+        TypeError: for anything else.
+    """
     if hasattr(value, "tolist"):
         return value.tolist()
     return float(value)  # type: ignore[arg-type]
@@ -79,15 +82,22 @@ def _new_key() -> str:
 
 
 class Curator:
-    """The service at ``base_url``, called with ``api_key``.
+    """The service, called with one key.
 
-    Calls that fail on the way are tried again for up to ``retry_for`` seconds where that is safe: sessions,
-    queries, batches and closings carry an ``Idempotency-Key``, so a repeat is answered by the first reply and
-    charges nothing more. Not to be shared between threads that ask in one session: order matters there.
+    Calls that fail on the way are tried again where that is safe: openings, queries, batches and closings carry an
+    ``Idempotency-Key``, so that a repeat gets the first reply and charges nothing more. Threads that ask in one session
+    must not share a client: the order of queries matters there.
 
-    Every method raises :class:`~app.client.errors.Problem` when the service refuses,
-    :class:`~app.client.errors.Unreachable` when no reply comes and :class:`~app.client.errors.ProtocolError`
-    when the reply is none of the contract's.
+    Args:
+        base_url: address of the service, without ``/v1``.
+        api_key: the caller's key; None for the routes that need none.
+        timeout: seconds that one try may take.
+        retry_for: seconds for which a call is tried again.
+
+    Raises:
+        Problem: by every method, when the service refuses.
+        Unreachable: by every method, when no reply comes.
+        ProtocolError: by every method, when the reply is not one of the contract.
     """
 
     def __init__(
@@ -110,15 +120,15 @@ class Curator:
     # Principals
 
     def add_principal(self, name: str, role: str) -> Principal:
-        """Name somebody who may call, as admin, analyst or auditor. The reply's key is told this once."""
+        """Add somebody who may call, as admin, analyst or auditor. The key is in this reply alone."""
         return Principal.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
 
     def rotate_key(self, name: str) -> Principal:
-        """Replace a principal's key, also a revoked one; the reply's key is told this once."""
+        """Replace a principal's key, also a revoked one. The new key is in this reply alone."""
         return Principal.parse(self._transport.json(Call("POST", f"/v1/principals/{_segment(name)}/key")))
 
     def revoke_principal(self, name: str) -> None:
-        """Revoke a principal's key for good; the name is never given to anybody else."""
+        """Revoke a principal's key. Nobody else ever gets the name."""
         self._transport.send(Call("DELETE", f"/v1/principals/{_segment(name)}"))
 
     # Data sets
@@ -130,7 +140,10 @@ class Curator:
             spec: the declaration, as the contract has it.
             data: a path; the bytes of a file, with ``filename`` telling the format by its ending; or an array
                 of counts, sent as ``.npy``.
-            filename: name told to the service, for its ending; taken from the path where there is one.
+            filename: the name that tells the format; that of the path where none is given.
+
+        Raises:
+            ValueError: for bytes without a filename.
         """
         if isinstance(data, np.ndarray):
             buffer = io.BytesIO()
@@ -161,13 +174,13 @@ class Curator:
         return Dataset.parse(self._transport.json(Call("GET", f"/v1/datasets/{_segment(name)}")))
 
     def grant(self, dataset: str, principal: str, epsilon: Number) -> JSON:
-        """Cap an analyst's share of a data set's epsilon; where access is by grant, also let them in."""
+        """Cap an analyst's share of a data set's epsilon. Where access is by grant, this also gives access."""
         path = f"/v1/datasets/{_segment(dataset)}/grants/{_segment(principal)}"
         response = self._transport.send(_json_call("PUT", path, {"epsilon": epsilon}))
         return dict(json.loads(response.content)) if response.content else {}
 
     def ledger(self, dataset: str) -> Ledger:
-        """The account of a data set."""
+        """A data set's ledger, with all its entries."""
         entries: list[Any] = []
         for page in self._pages(f"/v1/datasets/{_segment(dataset)}/ledger"):
             entries += _list(page, "entries")
@@ -181,7 +194,7 @@ class Curator:
 
     def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, max_queries: int, **options: Any) -> Plan:
         """What a session would promise and cost; charges nothing. ``options`` as for :meth:`open_session`."""
-        # A plan changes nothing, so its call may be repeated: the key only says so to the transport.
+        # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
@@ -190,7 +203,7 @@ class Curator:
     ) -> Comparison:
         """The plans of several mechanisms for one task, side by side; charges nothing.
 
-        ``options`` as for :meth:`open_session`. A mechanism that has no plan gives its Problem in its place.
+        ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the Problem.
         """
         body = _opening(dataset, {}, epsilon, max_queries, options)
         del body["mechanism"]
@@ -211,14 +224,11 @@ class Curator:
 
         Args:
             dataset: name of the data set.
-            mechanism: ``{"construction": "mw"}``, ``{"construction": "md", "potential": "lp", "p": 1.5}``,
-            ...
+            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``.
             epsilon: the share of the data set's epsilon that the session may spend.
-            max_queries: the most queries the session will answer; its bound holds for all of them together.
-            key: Idempotency-Key, where a caller wants to repeat the call from another process; made here
-            otherwise.
-            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, as in the
-            contract.
+            max_queries: the most queries that the session answers; its bound holds for all of them together.
+            key: Idempotency-Key, for a caller who wants to repeat the call from another process; a new one by default.
+            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, as in the contract.
         """
         call = _json_call(
             "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
@@ -248,7 +258,7 @@ class Curator:
         return self._transport.send(Call("GET", "/metrics")).text
 
     def _items(self, path: str) -> list[Any]:
-        """All of a list."""
+        """The items of all pages of a list."""
         return [item for page in self._pages(path) for item in _list(page, "items")]
 
     def _pages(self, path: str) -> Iterator[JSON]:
@@ -260,7 +270,7 @@ class Curator:
                 raise ProtocolError("the reply is no page of a list")
             yield page
             following = page.get("next")
-            # A page is asked for with the key, which is for this service alone.
+            # The next request has the key in it: it must not go to another address.
             if following is not None and not (isinstance(following, str) and following.startswith(f"{path}?")):
                 raise ProtocolError("the next page is of something else")
 
@@ -275,7 +285,7 @@ class Curator:
 def _opening(
     dataset: str, mechanism: JSON, epsilon: Number, max_queries: int, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of a session or plan, without the options that are None: those the service chooses."""
+    """The body of a session or plan, without options that are None: the service has defaults for them."""
     given = {name: value for name, value in options.items() if value is not None}
     return {
         "dataset": dataset,
@@ -293,9 +303,11 @@ def _session_path(id: str) -> str:
 class Session:
     """One session. As a context manager it is closed at the end, which returns what it did not spend.
 
-    ``seen`` is the newest place in the transcript's chain that a reply has told: the number of entries and the hash of
-    the last. :meth:`verify` finds it in the transcript; whoever keeps it elsewhere can give it to
-    ``curator audit replay`` as ``--entries`` and ``--head``.
+    Attributes:
+        opened: the session's state when this object was made.
+        seen: the newest entry of the transcript that a reply has told of: its sequence number and its hash.
+            :meth:`verify` looks it up in the transcript. Whoever keeps it elsewhere can give it to
+            ``curator audit replay`` as ``--entries`` and ``--head``.
     """
 
     def __init__(self, transport: Transport, opened: SessionState) -> None:
@@ -303,7 +315,7 @@ class Session:
         self._path = _session_path(opened.id)
         self.opened = opened
         self.seen: tuple[int, str] | None = None
-        self._see(opened.sequence, opened.head_hash)
+        self._saw(opened.sequence, opened.head_hash)
 
     def __enter__(self) -> Self:
         return self
@@ -330,18 +342,18 @@ class Session:
         """Where the session stands now."""
         return self._seen_in(SessionState.parse(self._transport.json(Call("GET", self._path))))
 
-    def _see(self, sequence: int | None, head: str | None) -> None:
-        """Keep what a reply told of the chain, unless it is older: a repeated call gets an old reply."""
+    def _saw(self, sequence: int | None, head: str | None) -> None:
+        """Remember an entry that a reply told of, unless a later one is known: a repeated call gets an old reply."""
         if sequence is not None and head is not None and (self.seen is None or sequence > self.seen[0]):
             self.seen = sequence, head
 
     def _seen_in(self, state: SessionState) -> SessionState:
-        self._see(state.sequence, state.head_hash)
+        self._saw(state.sequence, state.head_hash)
         return state
 
     def _answered(self, reply: JSON) -> Answer:
         answer = Answer.parse(reply)
-        self._see(answer.sequence, answer.entry_hash)
+        self._saw(answer.sequence, answer.entry_hash)
         return answer
 
     def ask(self, query: QueryLike, *, key: str | None = None) -> Answer:
@@ -367,6 +379,9 @@ class Session:
             query: the sum.
             over: how many cells or records it is a sum of, where that is known, or any other positive number.
             key: as in :meth:`Curator.open_session`.
+
+        Raises:
+            ValueError: when ``over`` is not a positive number.
         """
         if not 0 < over < math.inf:
             raise ValueError("over is a positive number")
@@ -381,14 +396,15 @@ class Session:
         batch_size: int = 256,
         progress: Callable[[int], None] | None = None,
     ) -> list[Answer | Problem]:
-        """Answer queries in order, a batch of ``batch_size`` a call.
-
-        A refused query gives its Problem in its place.
+        """Answer queries in order, in batches.
 
         Args:
             queries: the queries; taken from the iterable a batch at a time.
-            batch_size: most queries a call.
-            progress: called with the number of answers so far after each batch.
+            batch_size: most queries of a batch.
+            progress: called after each batch with the number of answers so far.
+
+        Returns:
+            For each query its answer, or the Problem with which it was refused.
         """
         answers: list[Answer | Problem] = []
         batch: list[Mapping[str, Any]] = []
@@ -425,7 +441,7 @@ class Session:
 
         Args:
             path: where to write it.
-            progress: called with the number of bytes so far after each piece.
+            progress: called after each piece with the number of bytes so far.
         """
         target = Path(path)
         part = target.with_name(f".{target.name}.part")
@@ -445,13 +461,13 @@ class Session:
         return target
 
     def verify(self, *, memory_limit: int | None = None) -> JSON:
-        """Download the transcript, replay it here, and find in it the newest entry that this client was told of.
+        """Download the transcript, replay it here, and check that the newest entry this client was told of is in it.
 
-        So everything up to there is what it was when it was answered: nothing is cut off, rewritten or timed anew.
-        What stands after it, such as the entries of another client, is only known to replay.
+        Then everything up to that entry is as it was when it was answered: nothing was removed, rewritten or given
+        another time. Of later entries, such as those of another client, only the replay is checked.
 
         Args:
-            memory_limit: most bytes that the replay may hold; 4 GiB where nothing is given.
+            memory_limit: most bytes that the replay may hold; 4 GiB by default.
 
         Returns:
             What the replay found: entries, updates, what was spent, and so on.
@@ -459,7 +475,7 @@ class Session:
         Raises:
             NotVerified: when the transcript does not replay, is another session's, or lacks that entry.
         """
-        # The audit computes plans and hypotheses: whoever only asks need not load what that takes.
+        # Imported here: the audit loads all that computes plans and hypotheses, which most clients do not need.
         from app.audit.replay import MEMORY_LIMIT, replay_file
 
         entries, head = (None, None) if self.seen is None else self.seen
@@ -498,6 +514,6 @@ class Session:
 
 
 def _updates(response: httpx.Response) -> int | None:
-    """The number of updates the hypothesis stands at, told in a header; None where it is not told."""
+    """The number of updates of the hypothesis, by the reply's header; None where there is none."""
     value = response.headers.get("Curator-Updates", "")
     return int(value) if value.isdigit() else None

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the service, by who has to act."""
+"""Errors of a call: the service refuses, cannot be reached, or does not keep to the contract."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class Problem(Exception):
-    """A refusal by the service (RFC 9457), as told by it.
+    """A refusal by the service (RFC 9457).
 
     ``type`` is the stable name of the problem without its path (``budget-exhausted``), ``title`` and
     ``detail`` are for people, ``status`` is the HTTP status, ``extra`` holds every further member, such as

@@ -1,4 +1,4 @@
-"""The service's replies as values. ``raw`` keeps the whole reply, for fields that later versions add."""
+"""The service's replies as objects. ``raw`` is the whole reply, with the fields that later versions may add."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ Source = Literal["hypothesis", "measurement", "cached"]
 
 
 def need(reply: object, name: str) -> Any:
-    """Member ``name`` of a JSON object; ProtocolError when there is no such object or member."""
+    """Member ``name`` of a JSON object.
+
+    Raises:
+        ProtocolError: when ``reply`` is no object, or has no such member.
+    """
     if not isinstance(reply, Mapping) or name not in reply:
         raise ProtocolError(f"the reply has no {name!r}")
     return reply[name]
 
 
 def amount(value: object) -> Decimal:
-    """An exact amount, sent as a JSON number or as a string of digits."""
+    """An exact amount, sent as a JSON number or as a string of digits.
+
+    Raises:
+        ProtocolError: when it is neither.
+    """
     try:
         return Decimal(str(value))
     except InvalidOperation:
@@ -41,7 +49,7 @@ def _optional_int(value: Any) -> int | None:
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who may call the service. ``api_key`` is told this once."""
+    """Somebody who may call the service, with the key, which the service shows only once."""
 
     name: str
     role: str
@@ -74,7 +82,7 @@ class Budget:
 class Dataset:
     """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in.
 
-    ``warnings``: what the service tells whoever registers a data set, and nobody else.
+    ``warnings`` are only in the reply to the registration of a data set.
     """
 
     name: str
@@ -97,7 +105,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Ledger:
-    """A data set's account: every entry, and the last page of the reply with all of them in it."""
+    """A data set's ledger. ``raw`` is the last page of it, with the entries of all pages."""
 
     entries: tuple[JSON, ...]
     raw: JSON = field(repr=False)
@@ -113,9 +121,9 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a session would be: its noise, its promise and its price. Errors and scales are in counts.
+    """What a session would do: its noise, its bounds and its cost. Errors and scales are in counts.
 
-    ``update_bound`` is the worst-case number of updates; ``bound_status`` what it says, or why it is None.
+    ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
     """
 
     noise_scale: float

@@ -1,8 +1,6 @@
-"""Words for the contract's queries.
+"""The contract's queries: each function returns the JSON object to send. NumPy arrays and numbers may be given.
 
-Each returns the JSON object to send; NumPy arrays and numbers are welcome.
-
-The service judges whether a query fits its data set; these helpers only spell it.
+Whether a query fits its data set is for the service to say: nothing is checked here.
 """
 
 from __future__ import annotations
@@ -21,9 +19,7 @@ Nodes = Literal["all"] | Iterable[int | str]
 
 @dataclass(frozen=True)
 class Dense:
-    """A weight for every cell of the space, sent as an ``.npy`` body: the compact spelling of a ``dense``
-    query.
-    """
+    """A ``dense`` query: a weight for every cell of the space, sent as an ``.npy`` body, which is shorter than JSON."""
 
     weights: NDArray[np.float64] = field(repr=False)
 
@@ -42,7 +38,7 @@ QueryLike = Mapping[str, Any] | Dense
 
 
 def _plain(value: Any) -> Any:
-    """NumPy scalars and arrays as Python's own, so that they serialise."""
+    """A value with NumPy's scalars and arrays replaced by Python's, so that it can become JSON."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -1,10 +1,9 @@
 """One logical call over HTTP: tried again when that is safe, until it is answered or its time is up.
 
-A call is *repeatable* when sending it twice does what sending it once does: reads, ``PUT``, and every call
-that carries an ``Idempotency-Key``, which stays the same over all tries, so that the service returns the
-first reply and charges nothing twice. A repeatable call is tried again after any failure of the connection.
-Any other call is tried again only when it certainly was not carried out: the connection was refused, or the
-service said 503 or 429 itself.
+A call is *repeatable* when to send it twice does no more than to send it once: reads, ``PUT``, and every call with an
+``Idempotency-Key``. The key is the same for all tries, so that the service returns the first reply and charges nothing
+twice. A repeatable call is tried again after any failure of the connection. Any other call is tried again only when it
+certainly was not carried out: the connection was refused, or the service itself said 503 or 429.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ from app.client.errors import Problem, ProtocolError, Unreachable
 
 T = TypeVar("T")
 
-#: Refusals that pass by themselves.
+#: Statuses of refusals that are temporary.
 RETRIED = frozenset({429, 503})
-#: First pause between two tries and the longest one, in seconds; each is twice the one before, less a random
-#: part.
+#: First and longest pause between two tries, in seconds. Each is twice the one before, less a random part.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
@@ -85,7 +83,12 @@ class Transport:
         self._http.close()
 
     def send(self, call: Call) -> httpx.Response:
-        """The successful reply to ``call``, read whole. Raises as :meth:`consume`."""
+        """The successful reply to ``call``, with its whole body.
+
+        Raises:
+            Problem: as :meth:`consume`.
+            Unreachable: as :meth:`consume`.
+        """
 
         def whole(response: httpx.Response) -> httpx.Response:
             response.read()
@@ -94,7 +97,13 @@ class Transport:
         return self.consume(call, whole)
 
     def json(self, call: Call) -> Any:
-        """The JSON of the successful reply; ProtocolError when it is none."""
+        """The JSON of the successful reply to ``call``.
+
+        Raises:
+            ProtocolError: when it is not JSON.
+            Problem: as :meth:`consume`.
+            Unreachable: as :meth:`consume`.
+        """
         return parse_json(self.send(call))
 
     def consume(self, call: Call, reader: Callable[[httpx.Response], T]) -> T:
@@ -104,8 +113,8 @@ class Transport:
         anew.
 
         Raises:
-            Problem: the service refused.
-            Unreachable: no reply within the time for retries.
+            Problem: when the service refuses.
+            Unreachable: when there is no reply within the time for retries.
         """
         deadline = time.monotonic() + self._retry_for
         pause = FIRST_PAUSE
@@ -136,14 +145,18 @@ class Transport:
 
 
 def describe(error: httpx.TransportError) -> str:
-    """What happened to the connection, in words for a person."""
+    """What happened to the connection, in a few words."""
     if isinstance(error, httpx.TimeoutException):
         return "it took too long"
     return str(error) or type(error).__name__
 
 
 def parse_json(response: httpx.Response) -> Any:
-    """The reply's JSON; ProtocolError when it is none."""
+    """The reply's JSON.
+
+    Raises:
+        ProtocolError: when it is not JSON.
+    """
     try:
         return json.loads(response.content)
     except ValueError:

@@ -6,7 +6,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -23,20 +23,21 @@ from app.spaces.tensor import FloatArray
 Step = Literal["projection", "paper", "full", "refit"]
 #: The steps that keep the update bound.
 BOUNDED_STEPS: tuple[Step, ...] = ("projection", "paper")
-#: Bytes that answers and updates may take whatever the universe: the parts in which arrays are worked on.
+#: Bytes that answers and updates use whatever the universe: the parts in which arrays are worked on.
 PARTS_BYTES = 4 << 20
-#: Bytes an entry of the matrix of inner products that a refit of m measurements solves, m^2 of them: the matrix while
-#: it grows, the system, and its decomposition.
-_SYSTEM_BYTES = 64
+#: An update stops this fraction of the mass short of the simplex' boundary, from where no step returns.
+SIMPLEX_MARGIN = 2.0**-30
+_Real = TypeVar("_Real", float, FloatArray)
 
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What is known of the data without looking at it, or was bought with noise.
+    """What is public of the data: known without looking at it, or released with noise.
 
-    ``mass`` is the sum of counts the hypothesis may take (exact where public, else padded upward);
-    ``padded`` tells that it is an upper bound only, so that a slack cell must hold the difference. ``norms``
-    are upper bounds on norms of the data, by name.
+    Attributes:
+        mass: the sum of counts (exact where public, else padded upward); None where it is not known.
+        padded: whether ``mass`` is an upper bound only, so that a slack cell must hold the difference.
+        norms: upper bounds on norms of the data, by name.
     """
 
     mass: float | None = None
@@ -64,7 +65,7 @@ class DenseHypothesis:
     array: FloatArray
 
     def content(self) -> memoryview:
-        """Little-endian float64, row-major: what its digest is taken of. Mostly no copy."""
+        """Little-endian float64, row-major: the bytes of its digest. Mostly no copy."""
         flat: Any = np.ascontiguousarray(self.array, dtype="<f8").reshape(-1)
         return memoryview(flat.view(np.uint8))
 
@@ -101,18 +102,17 @@ class Construction(ABC):
 
     space: Space
 
+    @abstractmethod
     def nbytes(self, updates: int) -> int:
-        """About how many bytes a state takes after so many updates; unless overridden, a number for every cell."""
-        return self.space.dense_bytes
+        """About how many bytes a state takes after so many updates."""
 
+    @abstractmethod
     def working_bytes(self, state: Any, query: Query) -> int:
-        """The most bytes that answering a query and learning from it take beside the present state, what the state
-        grows by included; unless overridden, two numbers for every cell.
+        """The most bytes that answering a query and learning from it use beyond the present state, its growth included.
 
-        Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory that a
-        miss would not have run out of (docs/privacy.md, section 11).
+        Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory where a
+        miss would not (docs/privacy.md, section 11).
         """
-        return 2 * self.space.dense_bytes + PARTS_BYTES
 
     @property
     def infeasible(self) -> str | None:
@@ -126,16 +126,16 @@ class Construction(ABC):
 
     @property
     def most_updates(self) -> int | None:
-        """The most updates of which each takes a few seconds at most; None where they take no longer the more there
-        are.
+        """The most updates of which each takes a few seconds at most; None where their time does not grow with their
+        number.
 
-        Where a state is made anew from all that was measured, the time of an update grows with their number: a session
-        of many more would end in updates that take longer than a request may.
+        A state that is fitted anew to all that was measured takes longer with each update: a session of many more would
+        end in updates that take longer than a request may.
         """
         return None
 
     def admit(self, query: Query) -> None:
-        """Refuse a query outside the class that the construction was promised; takes all unless overridden.
+        """Refuse a query outside the class that the construction was promised; unless overridden all are admitted.
 
         Raises:
             InvalidQuery: naming what the class asks for.
@@ -146,9 +146,9 @@ class Construction(ABC):
         """Whether the state could learn the query, should its answer prove wrong; always unless overridden."""
         return True
 
+    @abstractmethod
     def export(self, state: Any) -> Hypothesis:
-        """The hypothesis as data to look at; unless overridden, the dense array."""
-        return DenseHypothesis(self.dense(state))
+        """The hypothesis as data to look at."""
 
     @abstractmethod
     def start(self) -> Any:
@@ -177,18 +177,41 @@ class Construction(ABC):
         None where no bound is known from public facts.
         """
 
-    def dense(self, state: Any) -> FloatArray:
-        """The hypothesis as an array of the space's shape. A construction without one overrides :meth:`export`."""
-        raise TypeError(f"{type(self).__name__} keeps no array")
-
     @abstractmethod
     def step_size(self, progress: float) -> float | None:
         """The rate a fixed-length step takes at the given progress; None where there are no such steps."""
 
 
-def system_bytes(measurements: int) -> int:
-    """The most bytes that a refit to so many measurements takes for the system that it solves."""
-    return _SYSTEM_BYTES * measurements**2
+class CellConstruction(Construction):
+    """A construction over a finite universe, whose hypothesis can be had as an array."""
+
+    def nbytes(self, updates: int) -> int:
+        """Unless overridden, a number for every cell."""
+        return self.space.dense_bytes
+
+    def working_bytes(self, state: Any, query: Query) -> int:
+        """Unless overridden, two numbers for every cell."""
+        return 2 * self.space.dense_bytes + PARTS_BYTES
+
+    @abstractmethod
+    def dense(self, state: Any) -> FloatArray:
+        """The hypothesis as an array of the space's shape."""
+
+    def export(self, state: Any) -> Hypothesis:
+        """The dense array."""
+        return DenseHypothesis(self.dense(state))
+
+
+def simplex_reach(low: _Real, high: _Real, mass: float) -> tuple[_Real, _Real]:
+    """The least and the greatest answer, in counts, that an update within the simplex aims at.
+
+    Args:
+        low: the smallest weight of the query, or of each of several.
+        high: the largest.
+        mass: of the simplex, in counts.
+    """
+    margin = SIMPLEX_MARGIN * (high - low)
+    return (low + margin) * mass, (high - margin) * mass
 
 
 def certified(measurement: Measurement, present: float) -> float:

@@ -13,15 +13,13 @@ import numpy as np
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Construction,
     Measurement,
     PublicFacts,
     Step,
-    system_bytes,
     target_of,
 )
 from app.constructions.dumps import Dump
-from app.constructions.refit import Kept, euclidean, most_euclidean
+from app.constructions.refit import Kept, RefittingConstruction, euclidean
 from app.spaces.query import CompiledPair, CompiledProduct, Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
@@ -39,7 +37,7 @@ class CutState:
 
 
 @dataclass(frozen=True)
-class FriezeKannan(Construction):
+class FriezeKannan(RefittingConstruction):
     """FK over a universe of ``|X|`` cells.
 
     With ``step="projection"`` an update is the Euclidean projection of h on ``{z: s<f,z> >= s*target}``:
@@ -56,12 +54,8 @@ class FriezeKannan(Construction):
     step: Step
     progress: float
 
-    @property
-    def most_updates(self) -> int | None:
-        return most_euclidean(self.space) if self.step == "refit" else None
-
-    def working_bytes(self, state: CutState, query: Query) -> int:
-        return super().working_bytes(state, query) + system_bytes(len(state.kept.measurements) + 1)
+    def _measurements(self, state: CutState) -> int:
+        return len(state.kept.measurements)
 
     def start(self) -> CutState:
         """The zero hypothesis."""

@@ -14,12 +14,10 @@ import numpy as np
 
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Construction,
     Measurement,
     PublicFacts,
     Step,
     check_zeta,
-    system_bytes,
     target_of,
 )
 from app.constructions.dumps import Dump
@@ -28,7 +26,7 @@ from app.constructions.mirror.form import Form
 from app.constructions.mirror.group import GroupForm
 from app.constructions.mirror.power import PowerForm
 from app.constructions.mirror.schatten import SchattenForm
-from app.constructions.refit import Kept, euclidean, most_euclidean
+from app.constructions.refit import Kept, RefittingConstruction, euclidean
 from app.geometry.norms import Norm
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
@@ -48,7 +46,7 @@ class MirrorState:
 
 
 @dataclass(frozen=True)
-class MirrorDescent(Construction):
+class MirrorDescent(RefittingConstruction):
     """Mirror descent with a squared-norm potential ``Psi = ||z||^2/(p-1)``, from the zero hypothesis, its minimum.
 
     With ``step="projection"`` an update is the Bregman projection of h on ``{z: s<f,z> >= s*target}``: theta moves
@@ -70,13 +68,11 @@ class MirrorDescent(Construction):
         kept = 8 * updates**2 if self.step == "refit" else 0
         return self.form.nbytes(updates) + kept
 
-    @property
-    def most_updates(self) -> int | None:
-        return most_euclidean(self.space) if self.step == "refit" else None
+    def _measurements(self, state: MirrorState) -> int:
+        return len(state.kept.measurements)
 
     def working_bytes(self, state: MirrorState, query: Query) -> int:
-        kept = len(state.kept.measurements) + 1 if self.step == "refit" else 0
-        return self.form.working_bytes(state.form, query) + system_bytes(kept)
+        return self.form.working_bytes(state.form, query) + self.system_bytes(state)
 
     def admit(self, query: Query) -> None:
         if self.zeta is not None:
@@ -109,7 +105,7 @@ class MirrorDescent(Construction):
             return
         present = self.answer(state, query)
         target = target_of(measurement, present, self.step)
-        off = self.form.settle(state.form, query, self._room(zeta))
+        off = self.form.approximate(state.form, query, self._room(zeta))
         if off and abs(target - present) <= 2 * off:
             return
         if off and self.step in BOUNDED_STEPS:

@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Construction,
     Measurement,
     PublicFacts,
     Step,
     check_zeta,
-    system_bytes,
+    simplex_reach,
     target_of,
 )
 from app.constructions.dumps import Dump, numbers
-from app.constructions.refit import dump_measurements, entropic, load_measurements, most_entropic
+from app.constructions.refit import ENTROPIC_WORK, RefittingConstruction, dump_measurements, entropic, load_measurements
 from app.geometry.potentials import reach, tilted_line
 from app.geometry.projections import first_rate, solve
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray
 
-#: A projection stops this fraction of the mass short of the simplex' boundary, from where no step returns.
-MARGIN = 2.0**-30
 #: Weights differ by 2^-40 at least, and masses by less than e^(2^10): no rate is of use beyond.
 GREATEST_RATE = 2.0**50
 #: Smallest part of a sum of float64 numbers that its rounding errors leave visible.
@@ -47,7 +45,7 @@ class WeightsState:
 
 
 @dataclass(frozen=True)
-class MultiplicativeWeights(Construction):
+class MultiplicativeWeights(RefittingConstruction):
     """MW over a universe of ``d`` cells and mass ``n``.
 
     With ``step="projection"`` an update is the entropic (Bregman) projection of h on ``{z: s<f,z> >= s*target}``
@@ -60,6 +58,8 @@ class MultiplicativeWeights(Construction):
     Where the mass is an upper bound, one slack cell that no query touches takes the difference, so that the
     data stays inside the simplex and the bound holds.
     """
+
+    refit_work: ClassVar[int] = ENTROPIC_WORK
 
     space: Space
     facts: PublicFacts
@@ -83,12 +83,8 @@ class MultiplicativeWeights(Construction):
         """Cells of the simplex."""
         return self.space.size + (1 if self.facts.padded else 0)
 
-    @property
-    def most_updates(self) -> int | None:
-        return most_entropic(self.space) if self.step == "refit" else None
-
-    def working_bytes(self, state: WeightsState, query: Query) -> int:
-        return super().working_bytes(state, query) + system_bytes(len(state.kept) + 1)
+    def _measurements(self, state: WeightsState) -> int:
+        return len(state.kept)
 
     def start(self) -> WeightsState:
         """The uniform hypothesis."""
@@ -108,27 +104,26 @@ class MultiplicativeWeights(Construction):
         low, high = query.range
         weights, masses = dense.levels(query, state.tensor)
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
-        rest = state.slack
+        weightless = state.slack
         if low <= 0.0 <= high:
-            rest += max(0.0, n - state.slack - float(masses.sum()))
+            weightless += max(0.0, n - state.slack - float(masses.sum()))
         present = float(weights @ masses)
         if self.step == "paper":
             rate = math.copysign(self._rate(self.progress, query), measurement.value - present)
         else:
             if self.facts.padded:
                 low, high = min(low, 0.0), max(high, 0.0)
-            margin = MARGIN * (high - low)
-            aim = target_of(measurement, present, self.step)
-            target = min(max(aim, (low + margin) * n), (high - margin) * n)
+            least, most = simplex_reach(low, high, n)
+            target = min(max(target_of(measurement, present, self.step), least), most)
             # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
             useful = high > low and (target - present) * (measurement.value - present) > 0
-            rate = _tilt(weights, masses, rest, target) if useful else 0.0
+            rate = _tilt(weights, masses, weightless, target) if useful else 0.0
         lightest, heaviest = reach(weights, masses)
         del weights, masses  # room for what scaling and refits take
         if rate != 0.0:
             # Exponents are counted from that of the heaviest factor, so that nothing overflows.
             top = rate * (heaviest if rate > 0 else lightest)
-            top = max(top, 0.0) if rest > 0 else top
+            top = max(top, 0.0) if weightless > 0 else top
             dense.scale_exp(query, state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
             # Normalised by the sum that is really there: the mass drifts by no rounding error.
@@ -194,18 +189,18 @@ class MultiplicativeWeights(Construction):
         return state.tensor.array
 
 
-def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -> float:
+def _tilt(weights: FloatArray, masses: FloatArray, weightless: float, target: float) -> float:
     """The rate at which masses tilted by ``exp(rate * weight)`` and normalised answer ``target``.
 
-    Solves ``n sum w m e^{rate w} / (sum m e^{rate w} + rest) = target``, monotone in the rate.
+    Solves ``n sum w m e^{rate w} / (sum m e^{rate w} + weightless) = target``, monotone in the rate.
     """
-    total = float(masses.sum()) + rest
+    total = float(masses.sum()) + weightless
     if len(weights) == 1 and weights[0] == 1.0:
-        # Masses below the resolution of their sum are not told apart.
+        # Masses below the resolution of their sum cannot be distinguished.
         present = min(max(float(masses[0]) / total, RESOLUTION), 1 - RESOLUTION)
         return math.log(target / (total - target)) - math.log(present / (1 - present))
 
-    line = tilted_line(weights, masses, rest)
+    line = tilted_line(weights, masses, weightless)
     present = line(0.0)[0]
     low, high = min(float(weights.min()), 0.0), max(float(weights.max()), 0.0)
     guess = first_rate(1 / total, (high - low) / 2, target - present)

@@ -17,13 +17,15 @@ updates.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from app.constructions import dense
-from app.constructions.base import Measurement
+from app.constructions.base import CellConstruction, Measurement, Step, simplex_reach
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
 from app.spaces.query import Query
@@ -32,37 +34,51 @@ from app.spaces.tensor import DenseTensor
 
 #: How far kappa may move an answer, as a part of the noise bound.
 SLACK = 2.0**-8
-#: Entropic refits end when no answer is further from its place than this part of its noise bound.
+#: Entropic refits end when no answer is further from its value than this part of its noise bound.
 _CLOSE = 1e-9
 _MOST_STEPS = 200
 #: No mass falls below this part of the whole.
 _LEAST = 1e-280
 #: Cells times measurements of a refit that takes a second or two: an entropic one takes some 40 to 90 ns for each, a
 #: Euclidean one 8 to 14 (predicates on three attributes, 2e5 and 1e7 cells).
-_ENTROPIC_WORK, _EUCLIDEAN_WORK = 1 << 25, 1 << 27
-#: Targets keep this distance, as a part of the mass, from what the simplex can just reach.
-_MARGIN = 2.0**-30
+ENTROPIC_WORK, EUCLIDEAN_WORK = 1 << 25, 1 << 27
+#: Bytes an entry of the matrix of inner products that a refit of m measurements solves, m^2 of them: the matrix while
+#: it grows, the system, and its decomposition.
+_SYSTEM_BYTES = 64
 
 
-def most_entropic(space: Space) -> int:
-    """The most measurements that an entropic refit takes in within a second or two."""
-    return max(1, _ENTROPIC_WORK // space.cells)
+class RefittingConstruction(CellConstruction):
+    """A construction whose step may be a refit: what this takes, in time and memory, grows with the measurements."""
 
+    #: Cells times measurements of a refit that takes a second or two.
+    refit_work: ClassVar[int] = EUCLIDEAN_WORK
+    step: Step
 
-def most_euclidean(space: Space) -> int:
-    """The most measurements that a Euclidean refit takes in within a second or two."""
-    return max(1, _EUCLIDEAN_WORK // space.cells)
+    @abstractmethod
+    def _measurements(self, state: Any) -> int:
+        """How many measurements a state keeps for refits."""
+
+    @property
+    def most_updates(self) -> int | None:
+        return max(1, self.refit_work // self.space.cells) if self.step == "refit" else None
+
+    def working_bytes(self, state: Any, query: Query) -> int:
+        return super().working_bytes(state, query) + self.system_bytes(state)
+
+    def system_bytes(self, state: Any) -> int:
+        """The most bytes that the next refit takes for the system that it solves."""
+        return _SYSTEM_BYTES * (self._measurements(state) + 1) ** 2 if self.step == "refit" else 0
 
 
 def dump_measurements(measurements: list[Measurement]) -> Dump:
     """Measurements as their queries' canonical forms and their numbers."""
-    told = [(m.value, m.noise_bound) for m in measurements]
+    values = [(m.value, m.noise_bound) for m in measurements]
     blobs = {
         m.query.canonical["sha256"]: np.frombuffer(m.query.blob, np.uint8)
         for m in measurements
         if m.query.blob is not None
     }
-    dump = Dump({"numbers": np.array(told, dtype=np.float64).reshape(-1, 2)})
+    dump = Dump({"numbers": np.array(values, dtype=np.float64).reshape(-1, 2)})
     return dump | Dump({}, {"queries": [m.query.canonical for m in measurements]}) | Dump(blobs).within("weights")
 
 
@@ -70,8 +86,8 @@ def load_measurements(space: Space, dump: Dump) -> list[Measurement]:
     """The measurements of a dump, their queries compiled anew."""
     blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
     queries = [space.from_canonical(form, blobs) for form in dump.words["queries"]]
-    told = dump.arrays["numbers"].tolist()
-    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, told, strict=True)]
+    values = dump.arrays["numbers"].tolist()
+    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
 
 
 @dataclass
@@ -83,7 +99,7 @@ class Kept:
     coefficients: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def keep(self, measurement: Measurement, inner: Callable[[Query, Query], float]) -> None:
-        """Take one more measurement in; ``inner`` is <f, g> of two queries."""
+        """Add a measurement; ``inner`` is <f, g> of two queries."""
         self.measurements.append(measurement)
         row = np.array([inner(known.query, measurement.query) for known in self.measurements])
         gram = np.zeros((len(row), len(row)))
@@ -124,7 +140,7 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
 
     Damped Newton steps in c, whose matrix of covariances of the queries under h is made anew when steps gain little.
     They run to the limit of float64 (a billionth of the noise bound or so), so that machines agree. Values out of
-    the simplex' reach are taken to lie just within. Memory is two arrays beside the masses.
+    the simplex' reach count as just within. Memory is two arrays beside the masses.
 
     Args:
         measurements: all released values.
@@ -141,9 +157,8 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
     reach = np.array([query.range for query in queries])
     if slack > 0:
         reach = np.stack([np.minimum(reach[:, 0], 0.0), np.maximum(reach[:, 1], 0.0)], axis=1)
-    margin = _MARGIN * (reach[:, 1] - reach[:, 0])
     values = np.array([m.value for m in measurements])
-    values = np.clip(values, (reach[:, 0] + margin) * mass, (reach[:, 1] - margin) * mass)
+    values = np.clip(values, *simplex_reach(reach[:, 0], reach[:, 1], mass))
     stiffness = SLACK / float(bounds.max()) * bounds**2
     c, answers = np.zeros(len(queries)), _answers(queries, tensor)
     exponents, spare = np.empty(tensor.shape), np.empty(tensor.shape)
@@ -161,14 +176,14 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
         for rate, query in zip(step.tolist(), queries, strict=True):
             dense.add_to(query, exponents, rate)
         for length in 0.25 ** np.arange(20):
-            rest, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
+            slack_there, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
             answers = _answers(queries, DenseTensor(spare))
             there = c + length * step
             closer = float(np.abs((values - answers - stiffness * there) / bounds).max()) <= distance / 2
             change = growth - length * float(step @ values) + float(stiffness @ (there**2 - c**2)) / 2
             if closer or change <= -1e-4 * length * float(step @ short):
                 tensor.array, spare = spare, tensor.array
-                slack, c = rest, there
+                slack, c = slack_there, there
                 tensor.touch()
                 break
         else:
@@ -212,18 +227,18 @@ def _tilt(
     top = length * float(exponents.max())
     top = max(top, 0.0) if slack > 0 else top
     total = 0.0
-    for moved, masses, exponent in pieces(out, array, exponents, written=1):
-        np.multiply(exponent, length, out=moved)
-        moved -= top
-        np.exp(moved, out=moved)
-        moved *= masses
+    for tilted, masses, exponent in pieces(out, array, exponents, written=1):
+        np.multiply(exponent, length, out=tilted)
+        tilted -= top
+        np.exp(tilted, out=tilted)
+        tilted *= masses
         # Where there was mass some is left, so that later measurements can raise it again.
-        low = moved < _LEAST * mass
+        low = tilted < _LEAST * mass
         low &= masses > 0
         if low.any():
-            moved[low] = _LEAST * mass
-        total += float(moved.sum())
-    rest = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
-    total = total / copies + rest
+            tilted[low] = _LEAST * mass
+        total += float(tilted.sum())
+    slack_mass = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
+    total = total / copies + slack_mass
     out *= mass / total
-    return rest * (mass / total), mass * (top + math.log(total / mass))
+    return slack_mass * (mass / total), mass * (top + math.log(total / mass))

@@ -47,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RoundTerms:
     """What a test is played on; all of it is public.
 
     Attributes:
@@ -74,7 +74,7 @@ class Test:
     __test__ = False
 
     hypothesis: Units
-    terms: Terms
+    terms: RoundTerms
     error_bound: float
 
 
@@ -150,7 +150,7 @@ class OnlineQueryResponse:
         self._plan, self._prior = opening.plan, opening.prior
         self.construction = opening.construction()
         plan = self._plan
-        self._terms = Terms(plan.noise_scale_units, plan.threshold_units, plan.race, plan.cost_per_update)
+        self._terms = RoundTerms(plan.noise_scale_units, plan.threshold_units, plan.race, plan.cost_per_update)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
         self._half_unit = math.ldexp(1, -plan.answer_bits - 1)
 

@@ -1,6 +1,6 @@
-"""The demonstration: a real server, two sessions of adaptively chosen queries over HTTP, judged against the
-truth that the demonstration itself made up or read.
+"""The demonstration: a real server and two sessions of adaptively chosen queries, compared with the true answers.
 
-Made-up data comes from seeded NumPy generators; nothing here protects anything. The demonstration uses the
-service as anybody would, through the client, and audits transcripts as anybody could.
+The demonstration knows the true answers, as it generates or reads the data. Generated data come from seeded NumPy
+generators; nothing here protects anything. It uses the service through the client and audits transcripts, as anybody
+can.
 """

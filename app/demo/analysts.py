@@ -1,6 +1,6 @@
-"""Two analysts whose every question depends on the answers so far. They know nothing but public facts.
+"""Two analysts that choose every query by the answers so far. They know only public facts.
 
-An analyst is a generator: it yields a question and is sent the answer. It never ends by itself.
+An analyst is a generator: it yields a query and is sent the answer. It never ends by itself.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def drill_down(axes: Sequence[Axis], records: int, rng: np.random.Generator) -> 
             lead(where, answer, answer / 2)
 
     while True:
-        if not leads:  # everything there is to ask has been asked: look again with other eyes
+        if not leads:  # every predicate has been asked: begin again
             asked.clear()
             lead({}, float(records), float(records))
         parent = heapq.heappop(leads)
@@ -115,12 +115,12 @@ def grow_cuts(left: int, right: int, rng: np.random.Generator) -> CutAnalyst:
         while size >= max(lengths) // 64:
             found = False
             for _ in range(8):
-                moved = int(rng.integers(2))
+                side = int(rng.integers(2))
                 changed = list(sides)
-                block = _interval(lengths[moved], min(size, lengths[moved]), rng)
+                block = _interval(lengths[side], min(size, lengths[side]), rng)
                 inside = bool(rng.integers(2))
-                changed[moved] = sides[moved] | block if inside else sides[moved] & ~block
-                if (changed[moved] == sides[moved]).all():
+                changed[side] = sides[side] | block if inside else sides[side] & ~block
+                if (changed[side] == sides[side]).all():
                     continue
                 cut = changed[0].tobytes(), changed[1].tobytes()
                 if cut not in known:

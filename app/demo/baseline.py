@@ -1,4 +1,4 @@
-"""What the simplest alternative would have done: the same privacy by independent Gaussian noise.
+"""The simplest alternative, for comparison: the same privacy by independent Gaussian noise on every answer.
 
 Each answer to a query of sensitivity 1 gets Gaussian noise of standard deviation sigma. Under adaptive
 composition k such answers are exactly as private as one answer of sensitivity sqrt(k) (Dong, Roth, Su 2019),

@@ -1,4 +1,4 @@
-"""The demonstration from start to end: serve, register, ask, judge, close, replay."""
+"""The demonstration from start to end: serve, register, ask, compare, close, replay."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ from app.demo.baseline import expected_largest, gaussian_sigma, gaussian_sigma_c
 from app.demo.data import BUDGET, Flags, Graph, Table, adult, census, email_eu_core, imbalanced_bipartite
 from app.demo.server import ServerFailed, running_server
 
-#: Answers and bounds are decimal fractions of a fine grid; a difference this small is the float's, not
-#: theirs.
+#: Answers and bounds are multiples of a fine grid: a difference this small comes from floating point.
 SLACK = 1e-9
-#: What a replay's summary has to tell here.
-TOLD = ("entries", "hypothesis_answers", "measurement_answers", "updates", "head_hash")
+#: Fields of a replay's summary that are printed.
+PRINTED = ("entries", "hypothesis_answers", "measurement_answers", "updates", "head_hash")
 
 
 @dataclass(frozen=True)
 class Case:
     """One data set, one session on it, and the analyst who asks.
 
-    The analyst's questions are in its own words; ``spell`` turns one into the contract's and ``truth`` into
-    the count that only this demonstration knows.
+    The analyst's queries have a form of their own: ``spell`` turns one into a query of the contract, and ``truth`` into
+    its true answer, which only this demonstration knows.
     """
 
     title: str
@@ -99,7 +98,7 @@ def _graph_case(graph: Graph, max_updates: int, seed: int) -> Case:
 
 
 def _cases(data: Path | None, seed: int) -> list[Case]:
-    """The two cases. Most updates: about twice what these analysts were seen to cause."""
+    """The two cases. Their most updates are about twice as many as these analysts have needed."""
     if data is None:
         return [
             _table_case(census(seed), 80, seed),
@@ -113,9 +112,7 @@ def _cases(data: Path | None, seed: int) -> list[Case]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a session gave: its answers, their errors against the truth, and what the data set's budget
-    became.
-    """
+    """The outcome of a session: its answers, the true answers, and what it left of the data set's budget."""
 
     case: Case
     plan: Plan
@@ -130,13 +127,13 @@ class Outcome:
 
     @property
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Answer less truth of every answer that carries a bound."""
+        """Answer minus true answer, of every answer that has a bound."""
         pairs = zip(self.answers, self.truths, strict=True)
         return np.array([answer.value - truth for answer, truth in pairs if answer.error_bound is not None])
 
     @property
     def broken(self) -> list[int]:
-        """Sequence numbers of answers further from the truth than they promised."""
+        """Sequence numbers of the answers that are further from the true ones than their bounds."""
         return [
             answer.sequence
             for answer, truth in zip(self.answers, self.truths, strict=True)
@@ -145,15 +142,18 @@ class Outcome:
 
 
 def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed: int = 2012) -> int:
-    """Run the demonstration and print what it found; 0 when every promise held, else 1.
+    """Run the demonstration and print what it finds.
 
     Args:
         console: where to print.
         data: folder with ``adult-pgm`` and ``email-Eu-core``; None for made-up data.
         queries: queries a session.
-        seed: of the made-up data and of the analysts; the noise is never seeded.
+        seed: of the generated data and of the analysts; the noise is never seeded.
+
+    Returns:
+        0 when every bound held and every transcript replays, else 1.
     """
-    with _ending_in_order(), tempfile.TemporaryDirectory(prefix="curator-demo-") as scratch:
+    with _cleaned_up(), tempfile.TemporaryDirectory(prefix="curator-demo-") as scratch:
         folder = Path(scratch)
         try:
             cases = _cases(data, seed)
@@ -180,8 +180,8 @@ def run(console: Console, *, data: Path | None = None, queries: int = 2000, seed
 
 
 @contextmanager
-def _ending_in_order() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, as Ctrl-C does, so that the server and the files go too."""
+def _cleaned_up() -> Iterator[None]:
+    """Have SIGTERM raise an exception, as Ctrl-C does, so that the server is stopped and the files are removed."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -207,7 +207,7 @@ def _ask_all(console: Console, admin: Curator, analyst: Curator, case: Case, que
     )
     console.print(f"\n[bold]{case.title}[/bold]  ({case.facts})")
     start = time.monotonic()
-    answers, truths = _converse(console, session, case, queries)
+    answers, truths = _ask_queries(console, session, case, queries)
     seconds = time.monotonic() - start
     session.close()
     budget = admin.dataset(case.name).budget
@@ -226,8 +226,8 @@ def _ask_all(console: Console, admin: Curator, analyst: Curator, case: Case, que
     )
 
 
-def _converse(console: Console, session: Session, case: Case, queries: int) -> tuple[list[Answer], list[int]]:
-    """Put the analyst's questions one by one; once the updates have run out, without a bound."""
+def _ask_queries(console: Console, session: Session, case: Case, queries: int) -> tuple[list[Answer], list[int]]:
+    """Ask the analyst's queries one by one; when the updates have run out, without a bound."""
     answers: list[Answer] = []
     truths: list[int] = []
     out_of_updates = False
@@ -298,7 +298,7 @@ def _gaussian(sigma: float, queries: int) -> str:
 
 
 def _comparison(plan: Plan, queries: int, rms: float, sigmas: list[float]) -> str:
-    """Which was better at this number of queries, and from which number on the promise is the smaller one."""
+    """Which error is smaller at this number of queries, and from which number on the curator's bound is."""
     whole, *charged = ("smaller" if rms < sigma else "larger" for sigma in sigmas)
     said = (
         f"At {queries:,} queries the curator's RMS error is {whole} than that of independent Gaussian answers"
@@ -331,8 +331,8 @@ def _replay(console: Console, outcome: Outcome) -> Verdict:
 
         verdict = replay_file(outcome.transcript, progress=show)
     if verdict.ok:
-        told = {name: verdict.summary[name] for name in TOLD if name in verdict.summary}
-        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+        printed = {name: verdict.summary[name] for name in PRINTED if name in verdict.summary}
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in printed.items())
         console.print(f"[green]The transcript of {outcome.case.name} replays.[/green]")
         console.print(f"  {facts}", markup=False)
     else:

@@ -1,6 +1,4 @@
-"""A service of the demonstration's own: a real server process on a free local port with its data in one
-folder.
-"""
+"""The demonstration's server: a real process on a free local port, with its data in one folder."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ STOP_SECONDS = 60.0
 
 
 class ServerFailed(Exception):
-    """The server did not come up, or did not end as it should; the message carries the end of its log."""
+    """The server did not start, or did not end with code 0; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,10 @@ class Server:
 
 
 @contextmanager
-def _port_of_its_own() -> Iterator[int]:
+def _reserved_port() -> Iterator[int]:
     """A port that the system gives to nobody else while the context lasts.
 
-    It is bound here and not listened on: connections are refused until the server, which binds it as well, is there.
+    It is bound here but not listened on: connections are refused until the server, which binds it as well, listens.
     """
     with socket.socket() as given:
         given.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -52,12 +50,12 @@ def _end_of(log: Path) -> str:
 
 def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    with Curator(url, timeout=2.0, retry_for=0.0) as anybody:
+    with Curator(url, timeout=2.0, retry_for=0.0) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 raise ServerFailed(f"the server ended with code {process.returncode}:\n{_end_of(log)}")
             try:
-                if anybody.ready():
+                if client.ready():
                     return
             except Unreachable:
                 pass
@@ -72,15 +70,15 @@ def running_server(folder: Path) -> Iterator[Server]:
     The settings of the caller's own service (``CURATOR_*``) are not passed on.
 
     Raises:
-        ServerFailed: it did not start, or did not end with code 0 when asked to.
+        ServerFailed: when it does not start, or does not end with code 0.
     """
     admin_key = secrets.token_urlsafe(32)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
     environment |= {"CURATOR_DATA_DIR": str(folder / "data"), "CURATOR_ADMIN_KEY": admin_key}
     log = folder / "server.log"
-    with _port_of_its_own() as port, log.open("wb") as sink:
+    with _reserved_port() as port, log.open("wb") as sink:
         url = f"http://127.0.0.1:{port}"
-        # A session of its own: Ctrl-C reaches this process alone, which then ends the server in good order.
+        # In a session of its own, Ctrl-C does not reach it: this process then stops it by SIGTERM.
         process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port)],
             env=environment,

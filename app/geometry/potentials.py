@@ -1,9 +1,9 @@
-"""Potentials of mirror descent: value, link, inverse link, norms, divergence.
+"""Potentials of mirror descent, as far as an update needs them: their links on magnitudes, and their lines.
 
 A potential ``Psi`` is ``mu``-strongly convex in its norm: ``D(x; h) >= mu/2 ||x - h||^2``. Its link is ``grad Psi``,
 the inverse ``grad Psi*``. JT12 section 3.2 and definitions 1, 2; strong convexity of the squared norms: Kakade,
 Shalev-Shwartz, Tewari 2009 (``mu = 2`` for ``||z||_p^2/(p-1)`` and its group and Schatten forms, 1 < p <= 2); of the
-entropy: Pinsker.
+entropy: Pinsker. The squared norm of an array is that of its magnitudes, whose directions a link keeps.
 
 A *line* is the path ``rate -> <f, grad Psi*(theta + rate f)>`` that an update along a query moves on. It never
 falls, as its slope ``f' (grad^2 Psi*) f`` is that of a convex function; each line function returns value and
@@ -13,213 +13,15 @@ slope.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from app.geometry.norms import PIECE, FloatArray, Side, conjugate, pieces, row_norms, vector_norm
+from app.geometry.norms import PIECE, FloatArray, conjugate, pieces, vector_norm
 
 #: rate -> (value, slope)
 Line: TypeAlias = Callable[[float], tuple[float, float]]
-
-
-class Potential(ABC):
-    """A differentiable, strongly convex function of arrays."""
-
-    @property
-    @abstractmethod
-    def mu(self) -> float:
-        """Modulus of strong convexity in :meth:`norm`."""
-
-    @abstractmethod
-    def value(self, z: FloatArray) -> float:
-        """Psi(z)."""
-
-    @abstractmethod
-    def conjugate_value(self, theta: FloatArray) -> float:
-        """Psi*(theta), the largest ``<theta, z> - Psi(z)``."""
-
-    @abstractmethod
-    def link(self, z: FloatArray) -> FloatArray:
-        """grad Psi(z)."""
-
-    @abstractmethod
-    def inverse(self, theta: FloatArray) -> FloatArray:
-        """grad Psi*(theta): the z whose link is theta (up to a constant shift, for the entropy)."""
-
-    @abstractmethod
-    def norm(self, z: FloatArray) -> float:
-        """The norm Psi is strongly convex in."""
-
-    @abstractmethod
-    def dual_norm(self, f: FloatArray) -> float:
-        """The dual of :meth:`norm`: zeta of a query."""
-
-    @abstractmethod
-    def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        """The line through theta along f."""
-
-    def inner(self, f: FloatArray, z: FloatArray) -> float:
-        """<f, z>."""
-        return float(np.vdot(f, z))
-
-    def divergence(self, x: FloatArray, h: FloatArray) -> float:
-        """``D(x; h) = Psi(x) - Psi(h) - <link(h), x - h>``, never negative."""
-        return max(0.0, self.value(x) - self.value(h) - self.inner(self.link(h), x - h))
-
-
-@dataclass(frozen=True)
-class Entropy(Potential):
-    """``sum z ln(z/n)`` on the simplex of mass n (in counts; a slack cell is a coordinate like any other).
-
-    In counts ``mu = 1/n`` in L1, and a constant shift of f changes nothing: its dual norm is
-    ``(max f - min f)/2``.
-    """
-
-    mass: float
-
-    @property
-    def mu(self) -> float:
-        return 1 / self.mass
-
-    def value(self, z: FloatArray) -> float:
-        positive = z[z > 0]
-        return float(positive @ np.log(positive / self.mass))
-
-    def conjugate_value(self, theta: FloatArray) -> float:
-        top = float(theta.max())
-        return self.mass * (top + math.log(float(np.exp(theta - top).sum())))
-
-    def link(self, z: FloatArray) -> FloatArray:
-        result: FloatArray = np.log(z / self.mass) + 1
-        return result
-
-    def inverse(self, theta: FloatArray) -> FloatArray:
-        weights = np.exp(theta - theta.max())
-        result: FloatArray = weights * (self.mass / weights.sum())
-        return result
-
-    def norm(self, z: FloatArray) -> float:
-        return float(np.abs(z).sum())
-
-    def dual_norm(self, f: FloatArray) -> float:
-        return (float(f.max()) - float(f.min())) / 2
-
-    def divergence(self, x: FloatArray, h: FloatArray) -> float:
-        positive = x > 0
-        return max(0.0, float(x[positive] @ np.log(x[positive] / h[positive])) - float(x.sum() - h.sum()))
-
-    def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        return tilted_line(f.reshape(-1), self.inverse(theta).reshape(-1), 0.0)
-
-
-@dataclass(frozen=True)
-class SquaredNorm(Potential):
-    """``||z||^2/(p-1)`` for a norm that is l_p of magnitudes, 1 < p <= 2.
-
-    The link is that of l_p on the magnitudes, ``2/(p-1) ||m||_p^(2-p) m^(p-1)``, the inverse
-    ``(p-1)/2 ||m||_q^(2-q) m^(q-1)``; directions are kept.
-    """
-
-    p: float
-
-    @property
-    def q(self) -> float:
-        """Exponent of the dual norm."""
-        return conjugate(self.p)
-
-    @property
-    def copies(self) -> int:
-        """How often each coordinate stands in an array: 2 where a symmetric matrix spells unordered pairs."""
-        return 1
-
-    @abstractmethod
-    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-        """The magnitudes, and what makes an array of new magnitudes in the old directions."""
-
-    @property
-    def mu(self) -> float:
-        return 2.0
-
-    def inner(self, f: FloatArray, z: FloatArray) -> float:
-        return super().inner(f, z) / self.copies
-
-    def norm(self, z: FloatArray) -> float:
-        return vector_norm(self.split(z)[0], self.p, self.copies)
-
-    def dual_norm(self, f: FloatArray) -> float:
-        return vector_norm(self.split(f)[0], self.q, self.copies)
-
-    def value(self, z: FloatArray) -> float:
-        return self.norm(z) ** 2 / (self.p - 1)
-
-    def conjugate_value(self, theta: FloatArray) -> float:
-        return self.dual_norm(theta) ** 2 * (self.p - 1) / 4
-
-    def link(self, z: FloatArray) -> FloatArray:
-        magnitudes, rebuild = self.split(z)
-        return rebuild(link_magnitudes(magnitudes, self.p, self.copies))
-
-    def inverse(self, theta: FloatArray) -> FloatArray:
-        magnitudes, rebuild = self.split(theta)
-        return rebuild(inverse_magnitudes(magnitudes, self.p, self.copies))
-
-
-@dataclass(frozen=True)
-class Power(SquaredNorm):
-    """The l_p potential on the entries of an array of any shape.
-
-    ``multiplicity`` is 2 for a symmetric matrix with zero diagonal whose coordinates are the pairs i < j.
-    """
-
-    multiplicity: int = 1
-
-    @property
-    def copies(self) -> int:
-        return self.multiplicity
-
-    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-        return np.abs(z), lambda magnitudes: np.copysign(magnitudes, z)
-
-    def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        return power_line(theta, f, 0.0, self.p, self.copies)
-
-
-@dataclass(frozen=True)
-class Group(SquaredNorm):
-    """The group (2, p) potential: l_p of the Euclidean norms of a matrix's rows, or of its columns."""
-
-    side: Side = "rows"
-
-    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-        norms = row_norms(z, self.side)
-
-        def rebuild(magnitudes: FloatArray) -> FloatArray:
-            ratio = np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0)
-            result: FloatArray = z * (ratio[:, None] if self.side == "rows" else ratio)
-            return result
-
-        return norms, rebuild
-
-    def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        along = "ij,ij->i" if self.side == "rows" else "ij,ij->j"
-        squares, products, lengths = (np.einsum(along, a, b) for a, b in ((theta, theta), (f, theta), (f, f)))
-        return group_line(squares, products, lengths, 0.0, self.p)
-
-
-@dataclass(frozen=True)
-class Schatten(SquaredNorm):
-    """The Schatten p potential: l_p of a matrix's singular values."""
-
-    def split(self, z: FloatArray) -> tuple[FloatArray, Callable[[FloatArray], FloatArray]]:
-        left, values, right = np.linalg.svd(z, full_matrices=False)
-        return values, lambda magnitudes: (left * magnitudes) @ right
-
-    def line(self, theta: FloatArray, f: FloatArray) -> Line:
-        return SpectralLine(theta, f, self.p)
 
 
 # ---------------------------------------------------------------------- the link on magnitudes
@@ -252,21 +54,21 @@ def inverse_magnitudes(magnitudes: FloatArray, p: float, copies: int = 1) -> Flo
 # ---------------------------------------------------------------------- lines
 
 
-def tilted_line(weights: FloatArray, masses: FloatArray, rest: float) -> Line:
-    """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``rest``.
+def tilted_line(weights: FloatArray, masses: FloatArray, weightless: float) -> Line:
+    """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``weightless``.
 
-    ``masses[j]`` stands at ``weights[j]``; ``rest`` is mass of weight zero. Exponents are counted from that of the
-    heaviest factor, so that nothing overflows and something is left. The slope is the variance of the weight.
+    ``masses[j]`` stands at ``weights[j]``; ``weightless`` is mass of weight zero. Exponents are counted from that of
+    the heaviest factor, so that nothing overflows and not all vanish. The slope is the variance of the weight.
     """
-    total = float(masses.sum()) + rest
+    total = float(masses.sum()) + weightless
     low, high = reach(weights, masses)
-    if rest > 0:
+    if weightless > 0:
         low, high = min(low, 0.0), max(high, 0.0)
 
     def at(rate: float) -> tuple[float, float]:
         top = rate * (high if rate > 0 else low)
         # Mass, mean and sum of squares around it, of the parts so far: joined like this they lose nothing.
-        mass, mean, spread = rest * math.exp(-top) if rest > 0 else 0.0, 0.0, 0.0
+        mass, mean, spread = weightless * math.exp(-top) if weightless > 0 else 0.0, 0.0, 0.0
         for w, m in pieces(weights, masses):
             tilted = rate * w
             tilted -= top
@@ -296,37 +98,37 @@ def reach(weights: FloatArray, masses: FloatArray) -> tuple[float, float]:
     return low, high
 
 
-def power_line(theta: FloatArray, f: FloatArray | float, rest: float, p: float, copies: int = 1) -> Line:
+def power_line(theta: FloatArray, f: FloatArray | float, others: float, p: float, copies: int = 1) -> Line:
     """The line of the l_p potential, from the coordinates that f touches.
 
     Args:
         theta: the touched part of theta.
         f: weights that broadcast over it.
-        rest: ``sum |theta_i|^q`` over all other coordinates (each once).
+        others: ``sum |theta_i|^q`` over all other coordinates (each once).
         p: exponent, 1 < p <= 2.
         copies: how often each touched coordinate stands in ``theta``.
     """
     q = conjugate(p)
-    outside = rest ** (1 / q)
+    outside = others ** (1 / q)
 
     def at(rate: float) -> tuple[float, float]:
         largest = max(outside, largest_moved(theta, f, rate))
         if largest == 0.0:
             return 0.0, 0.0
-        moved, curved, total = 0.0, 0.0, 0.0
+        pairing, curved, total = 0.0, 0.0, 0.0
         # Everything is divided by the largest magnitude before powers are taken.
         for t, w in pieces(theta, f):
             x = (t + rate * w) / largest
             size = np.abs(x)
             flat = size ** (q - 2) if q > 2 else np.ones_like(size)
             fw = w * flat
-            moved += float(fw @ x)
+            pairing += float(fw @ x)
             curved += float(fw @ w)
             flat *= size
             total += float(flat @ size)
-        moved, curved, total = moved / copies, curved / copies, total / copies + (outside / largest) ** q
+        pairing, curved, total = pairing / copies, curved / copies, total / copies + (outside / largest) ** q
         scale = (p - 1) / 2 * total ** ((2 - q) / q)
-        return largest * scale * moved, scale * ((q - 1) * curved + (2 - q) * moved**2 / total)
+        return largest * scale * pairing, scale * ((q - 1) * curved + (2 - q) * pairing**2 / total)
 
     return at
 
@@ -336,18 +138,18 @@ def largest_moved(theta: FloatArray, f: FloatArray | float, rate: float) -> floa
     return max((float(np.abs(t + rate * w).max(initial=0.0)) for t, w in pieces(theta, f)), default=0.0)
 
 
-def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, rest: float, p: float) -> Line:
+def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, others: float, p: float) -> Line:
     """The line of the group potential, from the rows that f touches.
 
     Args:
         squares: ``||theta_i||^2`` of the touched rows.
         products: ``<f_i, theta_i>``.
         lengths: ``||f_i||^2``.
-        rest: ``sum ||theta_i||^q`` over all other rows.
+        others: ``sum ||theta_i||^q`` over all other rows.
         p: exponent, 1 < p <= 2.
     """
     q = conjugate(p)
-    outside = rest ** (1 / q)
+    outside = others ** (1 / q)
 
     def at(rate: float) -> tuple[float, float]:
         along = products + rate * lengths
@@ -358,13 +160,13 @@ def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, r
         norms /= largest
         along = along / largest
         flat = norms ** (q - 2) if q > 2 else np.ones_like(norms)
-        moved = float(flat @ along)
+        pairing = float(flat @ along)
         # <f_i, theta_i> is at most ||f_i|| ||theta_i||: where the row vanishes, so does the ratio's weight.
         slant = np.divide(along, norms, out=np.zeros_like(along), where=norms > 0)
         curved = float(flat @ lengths) + (q - 2) * float(flat @ slant**2)
         total = float(flat @ norms**2) + (outside / largest) ** q
         scale = (p - 1) / 2 * total ** ((2 - q) / q)
-        return largest * scale * moved, scale * (curved + (2 - q) * moved**2 / total)
+        return largest * scale * pairing, scale * (curved + (2 - q) * pairing**2 / total)
 
     return at
 
@@ -417,10 +219,10 @@ class SpectralLine:
         total = float((s**q).sum())
         scale = (self._p - 1) / 2 * total ** ((2 - q) / q)
         diagonal = np.diagonal(m)
-        moved = float(g @ diagonal)
-        curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * moved**2 / total
+        pairing = float(g @ diagonal)
+        curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * pairing**2 / total
         curved += _apart(s, m, q) + float(flat @ np.maximum(outside, 0.0))
-        return largest * scale * moved, scale * curved
+        return largest * scale * pairing, scale * curved
 
 
 def _apart(s: FloatArray, m: FloatArray, q: float) -> float:

@@ -1,4 +1,4 @@
-"""Bregman projections: on half-spaces and on norm balls, each by one-dimensional monotone root searches."""
+"""Bregman projections, by one-dimensional monotone root searches: along a line to a half-space, and on norm balls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from app.geometry.norms import FloatArray, pieces, vector_norm
-from app.geometry.potentials import Line, Potential, SquaredNorm
+from app.geometry.potentials import Line
 
 #: Relative accuracy of root searches: a few units in the last place above what sums of float64 can resolve.
 ACCURACY = 2.0**-47
@@ -66,34 +66,12 @@ def first_rate(mu: float, zeta: float, gap: float) -> float:
     return mu * gap / zeta**2
 
 
-def onto_halfspace(potential: Potential, theta: FloatArray, f: FloatArray, target: float) -> FloatArray:
-    """``argmin D(z; h)`` subject to ``<f, z> = target``, as theta + rate f; h is the point at theta.
-
-    For a target beyond <f, h> this is the projection on the half-space whose edge it is. The link of the solution
-    is ``theta + rate f`` (the multiplier of the one constraint).
-    """
-    line = potential.line(theta, f)
-    present = line(0.0)[0]
-    zeta = potential.dual_norm(f)
-    if zeta == 0.0 or target == present:
-        return theta
-    rate = solve(line, target, first_rate(potential.mu, zeta, target - present), scale=abs(present))
-    result: FloatArray = theta + rate * f
-    return result
-
-
-def onto_ball(potential: SquaredNorm, z: FloatArray, p: float, radius: float) -> FloatArray:
-    """``argmin D(y; z)`` subject to ``||y|| <= radius``, the norm being l_p (p >= 1) of the potential's magnitudes.
-
-    Directions (signs, rows' directions, singular vectors) are kept: for given magnitudes they make ``<link(z), y>``
-    largest, and nothing else in the problem depends on them.
-    """
-    magnitudes, rebuild = potential.split(z)
-    return rebuild(magnitudes_onto_ball(magnitudes, potential.p, p, radius, potential.copies))
-
-
 def magnitudes_onto_ball(m: FloatArray, p: float, ball_p: float, radius: float, copies: int = 1) -> FloatArray:
-    """The same as :func:`confine`, in a new array; ``m`` itself where it lies in the ball."""
+    """The same as :func:`confine`, in a new array; ``m`` itself where it lies in the ball.
+
+    An array is projected by giving it these magnitudes in its old directions (signs, rows' directions, singular
+    vectors): for given magnitudes those make ``<link(z), y>`` largest, and nothing else in the problem depends on them.
+    """
     confined = m.copy()
     return confined if confine(confined, p, ball_p, radius, copies) else m
 

@@ -1,1 +1,1 @@
-"""The HTTP face: routes, schemas, problem details, authentication. Knows no formulas."""
+"""The service over HTTP: routes, schemas, problem details, authentication. Knows no formulas."""

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.concurrency import run_in_threadpool
 
+from app.http.connection_limits import ConnectionLimits
 from app.http.context import Context
 from app.http.framework import Application, PlainRoute
-from app.http.middleware import Observe, place
+from app.http.middleware import Observe, location
 from app.http.openapi import describe
-from app.http.places import Places
-from app.http.protocol import Wire
+from app.http.protocol import ConnectionPolicy
 from app.http.routes import (
     datasets,
     docs,
@@ -37,11 +37,11 @@ ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts
 
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
-    """Log an error by its type and place, and let it go on."""
+    """Log the type and the location of an error, and raise it again."""
     try:
         yield
     except Exception as error:
-        log.error(what, error=type(error).__name__, place=place(error))
+        log.error(what, error=type(error).__name__, place=location(error))
         raise
 
 
@@ -49,27 +49,27 @@ def create_app(context: Context) -> FastAPI:
     """The application over its context."""
     limits = context.limits
 
-    def ending() -> None:
+    def draining() -> None:
         for queue in (context.plans, context.exports):
             queue.drain()
 
-    wire = Wire(
-        places=Places(limits.max_connections, limits.connections_a_client, limits.trusts),
+    policy = ConnectionPolicy(
+        limits=ConnectionLimits(limits.max_connections, limits.connections_a_client, limits.trusts),
         seconds=limits.client_timeout_seconds,
         bytes_a_second=limits.client_min_rate,
         idle_seconds=limits.keep_alive_seconds,
         refused=context.metrics.refused,
-        ending=ending,
+        draining=draining,
     )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Wire]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, ConnectionPolicy]]:
         context.delivery.loop = asyncio.get_running_loop()
         # In a thread: a start waits for lanes, which tickets reach through the loop.
         with _logged("the service cannot start"):
             await run_in_threadpool(context.lifecycle.start)
         try:
-            yield {"wire": wire}  # the protocol of each connection finds it in the state
+            yield {"connection_policy": policy}  # where the protocol of each connection finds it
         finally:
             with _logged("the service did not stop well"):
                 await run_in_threadpool(context.lifecycle.stop)
@@ -91,5 +91,5 @@ def create_app(context: Context) -> FastAPI:
     app.openapi_url = "/openapi.json"
     app.setup()  # adds the route of the document, when all others are there
     app.openapi = lambda: describe(app, get_openapi)  # type: ignore[method-assign]
-    app.requests = Observe(app.router, context.metrics, context.room, verbose=limits.log_level == "debug")
+    app.requests = Observe(app.router, context.metrics, context.body_memory, verbose=limits.log_level == "debug")
     return app

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.http.bodies import Room
+from app.http.authentication import Authenticator, RateLimits
+from app.http.bodies import BodyMemory
 from app.http.deadline import Deadline
 from app.http.delivery import Delivery
-from app.http.door import Door, Rates
-from app.http.heavy import FairQueue
+from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.services.exports import ExportSpace
 from app.services.services import Services
 
 
-class Limits(Rates, Protocol):
+class Limits(RateLimits, Protocol):
     """What the operator allows."""
 
     @property
@@ -64,11 +64,11 @@ class Context:
         services: the use cases.
         lifecycle: starts, stops and checks what lies behind them.
         limits: what the operator allows.
-        door: tells who is asking, and counts their requests.
+        authenticator: tells who is asking, and counts their requests.
         plans: queue of requests that search for a plan.
         exports: queue of requests that make an export.
         export_space: memory and disk of exports.
-        room: memory of request bodies.
+        body_memory: memory of request bodies.
         delivery: brings replies from the lanes to the event loop.
         deadline: holds replies to queries back, where the operator says so.
         metrics: counts.
@@ -77,11 +77,11 @@ class Context:
     services: Services
     lifecycle: Lifecycle
     limits: Limits
-    door: Door
+    authenticator: Authenticator
     plans: FairQueue
     exports: FairQueue
     export_space: ExportSpace
-    room: Room
+    body_memory: BodyMemory
     delivery: Delivery
     deadline: Deadline
     metrics: Metrics

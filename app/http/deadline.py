@@ -1,4 +1,4 @@
-"""A fixed answering time: replies are held back until a moment that was set when the request came."""
+"""A fixed answering time: replies are held back until a moment that is set when the request comes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """Lets replies go so many seconds after their requests, however long the work took.
+    """Sends replies a fixed time after their requests, however long the work took.
 
-    The moment is kept by a thread of its own. A timer of the event loop would not do: loops count in milliseconds
-    from whenever they were last woken, so that the fraction of a millisecond at which the work was done would show in
-    the reply's time.
+    A thread keeps the time. A timer of the event loop would not do: the loop counts whole milliseconds from whenever it
+    was last woken, so that the fraction of a millisecond at which the work was done would show in the reply's time.
 
     Args:
-        milliseconds: from the request to its reply; None lets replies go as they come.
-        late: called for a reply that was not there in time, which then goes at once.
+        milliseconds: from a request to its reply; None sends replies when they are ready.
+        late: called for each reply that was not ready in time, which then goes at once.
     """
 
     def __init__(self, milliseconds: int | None, late: Callable[[], None]) -> None:
@@ -31,7 +30,7 @@ class Deadline:
         self._clock: threading.Thread | None = None
 
     def set(self) -> asyncio.Future[None] | None:
-        """The moment for a request that comes now; call it in the event loop."""
+        """The moment for the reply to a request that comes now; None without a deadline. Call it in the event loop."""
         if self._seconds is None:
             return None
         if self._clock is None:
@@ -43,7 +42,7 @@ class Deadline:
         return moment
 
     async def keep(self, moment: asyncio.Future[None] | None) -> None:
-        """Wait for the moment, or count that it has passed."""
+        """Wait for a moment of :meth:`set`. One that has passed counts as late."""
         if moment is None:
             return
         if moment.done():
@@ -51,11 +50,11 @@ class Deadline:
         await moment
 
     def _run(self) -> None:
-        # The time is the same for all, so moments come in their order.
+        # All replies wait equally long, so moments come in the order in which they were set.
         while True:
             when, loop, moment = self._moments.get()
             time.sleep(max(0.0, when - time.monotonic()))
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                 loop.call_soon_threadsafe(_arrived, moment)
 
 

@@ -13,7 +13,7 @@ TICK_SECONDS = 0.1
 
 
 class Delivery:
-    """Hands tickets to the lanes once an iteration of the event loop, and takes them back once a group.
+    """Hands tickets to the lanes once an iteration of the event loop, and gets them back a group at a time.
 
     All waits are timed by one clock: a timer for each would cost more than the wait.
     """

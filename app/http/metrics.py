@@ -1,6 +1,7 @@
-"""What is counted: requests, public outcomes, commits; and levels that people watch. Nothing here depends on a private
-number but through recorded outcomes; durations are wall time, as docs/privacy.md says. How much memory the processes
-hold depends on the data, and is not told.
+"""Prometheus metrics: counts of requests, public outcomes and commits, and levels such as queue lengths.
+
+Nothing here depends on private numbers other than through recorded outcomes; durations are wall time, as
+docs/privacy.md says. The memory that the processes hold depends on the data, and is not exposed.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 __all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_folder", "sharing"]
 
-#: How old levels may be that are shown, in seconds, and the size of the database.
+#: Seconds between two looks at the levels, and between two measurements of the database's size.
 LEVELS_SECONDS, DATABASE_SECONDS = 1.0, 60.0
-#: Where the library keeps the numbers of several processes; it looks there when it is imported.
+#: Names the folder in which the library shares numbers among processes; it is read when the library is imported.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX = "curator-metrics-"
-#: A folder so young may be one whose lock is about to be taken.
+#: Seconds for which a new folder is left alone: its lock may be about to be taken.
 _FRESH_SECONDS = 60.0
 
 
 @contextmanager
 def sharing() -> Iterator[Path]:
-    """The numbers of processes that are started meanwhile are one, in a private folder, which goes at the end.
+    """Processes that are started in this context share their numbers, in a private folder that is removed at its end.
 
-    It lies in memory where the system has a place for that: what is mapped from a disk that is full ends its process.
-    Folders of those that were killed go as well: nobody holds their locks.
+    The folder is in memory where the system has such a file system: a process that maps a file of a full disk is
+    killed. Folders that killed processes left behind are removed, too: nobody holds their locks.
     """
-    memory = Path("/dev/shm")  # noqa: S108 - the folder in it is made under a name that nobody can know, mode 0700
-    place = memory if os.access(memory, os.W_OK | os.X_OK) else Path(gettempdir())
-    _sweep(place)
-    with TemporaryDirectory(prefix=_PREFIX, dir=place) as folder:
+    memory = Path("/dev/shm")  # noqa: S108 - the folder in it has a name that nobody can guess, and mode 0700
+    parent = memory if os.access(memory, os.W_OK | os.X_OK) else Path(gettempdir())
+    _sweep(parent)
+    with TemporaryDirectory(prefix=_PREFIX, dir=parent) as folder:
         descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.environ[_FOLDER] = folder
@@ -53,9 +54,10 @@ def sharing() -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _sweep(place: Path) -> None:
-    for folder in place.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # somebody else's, or gone, or its lock is held
+def _sweep(parent: Path) -> None:
+    """Remove the folders that killed processes left behind."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another user's, or gone, or its lock is held
             if time.time() - folder.stat().st_mtime < _FRESH_SECONDS:
                 continue
             descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
@@ -67,13 +69,13 @@ def _sweep(place: Path) -> None:
 
 
 def shared_folder() -> Path | None:
-    """Where the numbers of several processes are, this one's among them; None where it is alone."""
+    """The folder in which this process shares its numbers with others; None where it is alone."""
     folder = os.environ.get(_FOLDER)
     return Path(folder) if folder else None
 
 
 def forget_others(folder: Path, working: set[int]) -> None:
-    """Remove the levels, not the counters, of processes other than those that work."""
+    """Remove the levels, but not the counters, of processes other than the ``working`` ones."""
     for path in folder.glob("gauge_live*_*.db"):
         if int(path.stem.rpartition("_")[2]) not in working:
             path.unlink(missing_ok=True)
@@ -81,7 +83,7 @@ def forget_others(folder: Path, working: set[int]) -> None:
 
 @dataclass(frozen=True)
 class Levels:
-    """What one process has at a moment."""
+    """What one process holds at a moment."""
 
     waiting_requests: int
     sessions_in_memory: int
@@ -98,14 +100,14 @@ _MEANINGS = {
 
 
 class Metrics:
-    """One process' numbers, or its part of those that several processes share.
+    """The numbers of one process, or its part of those that several processes share.
 
     Args:
-        folder: what :func:`shared_folder` gives; then levels are sums over the processes that work.
+        folder: what :func:`shared_folder` gives. Where there is one, levels are sums over the working processes.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        # When each counter was made, to the microsecond: of one that is made when it first counts, when that was.
+        # The library would tell when each counter was made: to the microsecond, the first event of its kind.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = self._shown = CollectorRegistry()
         if folder is not None:
@@ -173,7 +175,7 @@ class Metrics:
         self._late.inc()
 
     def refused(self, reason: str) -> None:
-        """Count what was turned away so that others are served."""
+        """Count a request or connection that was refused, by the reason."""
         self._refusals.labels(reason).inc()
 
     def request(self, route: str, method: str, status: int) -> None:
@@ -188,33 +190,38 @@ class Metrics:
         return Gauge(name, meaning, registry=self.registry, multiprocess_mode="livesum")
 
     def watch(self, levels: Callable[[], Levels], database_bytes: Callable[[], int]) -> None:
-        """Keep the levels up to date until :meth:`stop`, the size of the database, which may be slow, apart."""
+        """Keep the levels up to date until :meth:`stop`.
 
-        def look() -> None:
+        Args:
+            levels: gives the levels.
+            database_bytes: measures the database, which may be slow and has a thread of its own.
+        """
+
+        def update() -> None:
             for name, value in asdict(levels()).items():
                 self._levels[name].set(value)
 
         def measure() -> None:
             self._database.set(database_bytes())
 
-        for work, seconds in ((look, LEVELS_SECONDS), (measure, DATABASE_SECONDS)):
+        for work, seconds in ((update, LEVELS_SECONDS), (measure, DATABASE_SECONDS)):
             threading.Thread(target=self._repeat, args=(work, seconds), name="levels", daemon=True).start()
 
     def _repeat(self, work: Callable[[], None], seconds: float) -> None:
         while True:
-            with suppress(Exception):  # such as a database that is away: readiness tells of that
+            with suppress(Exception):  # such as an unreachable database, which readiness reports
                 work()
             if self._stopping.wait(seconds):
                 return
 
     def stop(self) -> None:
-        """Look at the levels no more."""
+        """Stop updating the levels."""
         self._stopping.set()
 
     def exposition(self) -> bytes:
-        """Prometheus text."""
+        """All numbers, in Prometheus' text format."""
         for _ in range(10):
-            with suppress(struct.error, FileNotFoundError):  # the file of a process that starts, or has ended
+            with suppress(struct.error, FileNotFoundError):  # a file of a process that is just starting, or has ended
                 return generate_latest(self._shown)
             time.sleep(0.01)
         return generate_latest(self._shown)

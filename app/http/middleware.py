@@ -14,7 +14,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.http import problems
-from app.http.bodies import Room, expect_plain
+from app.http.bodies import BodyMemory
+from app.http.headers import expect_plain
 from app.http.metrics import Metrics
 from app.services.errors import NotFound, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -31,14 +32,14 @@ class MethodNotAllowed(CuratorError):
     code = "method-not-allowed"
 
 
-def place(error: BaseException) -> str:
-    """File and line that raised, without any value."""
+def location(error: BaseException) -> str:
+    """File and line that raised an error, without any value."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}" if frames else "unknown"
 
 
 def _refused(scope: Scope, error: Exception) -> Response:
-    """The problem that an exception comes to."""
+    """The refusal that an exception stands for."""
     if isinstance(error, CuratorError):
         return problems.response(error)
     if isinstance(error, ClientDisconnect):
@@ -49,8 +50,8 @@ def _refused(scope: Scope, error: Exception) -> Response:
         if error.status_code == 405:
             return _not_allowed(scope)
         return problems.response(InvalidRequest(str(error.detail)))
-    # The type alone: a message, or a traceback's values, could hold anything.
-    log.error("unforeseen error", error=type(error).__name__, place=place(error))
+    # The type alone: the message, or values in the traceback, could hold anything.
+    log.error("unforeseen error", error=type(error).__name__, place=location(error))
     return _unfinished()
 
 
@@ -59,7 +60,7 @@ def _unfinished() -> Response:
 
 
 def _not_allowed(scope: Scope) -> Response:
-    # The framework names the methods of the first route with this path alone.
+    # The framework names only the methods of the first route with this path.
     matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
     allowed = ", ".join(sorted({method for route in matching for method in getattr(route, "methods", ())}))
     reply = problems.response(MethodNotAllowed(f"this path does not take {scope['method'][:16]}: it takes {allowed}"))
@@ -68,10 +69,20 @@ def _not_allowed(scope: Scope) -> Response:
 
 
 class Observe:
-    """Logs and counts requests by route template: paths hold session ids, bodies hold queries, neither is logged."""
+    """Logs and counts every request, adds security headers, and turns exceptions into problems.
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, room: Room, *, verbose: bool = False) -> None:
-        self._app, self._metrics, self._room, self._verbose = app, metrics, room, verbose
+    A request appears as the template of its route: paths hold session ids and bodies hold queries, and neither is
+    logged.
+
+    Args:
+        app: what requests are passed on to.
+        metrics: counts them.
+        body_memory: released at the end of each request.
+        verbose: whether each request gets a log line.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, body_memory: BodyMemory, *, verbose: bool = False) -> None:
+        self._app, self._metrics, self._body_memory, self._verbose = app, metrics, body_memory, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -90,21 +101,21 @@ class Observe:
         try:
             expect_plain(scope)
             await self._app(scope, receive, observed)
-        except Exception as error:  # noqa: BLE001 - nobody above answers it
+        except Exception as error:  # noqa: BLE001 - nothing above would answer
             reply = _refused(scope, error)
             if not status:
                 await reply(scope, receive, observed)
         except asyncio.CancelledError:
-            # The process ends and has drained for as long as it may. The HTTP server would say 500.
+            # The time to drain is over, and the process ends. The HTTP server would say 500.
             if status:
                 raise
             await _unfinished()(scope, receive, observed)
         finally:
-            self._room.give_back(scope)
+            self._body_memory.release(scope)
             route: Any = scope.get("route")
             template = getattr(route, "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.request(template, method, status)
             if self._verbose:
-                # Without how long it took: lines are handed on more freely than metrics are.
+                # Without its duration: log lines are shared more freely than metrics.
                 log.debug("request", method=method, route=template, status=status)

@@ -1,4 +1,4 @@
-"""The parts of the OpenAPI document that bodies read by hand leave to be said."""
+"""The parts of the OpenAPI document that FastAPI cannot derive, as routes read bodies and parameters themselves."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.spaces.query_request import QueryRequest
 
 _REF = "#/components/schemas/{model}"
-#: What names principals and data sets.
+#: Schemas of names: of principals and data sets.
 NAMED: dict[str, Any] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
-#: What names sessions, and movements of a ledger.
+#: Of sessions, and of a ledger's entries.
 SESSION: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 MOVEMENT: dict[str, Any] = {"type": "integer", "minimum": 0}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Documented refusals of a route."""
+    """The refusals of a route with these statuses."""
     return {
         status: {
             "description": "; ".join(title for code, (at, title) in PROBLEMS.items() if at == status),
@@ -86,7 +86,7 @@ def plan_body() -> dict[str, Any]:
 
 
 def page_parameters(after: dict[str, Any]) -> dict[str, Any]:
-    """What a list takes in its address; ``after`` is the schema of what names an item."""
+    """The parameters of a list; ``after`` is the schema of its items' names."""
     return {
         "parameters": [
             {
@@ -113,7 +113,7 @@ def _extra_schemas() -> dict[str, Any]:
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
     found["Query"], found["SessionRequest"] = query, session
     for field in session["properties"].values():
-        # A decimal that could come as a string elsewhere comes as a number here.
+        # Where a string of digits would do as well, the document shows the number alone.
         number = next((kind for kind in field.get("anyOf", ()) if kind.get("type") == "number"), None)
         if number is not None and {"type": "string"} in field["anyOf"]:
             del field["anyOf"]
@@ -160,7 +160,12 @@ def _extra_schemas() -> dict[str, Any]:
 
 
 def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """The OpenAPI document, made once."""
+    """The OpenAPI document, made at the first call.
+
+    Args:
+        app: the application, with all routes.
+        generate: FastAPI's ``get_openapi``.
+    """
     if app.openapi_schema is None:
         document = generate(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         components = document.setdefault("components", {})
@@ -180,9 +185,9 @@ def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str,
                     operation["security"] = [{"key": []}]
                 if method == "post" and path.startswith("/v1/sessions"):
                     operation.setdefault("parameters", []).append(idempotency)
-                # Parameters are plain strings: the framework's own validation error cannot occur.
+                # FastAPI validates nothing here: its own validation error cannot occur.
                 responses = operation.get("responses", {})
-                # Whatever is asked, it may come too slowly, over a connection too many, or with a key too busy.
+                # Any request may come too slowly, over a connection too many, or with a key that sends too much.
                 busy = (408, 429, 503) if "security" in operation else (408, 503)
                 for status, words in problem_responses(*busy).items():
                     responses.setdefault(str(status), words)

@@ -1,4 +1,4 @@
-"""Lists a page at a time: what is asked of a page, and the link to the next one."""
+"""Lists a page at a time: which page a request asks for, and the link to the next one."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from starlette.responses import Response
 from app.services.pages import Page
 from app.spaces.errors import InvalidRequest
 
-#: Items of a page, unless said otherwise, and at most.
+#: Items of a page: by default, and at most.
 DEFAULT, MOST = 100, 1000
-#: What names a movement of a ledger.
+#: What the number of a ledger's entry looks like.
 NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which page is asked for: at most so many items beyond one that is named; the first where none is."""
+class PageRequest:
+    """The page asked for: at most ``limit`` items after the one named ``after``, the first ones if it is empty."""
 
     limit: int
     after: str
 
 
-def parse(request: Request, names: re.Pattern[str]) -> Asked:
+def parse(request: Request, names: re.Pattern[str]) -> PageRequest:
     """The page that a request asks for.
 
     Args:
         request: with ``limit`` and ``after`` in its address, or without.
-        names: what an item is named by.
+        names: what the names of items look like.
 
     Raises:
-        InvalidRequest: when either cannot be, or is said more than once.
+        InvalidRequest: when either is malformed, or there twice.
     """
     limit, after = (_only(request, name) for name in ("limit", "after"))
     if limit is not None and (not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST):
         raise InvalidRequest(f"limit: how many items a page has at most, 1 to {MOST:,}")
     if after is not None and not names.fullmatch(after):
         raise InvalidRequest("after: what the link to the next page says")
-    return Asked(DEFAULT if limit is None else int(limit), after or "")
+    return PageRequest(DEFAULT if limit is None else int(limit), after or "")
 
 
 def _only(request: Request, name: str) -> str | None:
@@ -55,10 +55,16 @@ def _only(request: Request, name: str) -> str | None:
 
 
 def reply(
-    request: Request, asked: Asked, page: Page, name: str = "items", head: Mapping[str, Any] | None = None
+    request: Request, asked: PageRequest, page: Page, name: str = "items", head: Mapping[str, Any] | None = None
 ) -> Response:
-    """A page under this name behind the fields of ``head``, with the address of the next one: in the body, and as a
-    link (RFC 8288).
+    """The reply with a page and the address of the next one, in the body and as a link (RFC 8288).
+
+    Args:
+        request: of which this is the reply.
+        asked: the page that it asked for.
+        page: the page's items.
+        name: the field that has the items.
+        head: fields before it.
     """
     document, headers = {**(head or {}), name: page.items}, {}
     if page.after is not None:

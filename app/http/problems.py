@@ -35,7 +35,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
 
 
 def _number(value: object) -> object:
-    """Integers that not every reader of JSON takes whole (RFC 8259, section 6) as floats; the detail is exact."""
+    """Large integers as floats, as not every reader of JSON keeps them exact (RFC 8259, section 6); the detail does."""
     return float(value) if isinstance(value, int) and abs(value) > 2**53 else value
 
 

@@ -1,5 +1,6 @@
-"""The wire: what may be sent before a request is one, how slowly, by how many at once, and problem JSON for what is no
-HTTP.
+"""HTTP/1.1 over connections with limits: their number, the size of a request's head, the least speed of a client.
+
+What is not HTTP is refused with problem JSON.
 """
 
 from __future__ import annotations
@@ -17,107 +18,108 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from app.http import problems
-from app.http.places import Places
+from app.http.connection_limits import ConnectionLimits
 from app.services.errors import PayloadTooLarge, RequestTimeout, Unavailable
 from app.spaces.errors import CuratorError, InvalidRequest
 
-#: Bytes that may come in a row without being a body: a request line and its headers, or trailers. One more block that
-#: the transport reads may follow before it is noticed. The parser itself has no limit.
+#: Most bytes in a row that are not of a body: a request line and its headers, or trailers. The parser has no limit of
+#: its own. What is beyond is noticed after the next block that the transport reads.
 MAX_HEAD = 1 << 16
 
 
 @dataclass(frozen=True)
-class Wire:
-    """What the operator allows connections.
+class ConnectionPolicy:
+    """What connections may do.
 
     Args:
-        places: of the connections that this process serves at a time.
-        seconds: in which a request's head must be there, and over which the rate of bodies and replies is taken.
+        limits: how many connections there may be.
+        seconds: time for the head of a request, and the stretch over which the rates of bodies and replies are taken.
         bytes_a_second: least rate at which a client sends a body and reads a reply.
-        idle_seconds: that a connection may stay without a request.
+        idle_seconds: longest time that a connection stays open without a request.
         refused: called with the reason of each connection that is refused or cut off.
-        ending: called, at least once where there are connections, when the server drains.
+        draining: called when the server drains, at least once if there are connections.
     """
 
-    places: Places = field(default_factory=Places)
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     seconds: float = 20.0
     bytes_a_second: int = 1024
     idle_seconds: float = 30.0
     refused: Callable[[str], None] = lambda _: None
-    ending: Callable[[], None] = lambda: None
+    draining: Callable[[], None] = lambda: None
 
 
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 with a limit on everything but the size of bodies, which have limits of their own.
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with a limit on everything but the size of bodies, which routes limit.
 
-    Each connection is looked at once a while (:meth:`_look`); what happens in between only counts, so that a request
-    pays nothing for it. What the clock knows is exact to one such while.
+    A timer checks each connection at intervals (:meth:`_check`). What happens in between is only counted, so that it
+    costs a request next to nothing. Times are exact to one interval.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._wire: Wire = self.app_state.get("wire") or Wire()
-        self.timeout_keep_alive = self._wire.idle_seconds  # type: ignore[assignment]
-        self._pause = min(1.0, self._wire.seconds / 8)
-        self._look_later: asyncio.TimerHandle | None = None
+        self._policy: ConnectionPolicy = self.app_state.get("connection_policy") or ConnectionPolicy()
+        self.timeout_keep_alive = self._policy.idle_seconds  # type: ignore[assignment]
+        self._interval = min(1.0, self._policy.seconds / 8)
+        self._next_check: asyncio.TimerHandle | None = None
         self._refusal: Unavailable | None = None
-        #: Done when the connection is gone: whoever waits on behalf of its client may stop.
+        #: Done when the connection is gone: nobody needs to wait on behalf of its client.
         self._lost: asyncio.Future[None] = self.loop.create_future()
+        #: Bytes in a row that were not of a body.
         self._bare = 0
-        # The request that is coming in: its number, how far it is, and the body's bytes since the stretch began.
+        # The request that is coming in: its number, what of it is next, and bytes of its body in this stretch.
         self._number = 0
         self._part: Literal["none", "head", "body"] = "none"
         self._read = 0
         self._reading: tuple[int, str] = (0, "")
         self._reading_since = 0.0
-        # What is going out: bytes not taken yet when last looked at, and bytes taken since the stretch began.
+        # The reply that is going out: bytes that the client had not taken at the last look, and taken in this stretch.
         self._unsent = 0
         self._sent = 0
         self._sending_since: float | None = None
 
-    # ------------------------------------------------------------------ what comes
+    # ------------------------------------------------------------------ connections and requests
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Serve a connection, tell it that there are too many, or, when there are far too many, end it."""
+        """Serve a connection, refuse it when there are too many, or end it at once when there are far too many."""
         super().connection_made(transport)
-        places = self._wire.places
+        limits = self._policy.limits
         try:
-            places.take(self, self.client[0] if self.client else "")
+            limits.admit(self, self.client[0] if self.client else "")
         except Unavailable as refusal:
-            self._wire.refused("connections")
-            if len(self.connections) - len(places) > places.most:
+            self._policy.refused("connections")
+            if len(self.connections) - len(limits) > limits.most:
                 transport.abort()
                 return
-            self._refusal, self.app = refusal, self._crowded
-        self._look_later = self.loop.call_later(self._pause, self._look)
+            self._refusal, self.app = refusal, self._refuse_request
+        self._next_check = self.loop.call_later(self._interval, self._check)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Look no more, and make room."""
-        if self._look_later is not None:
-            self._look_later.cancel()
-        self._wire.places.leave(self)
+        """Forget the connection."""
+        if self._next_check is not None:
+            self._next_check.cancel()
+        self._policy.limits.release(self)
         self._lost.set_result(None)
         super().connection_lost(exc)
 
-    def shed(self) -> None:
-        """End a connection that is idle: what its client has not taken of the last reply still goes out."""
+    def close_idle(self) -> None:
+        """End a connection that is idle, after the rest of its last reply has been sent."""
         self.transport.close()
 
     def shutdown(self) -> None:
-        """The server drains: serve no further request."""
-        self._wire.ending()
+        """Serve no further request, as the server drains."""
+        self._policy.draining()
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come; hang up on who sends heads without end."""
+        """Parse what has come; refuse a head that is too long."""
         self._bare += len(data)
-        self._wire.places.busy(self)
+        self._policy.limits.mark_busy(self)
         super().data_received(data)
         if self._bare > MAX_HEAD and not self.transport.is_closing():
             self._refuse(PayloadTooLarge(f"the head of a request may have at most {MAX_HEAD:,} bytes", limit=MAX_HEAD))
 
     def on_message_begin(self) -> None:
-        """A request begins: what is counted is its own."""
+        """A request begins: count anew."""
         self._bare = 0
         self._number += 1
         self._part = "head"
@@ -145,10 +147,10 @@ class Protocol(HttpToolsProtocol):
         """A reply is whole: where nothing follows, the connection is idle."""
         super().on_response_complete()
         if self._part == "none" and self.timeout_keep_alive_task is not None:
-            self._wire.places.idle(self)
+            self._policy.limits.mark_idle(self)
 
-    async def _crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application of a connection too many: whether the process lives, it still tells."""
+    async def _refuse_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application of a connection too many: it refuses all but the check that the process is alive."""
         if scope["path"] == "/healthz":
             await self.config.loaded_app(scope, receive, send)
             return
@@ -157,15 +159,15 @@ class Protocol(HttpToolsProtocol):
         reply.headers["Connection"] = "close"
         await reply(scope, receive, send)
 
-    # ------------------------------------------------------------------ what is too slow
+    # ------------------------------------------------------------------ slow clients
 
     def pause_writing(self) -> None:
-        """A reply is larger than what the client has taken."""
+        """The transport holds more of a reply than it should: the client reads slowly."""
         self._unsent = self._outstanding()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
+        """The client has taken most of it, and the reply goes on."""
         self._count_sent()
         super().resume_writing()
 
@@ -183,27 +185,27 @@ class Protocol(HttpToolsProtocol):
         self._sent += max(0, self._unsent - left)
         self._unsent = left
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self.loop.time()
         if self._reads_too_slowly(now):
-            self._wire.refused("slow_reader")
-            self.transport.abort()  # there is no telling somebody who does not listen
+            self._policy.refused("slow_reader")
+            self.transport.abort()  # a refusal would not be read either
             return
         if not self.transport.is_closing() and self._sends_too_slowly(now):
             self._cut_off()
-        self._look_later = self.loop.call_later(self._pause, self._look)
+        self._next_check = self.loop.call_later(self._interval, self._check)
 
     def _reads_too_slowly(self, now: float) -> bool:
-        """Whether less of a reply than the least rate was taken over a whole stretch."""
+        """Whether the client took a reply below the least rate over a whole stretch."""
         self._count_sent()
         if not self._unsent:
             self._sending_since = None
             return False
         if self._sending_since is None:
             self._sending_since, self._sent = now, 0
-        if now - self._sending_since < self._wire.seconds:
+        if now - self._sending_since < self._policy.seconds:
             return False
-        slow = self._sent < self._wire.seconds * self._wire.bytes_a_second
+        slow = self._sent < self._policy.seconds * self._policy.bytes_a_second
         self._sending_since, self._sent = now, 0
         return slow
 
@@ -212,18 +214,19 @@ class Protocol(HttpToolsProtocol):
         part: str = self._part
         answered = self.cycle is None or self.cycle.response_complete
         if part == "body" and answered:
-            part = "rest"  # of a body that was refused before its end
+            part = "rest"  # of the body of a request that was answered before its end
         elif part == "none" and answered and self.timeout_keep_alive_task is None:
-            part = "nothing"  # a connection without its first request, or with line breaks in the place of the next one
-        # Nobody is slow while the server does not read: it is busy with an earlier request, or has not asked for this.
+            part = "nothing"  # before a first request, or line breaks where the next one should begin
+        # No client is slow while the server does not read: it is busy with an earlier request, or has not asked for a
+        # body.
         held_up = self.flow.read_paused or (part == "head" and not answered)
         held_up |= part == "body" and self.cycle.waiting_for_100_continue
         if part == "none" or held_up or (self._number, part) != self._reading:
             self._reading, self._reading_since, self._read = (self._number, part), now, 0
             return False
-        if now - self._reading_since < self._wire.seconds:
+        if now - self._reading_since < self._policy.seconds:
             return False
-        if part == "body" and self._read >= self._wire.seconds * self._wire.bytes_a_second:
+        if part == "body" and self._read >= self._policy.seconds * self._policy.bytes_a_second:
             self._reading_since, self._read = now, 0
             return False
         return True
@@ -231,15 +234,15 @@ class Protocol(HttpToolsProtocol):
     def _cut_off(self) -> None:
         """End a connection whose client sends too slowly; where a reply to it is still due, that is a refusal."""
         if not self._number and not self._bare:
-            self.transport.close()  # it never said a word
+            self.transport.close()  # it never sent anything
             return
-        self._wire.refused("slow_request")
+        self._policy.refused("slow_request")
         due = self._part == "head" or (self._part == "body" and not self.cycle.response_started)
         if due:
             self._refuse(
                 RequestTimeout(
-                    f"the request came too slowly: its head must be there in {self._wire.seconds:g} s, and of a body "
-                    f"{self._wire.bytes_a_second:,} bytes a second"
+                    f"the request came too slowly: its head must be there in {self._policy.seconds:g} s, and of a body "
+                    f"{self._policy.bytes_a_second:,} bytes a second"
                 )
             )
         else:

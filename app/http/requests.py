@@ -6,8 +6,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from app.http import bodies
+from app.http import bodies, json_bodies
 from app.http.context import Context
+from app.http.headers import expect_json, header
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidRequest
@@ -25,7 +26,7 @@ async def principal_of(request: Request, context: Context, *, heavy: bool = Fals
         Unauthenticated: when the key is nobody's.
         TooManyRequests: when the key comes too often.
     """
-    return await context.door.admit(request, heavy=heavy)
+    return await context.authenticator.authenticate(request, heavy=heavy)
 
 
 async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
@@ -48,7 +49,7 @@ async def read_body(request: Request, context: Context) -> bytes:
         PayloadTooLarge: when they are more than such a body may have.
         Unavailable: when the bodies of all requests leave no room for it.
     """
-    return await bodies.read(request, context.limits.max_query_body_bytes, context.room)
+    return await bodies.read(request, context.limits.max_query_body_bytes, context.body_memory)
 
 
 def parse_body(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
@@ -59,8 +60,8 @@ def parse_body(request: Request, context: Context, actor: Principal, body: bytes
         PayloadTooLarge: when it holds more values than are parsed.
         TooManyRequests: when the key has sent too much.
     """
-    context.door.charge(request, actor, bodies.weigh(body))
-    return bodies.parse_json(body, context.limits.max_json_depth)
+    context.authenticator.count(request, actor, json_bodies.weigh(body))
+    return json_bodies.parse_json(body, context.limits.max_json_depth)
 
 
 async def json_body(request: Request, context: Context, actor: Principal) -> Any:
@@ -70,7 +71,7 @@ async def json_body(request: Request, context: Context, actor: Principal) -> Any
         InvalidRequest: when it is declared to be something else, or is not JSON.
         PayloadTooLarge: as :func:`read_body` and :func:`parse_body`.
     """
-    bodies.expect_json(request)
+    expect_json(request)
     return parse_body(request, context, actor, await read_body(request, context))
 
 
@@ -93,12 +94,12 @@ def idempotency_key(request: Request, principal: Principal, document: Any) -> Id
     Raises:
         InvalidRequest: when it is none that can be kept.
     """
-    key = bodies.header(request, b"idempotency-key")
+    key = header(request, b"idempotency-key")
     if key is None:
         return None
     if not 1 <= len(key) <= 255 or not key.isascii() or not key.isprintable():
         raise InvalidRequest("Idempotency-Key: 1 to 255 printable ASCII characters")
-    return IdempotencyKey(principal.name, request.scope["path"], key, bodies.fingerprint(document))
+    return IdempotencyKey(principal.name, request.scope["path"], key, json_bodies.fingerprint(document))
 
 
 def flag(request: Request, name: str) -> bool:

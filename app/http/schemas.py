@@ -1,4 +1,4 @@
-"""What replies look like, for the OpenAPI document."""
+"""Schemas of the replies, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reply(BaseModel):
 
 
 class ProblemDocument(Reply):
-    """RFC 9457."""
+    """A refusal (RFC 9457)."""
 
     type: str
     title: str
@@ -65,7 +65,7 @@ class DatasetView(Reply):
 
 
 class RegisteredView(DatasetView):
-    """A new data set's public descriptor, and what its admin should know of it: for him alone, in no other reply."""
+    """A new data set's public descriptor, with warnings that only the admin who registered it gets, in this reply."""
 
     warnings: list[str]
 
@@ -81,7 +81,7 @@ class GrantView(Reply):
 class LedgerView(Reply):
     """Exact amounts at the ledger's Renyi order, as decimal strings.
 
-    All but ``entries`` tell of the whole ledger, on each of its pages; ``next`` is where the next one is, if any.
+    All but ``entries`` are of the whole ledger, on each of its pages; ``next`` is the address of the next page, if any.
     """
 
     dataset: str

@@ -19,7 +19,7 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
     """Queue a ticket, wait until its lane is done with it, and give the reply. A client that hangs up changes nothing:
     the ticket is dealt with all the same.
 
-    Where there is a deadline, whatever came of the ticket is told then, and not before.
+    Where there is a deadline, the reply or refusal goes out then, and not before.
 
     Raises:
         QueueFull: when too many tickets of the session wait.
@@ -47,7 +47,7 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
         if not ticket.delivered:
             # The lane holds the body until it is done with the ticket; until then its memory is in use.
             ticket.waiter = asyncio.get_running_loop().create_future()
-            context.room.give_back_after(request.scope, ticket.waiter)
+            context.body_memory.release_after(request.scope, ticket.waiter)
     await context.deadline.keep(moment)
     if late is not None:
         raise late

@@ -10,16 +10,17 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from app.http import bodies
+from app.http import bodies, json_bodies
 from app.http.context import Context
+from app.http.headers import media_type
 from app.spaces.errors import InvalidDataset, InvalidRequest
 
 
 class Form(MultiPartParser):
-    """A multipart form whose fields are UTF-8."""
+    """A multipart form with fields in UTF-8."""
 
     def on_part_end(self) -> None:
-        """Take a part that is complete. The base class reads a field that is not UTF-8 as Latin-1 instead."""
+        """End a part. A field that is not UTF-8, which the base class would read as Latin-1, is refused."""
         if self._current_part.file is None:
             try:
                 self._current_part.data.decode()
@@ -39,7 +40,7 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
         Unavailable: when the bodies of all requests leave no room for it.
     """
     limit, size = context.limits.max_body_bytes, 0
-    if bodies.media_type(request) != "multipart/form-data":
+    if media_type(request) != "multipart/form-data":
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
 
     async def counted() -> AsyncGenerator[bytes, None]:
@@ -48,7 +49,7 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
             size += len(part)
             if size > limit:
                 raise bodies.too_large(limit)
-            context.room.take(request.scope, len(part))
+            context.body_memory.reserve(request.scope, len(part))
             yield part
 
     parser = Form(
@@ -68,9 +69,9 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
             "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
         )
     declared = spec.encode()
-    bodies.weigh(declared)
+    json_bodies.weigh(declared)
     try:
-        return bodies.parse_json(declared, context.limits.max_json_depth), upload
+        return json_bodies.parse_json(declared, context.limits.max_json_depth), upload
     except InvalidRequest as error:
         raise InvalidDataset(f"spec: {error.detail}") from None
 

@@ -175,8 +175,8 @@ def test_a_valid_key_beside_guesses(guessing: Service) -> None:
     known = guessing.built.services.principals
     admin = Principal("admin", "admin")
     keys = [known.add(admin, unique("newcomer"), "analyst")["api_key"] for _ in range(30)]
-    door = guessing.built.context.door
-    eventually(lambda: "127.0.0.1" in door._places_of and door._places_of["127.0.0.1"].locked())
+    authenticator = guessing.built.context.authenticator
+    eventually(lambda: "127.0.0.1" in authenticator._guesses_of and authenticator._guesses_of["127.0.0.1"].locked())
     with ThreadPoolExecutor(6) as pool:
         replies = list(pool.map(lambda key: asked(guessing, "127.0.0.1", head("GET", "/v1/datasets", key)), keys))
     assert [reply and reply.status for reply in replies] == [200] * 30

@@ -28,7 +28,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.http import bodies
+from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
 from app.spaces.spec import parse_spec
 from app.storage.vault import Vault, VaultEntry
@@ -104,7 +104,7 @@ class World:
             assert self._files() == self.files
         # No room either, whatever came of it.
         deadline = time.monotonic() + 60
-        while self.service.built.context.room.free != self.room:
+        while self.service.built.context.body_memory.free != self.room:
             assert time.monotonic() < deadline, "the room that a body took was not given back"
             time.sleep(0.001)
 
@@ -145,7 +145,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             sessions[spec["name"]] = opened["id"]
         path = f"file:{service.settings.data_dir / 'curator.sqlite3'}?mode=ro"
         with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
-            room = service.built.context.room.free
+            room = service.built.context.body_memory.free
             yield World(service, [service.admin, analyst, auditor], sessions, database, events, room)
     structlog.reset_defaults()
 
@@ -497,7 +497,7 @@ def test_arrays(world: World, d: st.DataObject) -> None:
         reply = world.callers[1].post(path, content=body, headers={"Content-Type": media_type})
         replies.append((reply.status_code, reply.headers, reply.content))
     try:
-        found = bodies.dense_body(media_type, body, unverified=False).weights
+        found = dense_bodies.dense_body(media_type, body, unverified=False).weights
     except InvalidQuery:
         assert reply.status_code == 422
         return

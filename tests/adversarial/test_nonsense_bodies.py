@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from app.cli.errors import Refusal
 from app.cli.inputs import parse_object
-from app.http import bodies
+from app.http import json_bodies
 from app.spaces.errors import InvalidRequest
 from tests.api.support import (
     ARROW,
@@ -132,7 +132,7 @@ layouts = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n "), (",",
 def test_nothing_that_is_json_is_refused(document: Any, layout: tuple[str, str], plain: bool) -> None:
     """Texts full of colons, quotes and brackets, laid out in any way: the count of members is exact."""
     body = json.dumps(document, separators=layout, ensure_ascii=plain).encode()
-    assert bodies.parse_json(body, 32) == document
+    assert json_bodies.parse_json(body, 32) == document
 
 
 @given(documents, layouts, st.data())
@@ -171,7 +171,7 @@ def test_every_name_twice_is_found(document: Any, layout: tuple[str, str], d: st
     body = write(document).encode()
     orjson.loads(body)  # it is JSON
     with pytest.raises(InvalidRequest, match="two members of one name"):
-        bodies.parse_json(body, 32)
+        json_bodies.parse_json(body, 32)
 
 
 def test_long_lists_are_not_looked_through() -> None:
@@ -183,7 +183,7 @@ def test_long_lists_are_not_looked_through() -> None:
             raise AssertionError("the list was looked through")
 
     body = b'{"type": "dense", "weights": [0.5, 0.5]}'
-    assert not bodies._repeats_a_name(body, {"type": "dense", "weights": Numbers([0.5, 0.5])})
+    assert not json_bodies._repeats_a_name(body, {"type": "dense", "weights": Numbers([0.5, 0.5])})
 
 
 # ------------------------------------------------------------------------------------------- Arrow

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from app.curator.errors import PlanInfeasible
-from app.http import heavy
+from app.http import fair_queue
 from app.privacy.exact import exact_scale
 from app.privacy.patience import while_wanted
 from app.services.errors import BudgetExhausted
@@ -145,9 +145,9 @@ def test_a_program_can_be_given_up() -> None:
         nonlocal checks
         checks += 1
         if checks > 100:
-            raise heavy.Abandoned
+            raise fair_queue.Abandoned
 
-    with while_wanted(check), pytest.raises(heavy.Abandoned):
+    with while_wanted(check), pytest.raises(fair_queue.Abandoned):
         exact_scale(Decimal(1), Decimal("1e-6"), 1999)
     assert checks == 101
 
@@ -211,7 +211,7 @@ def test_an_analyst_who_asks_for_costly_plans_and_hangs_up(tmp_path: Path) -> No
         attack = Attack(server.port, ann, [{**COSTLY, "max_updates": 1999 - number} for number in range(40)])
         others_are_served(0.1)
         refused = [reply for reply in attack.replies(0.5) if reply]
-        assert len(refused) >= 40 - 2 - heavy.WAITING_EACH - 5  # those done by now left room for as many
+        assert len(refused) >= 40 - 2 - fair_queue.WAITING_EACH - 5  # those done by now left room for as many
         assert all(b" 429 " in reply.partition(b"\r\n")[0] for reply in refused if b" 200 " not in reply[:20])
         assert b"retry-after" in refused[-1].lower()
         attack.hang_up()
@@ -229,6 +229,6 @@ def test_an_analyst_who_asks_for_costly_plans_and_hangs_up(tmp_path: Path) -> No
         last = Attack(server.port, ann, [{**COSTLY, "max_updates": 1900 - number} for number in range(20)])
         time.sleep(0.5)
         os.kill(server.pid, signal.SIGTERM)
-        assert server.wait_until_ended(heavy.DRAIN_SECONDS + PROMPT)
+        assert server.wait_until_ended(fair_queue.DRAIN_SECONDS + PROMPT)
         assert any(b" 503 " in reply[:20] for reply in last.replies(0.1))
         last.hang_up()

@@ -25,7 +25,7 @@ import uvicorn
 
 from app.bootstrap.serving import prepare
 from app.bootstrap.wiring import Built, build
-from app.http.protocol import Protocol
+from app.http.protocol import HttpProtocol
 from app.settings import Settings
 
 JSON = dict[str, Any]
@@ -197,7 +197,7 @@ def start(folder: Path, *, noise: Any = None, admin_key: str = "the-operators-ow
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=30,
-            http=Protocol,
+            http=HttpProtocol,
             ws="none",
         )
     )

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.http import bodies
-from app.http.door import GUESSES
+from app.http import dense_bodies, json_bodies
+from app.http.authentication import GUESSES
 from app.services import principals
 from app.services.errors import Unauthenticated
 from tests.api.support import (
@@ -91,8 +91,8 @@ def limited(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[
         heavy_rate_limit=0.5,
         heavy_rate_burst=3,
     ) as running:
-        door = running.built.context.door
-        door._rate._clock = door._heavy._clock = clock
+        authenticator = running.built.context.authenticator
+        authenticator._requests._clock = authenticator._heavy_requests._clock = clock
         people(running, name="limited-people")
         yield running
 
@@ -221,7 +221,7 @@ class TestGuessing:
         parallel without end, a refusal that tells a guess apart before its time, and keys in the log.
         """
         seconds = 1.0
-        monkeypatch.setattr("app.http.door.FAILED_LOGIN_SECONDS", seconds)
+        monkeypatch.setattr("app.http.authentication.FAILED_LOGIN_SECONDS", seconds)
         with serving(tmp_path, noise=Noise()) as service:
             assert service.admin.get("/v1/datasets").status_code == 200
             limits = httpx.Limits(max_connections=60)
@@ -245,10 +245,10 @@ class TestGuessing:
                 assert told[0] > seconds
                 assert told[32] > 2 * seconds
                 assert counted(service, "login") == 60
-                door = service.built.context.door
+                authenticator = service.built.context.authenticator
                 gc.collect()
-                assert dict(door._places_of) == {}
-                assert door._places._value == GUESSES
+                assert dict(authenticator._guesses_of) == {}
+                assert authenticator._guesses._value == GUESSES
             lines = [event for event in logged if event["event"] == "log-in failed"]
             assert len(lines) == 60
             assert all(event["client"] == "127.0.0.1" for event in lines)
@@ -259,8 +259,8 @@ class TestGuessing:
         are never looked at, so that a good key behind them comes in next. Catches a guess that is over as soon as its
         connection is, by which keys could be tried without a pause, and a queue of people who are gone.
         """
-        monkeypatch.setattr("app.http.door.FAILED_LOGIN_SECONDS", 2.0)
-        monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 1)
+        monkeypatch.setattr("app.http.authentication.FAILED_LOGIN_SECONDS", 2.0)
+        monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 1)
         with serving(tmp_path, noise=Noise()) as service:
             started = time.monotonic()
             for number in range(21):
@@ -281,7 +281,7 @@ class TestGuessing:
         with serving(tmp_path, noise=Noise()) as service:
             assert service.admin.get("/v1/datasets").status_code == 200
             monkeypatch.setattr(service.built.services.principals, "recall", lambda _: None)
-            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 0)
+            monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 0)
             with pytest.raises(httpx.ReadTimeout):  # there is no place for it
                 httpx.get(f"{service.url}/v1/datasets", headers={"Authorization": "Bearer x" * 2}, timeout=1)
             assert service.admin.get("/v1/datasets").status_code == 200
@@ -300,12 +300,12 @@ class TestGuessing:
                 return authenticate(key)
 
             monkeypatch.setattr(known, "authenticate", slowly)
-            monkeypatch.setattr("app.http.door.GUESSES_A_CLIENT", 1)
+            monkeypatch.setattr("app.http.authentication.GUESSES_A_CLIENT", 1)
             with ThreadPoolExecutor(8) as pool:
                 headers = {"Authorization": f"Bearer {key}"}
                 sent = [pool.submit(httpx.get, f"{service.url}/v1/datasets", headers=headers) for _ in range(8)]
             assert {reply.result().status_code for reply in sent} == {200}
-            assert service.built.context.door._looking == {}
+            assert service.built.context.authenticator._checks == {}
 
     def test_a_revoked_key_is_a_guess(self, service: Service) -> None:
         """Catches a revoked key that may be tried without limit because it was good once."""
@@ -670,7 +670,7 @@ def test_bodies_share_a_room(tmp_path: Path) -> None:
     with serving(
         tmp_path, noise=Noise(), memory_limit=16 << 20, max_body_bytes=4 << 20, max_query_body_bytes=2 << 20
     ) as service:
-        room = service.built.context.room
+        room = service.built.context.body_memory
         name = people(service)
         assert room.free == 4 << 20
         size = 3 << 19
@@ -732,7 +732,7 @@ def test_what_a_body_holds_is_bounded_before_it_is_parsed(service: Service, held
         ("PUT", f"/v1/datasets/{name}/grants/nobody"),
     ]:
         problem = refused(service.admin.request(method, path, content=body), "payload-too-large")
-        assert problem["limit"] == bodies.MAX_VALUES
+        assert problem["limit"] == json_bodies.MAX_VALUES
         assert all(word in problem["detail"] for word in ("2,000,000", ".npy", "Arrow", "fewer queries"))
     kind = {"Content-Type": "multipart/form-data; boundary=b0undary"}
     refused(service.admin.post("/v1/datasets", content=multipart(body, b""), headers=kind), "payload-too-large")
@@ -759,7 +759,7 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
     codes = list(range(50))
     asked = {"type": "predicate", "where": {"a": {"in": codes}, "b": {"in": codes}}}
     batch = json.dumps({"queries": [asked] * 10_000}).encode()
-    assert bodies.weigh(batch) < 10_000
+    assert json_bodies.weigh(batch) < 10_000
     reply = analyst.post(f"/v1/sessions/{id}/queries/batch", content=batch, timeout=60)
     assert len(reply.json()["answers"]) == 10_000
     for large in (
@@ -769,8 +769,8 @@ def test_the_largest_bodies_that_are_meant_are_taken(service: Service) -> None:
         {"type": "elements", "weights": {f"word{number}": 1 for number in range(390_000)}},
     ):
         body = json.dumps(large).encode()
-        assert bodies.weigh(body) > 1
-        assert bodies.parse_json(body, 32).keys() == large.keys()
+        assert json_bodies.weigh(body) > 1
+        assert json_bodies.parse_json(body, 32).keys() == large.keys()
 
 
 def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
@@ -784,9 +784,9 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
 
     def send() -> None:
         for body in crowded(8 << 20).values():
-            inner = body[: len(body) * (bodies.MAX_VALUES - 100) // _values(body)]
+            inner = body[: len(body) * (json_bodies.MAX_VALUES - 100) // _values(body)]
             body = inner[: inner.rfind(b",")] + body[body.rfind(b",") :]
-            assert bodies.weigh(body) > 900
+            assert json_bodies.weigh(body) > 900
             # A list of too many queries, or of one that is none.
             assert analyst.post(f"/v1/sessions/{id}/queries/batch", content=body).status_code in (200, 422)
         done.set()
@@ -802,7 +802,7 @@ def test_parsing_keeps_nobody_waiting_for_long(service: Service) -> None:
 
 
 def _values(body: bytes) -> int:
-    return body.count(b",") + bodies.VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
+    return body.count(b",") + json_bodies.VALUES_A_NAME * sum(body.count(sign) for sign in (b"[", b"{", b":"))
 
 
 def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
@@ -811,7 +811,7 @@ def test_a_body_keeps_its_room_until_its_turn(tmp_path: Path) -> None:
     """
     gate = Gate()
     with serving(tmp_path, noise=Noise(gate), request_timeout_seconds=0.2) as service:
-        room = service.built.context.room
+        room = service.built.context.body_memory
         id = open_session(service.admin, people(service))["id"]
         whole, size = room.free, 1 << 20
         content = json.dumps(FEMALE).encode().ljust(size)
@@ -871,7 +871,7 @@ def bombs() -> list[tuple[str, bytes, str]]:
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, schema) as writer:
         empty = pa.record_batch([pa.array([], pa.float64())], schema)
-        for _ in range(bodies.MAX_BATCHES + 1):
+        for _ in range(dense_bodies.MAX_BATCHES + 1):
             writer.write_batch(empty)
     return [
         ("zstd", packed(zeros, compression="zstd"), "compression"),

@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.curator.errors import SessionClosed, UpdatesExhausted
-from app.http.bodies import fingerprint
+from app.http.json_bodies import fingerprint
 from app.services.answering import group, round
 from app.services.answering.tickets import Ticket
 from app.services.errors import PayloadTooLarge, Unavailable

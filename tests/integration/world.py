@@ -25,8 +25,8 @@ from sqlalchemy.exc import OperationalError
 from app.audit.replay import replay
 from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
-from app.http.bodies import fingerprint
-from app.http.protocol import Protocol
+from app.http.json_bodies import fingerprint
+from app.http.protocol import HttpProtocol
 from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
 from app.services.services import Services
@@ -409,7 +409,9 @@ def distinct_queries() -> Iterator[dict[str, Any]]:
 @contextmanager
 def served(world: World) -> Iterator[int]:
     """The service behind a real HTTP server in this process; gives its port."""
-    config = uvicorn.Config(world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off", http=Protocol)
+    config = uvicorn.Config(
+        world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off", http=HttpProtocol
+    )
     server = uvicorn.Server(config)
     delivery = world.answering.deliver
 

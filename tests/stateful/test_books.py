@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
-from app.http.bodies import fingerprint
+from app.http.json_bodies import fingerprint
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey

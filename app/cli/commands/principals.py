@@ -18,7 +18,7 @@ def principal_add(
     role: Annotated[str, typer.Option(help="admin, analyst or auditor.")] = "analyst",
     as_json: AsJson = False,
 ) -> None:
-    """Add a principal and print its key, which is told this once."""
+    """Add a principal and print its key, which is shown only now."""
     with client("Adding the principal") as curator:
         added = curator.add_principal(name, role)
     show_key(added, as_json=as_json)
@@ -29,7 +29,7 @@ def principal_rotate(
     name: Annotated[str, typer.Argument(help="Whose key to replace.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Replace a principal's key, a revoked one too, and print the new one, which is told this once."""
+    """Replace a principal's key, a revoked one too, and print the new one, which is shown only now."""
     with client("Replacing the key") as curator:
         rotated = curator.rotate_key(name)
     show_key(rotated, as_json=as_json)

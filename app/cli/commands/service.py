@@ -123,7 +123,11 @@ def demo(
 
 @contextmanager
 def _operating() -> Iterator[None]:
-    """What keeps the service from starting, told in a sentence; no value of a setting is repeated."""
+    """Turn what keeps a command from working into a refusal, which repeats no value of a setting.
+
+    Raises:
+        Refusal: when the settings, the data folder or the database do not allow the command.
+    """
     from pydantic import ValidationError
     from sqlalchemy.exc import SQLAlchemyError
 

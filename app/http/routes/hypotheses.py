@@ -7,10 +7,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.constructions.base import DenseHypothesis
-from app.http import bodies
 from app.http.context import Context
 from app.http.exports import complete_reply, open_export
-from app.http.heavy import Work
+from app.http.fair_queue import Work
+from app.http.headers import ARROW, NPY, PARQUET
 from app.http.openapi import problem_responses
 from app.http.requests import principal_of
 from app.services.exports import Export
@@ -19,9 +19,9 @@ from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
 
 #: Media types, and the formats that they stand for; the first is sent where any will do.
-FORMATS: dict[str, Format] = {bodies.NPY: "npy", bodies.ARROW: "arrow", bodies.PARQUET: "parquet"}
+FORMATS: dict[str, Format] = {NPY: "npy", ARROW: "arrow", PARQUET: "parquet"}
 #: Those of a hypothesis that is no array.
-_TABLES = (bodies.ARROW, bodies.PARQUET)
+_TABLES = (ARROW, PARQUET)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:

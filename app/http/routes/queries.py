@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from app.http import bodies, schemas
+from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
 from app.http.openapi import problem_responses, query_body
 from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object
@@ -44,12 +44,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
     )
     async def ask(request: Request, id: str) -> Response:
         actor = await asker_of(request, context)
-        media_type = bodies.media_type(request)
+        media_type = headers.media_type(request)
         asked: Any
-        if media_type in (bodies.NPY, bodies.ARROW):
-            body = await bodies.read(request, context.limits.max_body_bytes, context.room)
+        if media_type in (headers.NPY, headers.ARROW):
+            body = await bodies.read(request, context.limits.max_body_bytes, context.body_memory)
             unverified = flag(request, "unverified")
-            asked = await run_in_threadpool(bodies.dense_body, media_type, body, unverified=unverified)
+            asked = await run_in_threadpool(dense_bodies.dense_body, media_type, body, unverified=unverified)
             key = None
             if "idempotency-key" in request.headers:
                 digest = await run_in_threadpool(_sha256, body)
@@ -78,7 +78,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise InvalidRequest("give queries, a list of at least one query, and nothing else")
         if len(queries) > MAX_BATCH:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
-        context.door.charge(request, actor, len(queries))
+        context.authenticator.count(request, actor, len(queries))
         key = idempotency_key(request, actor, asked)
         return await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key))
 

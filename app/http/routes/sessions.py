@@ -42,7 +42,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             opening = await run_in_threadpool(context.services.sessions.prepare, actor, asked, key, work.check)
         if isinstance(opening, bytes):
             return encoded_reply(opening, 201)
-        # Another process may hold the data set for a while: whoever waits for it keeps nobody from a plan.
+        # Outside the turn: another process may hold the data set for a while, and plans should not wait for that.
         return encoded_reply(await run_in_threadpool(context.services.sessions.open, actor, opening, key), 201)
 
     @app.get(

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from app.geometry.norms import auto_exponent
-from app.geometry.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm
+from tests.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm
 
 SHAPE = (4, 3)
 SQUARED: list[SquaredNorm] = [

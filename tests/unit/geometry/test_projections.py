@@ -10,8 +10,9 @@ from scipy.linalg import null_space
 from scipy.optimize import LinearConstraint, linprog, minimize, root
 
 from app.geometry.norms import auto_exponent, conjugate, vector_norm
-from app.geometry.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm, tilted_line
-from app.geometry.projections import magnitudes_onto_ball, onto_ball, onto_halfspace, solve
+from app.geometry.potentials import tilted_line
+from app.geometry.projections import magnitudes_onto_ball, solve
+from tests.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm, onto_ball, onto_halfspace
 
 SHAPE = (3, 2)
 SQUARED: list[SquaredNorm] = [

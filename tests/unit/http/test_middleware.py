@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from app.http.bodies import Room
+from app.http.bodies import BodyMemory
 from app.http.metrics import Metrics
 from app.http.middleware import Observe
 
@@ -26,7 +26,7 @@ def test_a_request_that_a_stop_gives_up() -> None:
             sent.append(message)
 
         metrics = Metrics()
-        observe = Observe(stuck, metrics, Room(1, metrics.refused))
+        observe = Observe(stuck, metrics, BodyMemory(1, metrics.refused))
         scope = {"type": "http", "method": "GET", "path": "/v1/sessions", "headers": []}
         task = asyncio.create_task(observe(scope, stuck, send))  # type: ignore[arg-type]
         await asyncio.sleep(0.05)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from app.http.heavy import WAITING, WAITING_EACH, FairQueue, Work
+from app.http.fair_queue import WAITING, WAITING_EACH, FairQueue, Work
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
 
@@ -215,7 +215,7 @@ def test_work_in_a_thread_is_told() -> None:
 
 def test_a_server_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a drain that waits for every request in the queue, or for work without end."""
-    monkeypatch.setattr("app.http.heavy.DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr("app.http.fair_queue.DRAIN_SECONDS", 0.05)
 
     async def test() -> None:
         turns = Turns(FairQueue(1))
@@ -239,7 +239,7 @@ def test_what_a_turn_took_is_told() -> None:
 
     async def test() -> None:
         took: list[tuple[str, float]] = []
-        queue = FairQueue(1, took=lambda name, seconds: took.append((name, seconds)))
+        queue = FairQueue(1, finished=lambda name, seconds: took.append((name, seconds)))
 
         async def fail() -> None:
             async with queue.turn(Client().request, Principal("ann", "analyst")):

@@ -1,4 +1,4 @@
-"""How often a caller may come: a token bucket for each."""
+"""Limits on how often a caller may come: a token bucket for each."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from app.services.errors import TooManyRequests
 
-#: Seconds by which sums of times may be off for their rounding.
+#: Seconds by which a sum of times may be off because of rounding.
 _ROUNDING = 1e-6
 
 
-class Rate:
-    """Token buckets by name: each holds ``burst`` tokens and gains ``per_second`` a second.
+class TokenBuckets:
+    """Token buckets by name: each holds ``burst`` tokens and gains ``per_second`` tokens a second.
 
-    A bucket is kept as the one moment at which it will be full again, so that taking from it is a few additions however
-    long nobody came. Names are those of principals, of which there are as many as an admin made. Not for several
-    threads: it belongs to the event loop.
+    A bucket is kept as the moment at which it will be full again, so that taking tokens costs a few additions however
+    long ago the last ones were taken. Buckets are never dropped: their names are those of principals, of which there
+    are as many as an admin made. For the event loop's thread alone.
 
     Args:
         per_second: tokens a second; None sets no limit.
@@ -30,14 +30,14 @@ class Rate:
         self._burst, self._clock = burst, clock
         self._full_at: dict[str, float] = {}
 
-    def take(self, name: str, tokens: int = 1, paid: int = 0) -> None:
-        """Take tokens, of which ``paid`` were taken before.
+    def consume(self, name: str, tokens: int = 1, paid: int = 0) -> None:
+        """Consume tokens, of which ``paid`` were consumed before.
 
-        More than a bucket holds are let in when it is full, and what is missing is owed: it has to come in before
-        anything else is taken.
+        More tokens than a bucket holds can be had when it is full. The bucket then owes the rest, which must come in
+        before any other is consumed.
 
         Raises:
-            TooManyRequests: when there are not enough, saying after how many seconds there will be; none is taken.
+            TooManyRequests: when there are not enough, saying after how many seconds there will be; none is consumed.
         """
         if not self._seconds:
             return
@@ -50,10 +50,10 @@ class Rate:
             raise TooManyRequests(f"too many requests with this key: send again in {seconds:,} s", seconds)
         self._full_at[name] = now + missing + (tokens - paid) * self._seconds
 
-    def owe(self, name: str, tokens: float) -> None:
-        """Take tokens for what is done already, whether or not they are there.
+    def debit(self, name: str, tokens: float) -> None:
+        """Consume tokens for work that is done already, whether or not there are so many.
 
-        What is missing has to come in before anything else is taken.
+        The bucket owes what it does not hold, as in :meth:`consume`.
         """
         if self._seconds:
             now = self._clock()

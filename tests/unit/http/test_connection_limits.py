@@ -1,4 +1,4 @@
-"""Places of connections against a plain list of them."""
+"""Limits on connections against a plain list of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.places import Places, client_of
+from app.http.connection_limits import ConnectionLimits, client_of
 from app.services.errors import Unavailable
 
 PROXY = "10.9.9.9"
@@ -41,7 +41,7 @@ class Line:
     idle_since: int | None = None
     ended: bool = field(default=False)
 
-    def shed(self) -> None:
+    def close_idle(self) -> None:
         self.ended = True
 
 
@@ -55,7 +55,7 @@ def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, in
     busy one that ends for another, or not the longest idle of those who must; a refusal where there was room, and a
     place that is never given back.
     """
-    places = Places(most, most_a_client, lambda host: host == PROXY)
+    limits = ConnectionLimits(most, most_a_client, lambda host: host == PROXY)
     lines: list[Line] = []
 
     def longest(among: list[Line]) -> Line | None:
@@ -77,11 +77,11 @@ def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, in
                 taken = gives is not None
                 expected += [gives] if gives else []
             if taken:
-                places.take(line, line.host)
+                limits.admit(line, line.host)
                 line.served = True
             else:
                 with pytest.raises(Unavailable):
-                    places.take(line, line.host)
+                    limits.admit(line, line.host)
             for each in expected:
                 assert each.ended
                 each.served, each.idle_since = False, None
@@ -89,19 +89,19 @@ def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, in
         elif lines:
             line = lines[number % len(lines)]
             if what == "idle":
-                places.idle(line)
+                limits.mark_idle(line)
                 if line.served and line.idle_since is None:
                     line.idle_since = now
             elif what == "busy":
-                places.busy(line)
+                limits.mark_busy(line)
                 line.idle_since = None
             else:
-                places.leave(line)
+                limits.release(line)
                 line.served, line.idle_since = False, None
-        assert len(places) == sum(line.served for line in lines) <= most
+        assert len(limits) == sum(line.served for line in lines) <= most
         assert not any(line.ended for line in lines if line.served)
     for line in lines:
-        places.leave(line)
-    assert len(places) == 0
-    assert not places._clients
-    assert not places._idle
+        limits.release(line)
+    assert len(limits) == 0
+    assert not limits._count
+    assert not limits._idle

@@ -1,4 +1,4 @@
-"""Turns at costly work: so many at a time, fair between principals, and given up when nobody waits for it any more."""
+"""A fair queue for costly work: a few turns at a time, principals in rotation, abandoned work given up."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from starlette.requests import Request
 from app.services.errors import TooManyRequests, Unavailable
 from app.services.principals import Principal
 
-#: Requests that may wait for their turn: of one principal, and of all.
+#: Most requests that wait for a turn: of one principal, and of all.
 WAITING_EACH, WAITING = 32, 256
-#: After how long a refused request may come again.
+#: Seconds after which a refused request may come again.
 RETRY_SECONDS = 2
-#: How long work may go on that is under way when the server drains.
+#: Seconds for which work may go on that is under way when the server drains.
 DRAIN_SECONDS = 5.0
 _ENDING = "the server is ending: send the request again"
 
 
 class Abandoned(Exception):
-    """Costly work was given up. No refusal of the service: what searches for a plan takes those for an answer."""
+    """Costly work was given up. Not a CuratorError: the search for a plan would take that for a plan's refusal."""
 
 
 class Work:
@@ -33,23 +33,23 @@ class Work:
         self._given_up = asyncio.get_running_loop().create_future()
         #: Why the work was given up, in words for the client.
         self.abandoned: str | None = None
-        #: Seconds of the turn in which the work itself waited for that of others, which it does not pay for.
+        #: Seconds of the turn in which the work waited for other work. They are not charged.
         self.idle = 0.0
 
     def check(self) -> None:
-        """Go on, if anybody waits for the work. From any thread; costs nothing, so call it often.
+        """Go on while somebody waits for the work. From any thread; it costs nothing, so call it often.
 
         Raises:
-            Abandoned: when nobody does.
+            Abandoned: when the work was given up.
         """
         if self.abandoned is not None:
             raise Abandoned
 
     async def unless_abandoned(self, future: asyncio.Future[Any]) -> Any:
-        """What a future comes to, which is cancelled when nobody waits for the work any more.
+        """The result of a future, which is cancelled when the work is given up.
 
         Raises:
-            Abandoned: when it was.
+            Abandoned: when the work was given up first.
         """
         try:
             await asyncio.wait((future, self._given_up), return_when=asyncio.FIRST_COMPLETED)
@@ -60,37 +60,36 @@ class Work:
         return future.result()
 
     def abandon(self, reason: str) -> None:
-        """Give the work up. It belongs to the event loop."""
+        """Give the work up, for this reason. For the event loop's thread alone."""
         self.abandoned = self.abandoned or reason
         if not self._given_up.done():
             self._given_up.set_result(None)
 
 
 class FairQueue:
-    """Turns at costly work: so many at a time, principals one after the other, and a bounded number that wait.
+    """Turns at costly work, in rotation: each principal with waiting requests gets one turn, then the next principal.
 
-    Of those who wait each has one turn in his round, however many requests he has waiting, so that nobody waits for
-    longer than the work under way and one turn of each other. Where there are several turns at a time, one principal
-    never has them all. Who hangs up leaves the queue, and the work learns of it (:class:`Work`). It belongs to the
-    event loop.
+    However many requests one principal has waiting, no other waits for longer than the work under way and one turn of
+    each other principal. Where there are several turns at a time, one principal never has them all. A request whose
+    client hangs up leaves the queue, and its work is given up (:class:`Work`). For the event loop's thread alone.
 
     Args:
-        turns: at a time.
+        turns: most turns at a time.
         refused: called with the reason, ``work``, of each request that finds too many waiting.
-        took: called with the principal's name and the seconds of each turn when it is over.
-        seconds: that a turn lasts at most, where there is a limit.
+        finished: called at the end of each turn with the principal's name and the seconds that it worked.
+        seconds: the longest turn; None sets no limit.
     """
 
     def __init__(
         self,
         turns: int,
         refused: Callable[[str], None] = lambda _: None,
-        took: Callable[[str, float], None] = lambda *_: None,
+        finished: Callable[[str, float], None] = lambda *_: None,
         seconds: float | None = None,
     ) -> None:
         self._free, self._each = turns, max(1, turns - 1)
-        self._refused, self._took, self._seconds = refused, took, seconds
-        #: Whose turn is next comes first.
+        self._refused, self._finished, self._seconds = refused, finished, seconds
+        #: Waiting requests by principal; the principal whose turn is next comes first.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._under_way: Counter[str] = Counter()
         self._works: set[Work] = set()
@@ -98,18 +97,18 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, request: Request, principal: Principal) -> AsyncIterator[Work]:
-        """Wait for a turn and have it while the context lasts. The request's body must have been read.
+        """Wait for a turn, which lasts as long as the context. The request's body must have been read.
 
         Raises:
-            TooManyRequests: at once, when as many of the principal's requests wait as may.
-            Unavailable: when as many of all do, or the server ends; and where the work was given up: the client hung
-                up, the turn took too long, or the server ends.
+            TooManyRequests: when too many of the principal's requests wait.
+            Unavailable: when too many requests wait in all, or the work was given up: the client hung up, the turn
+                took too long, or the server drains.
         """
         work = Work()
         listening = asyncio.create_task(_hung_up(request, work))
         try:
             await self._enter(principal.name, work)
-            async with self._under_way_by(principal.name, work):
+            async with self._begun_turn(principal.name, work):
                 yield work
         except Abandoned:
             raise Unavailable(work.abandoned or "", RETRY_SECONDS) from None
@@ -117,8 +116,8 @@ class FairQueue:
             listening.cancel()
 
     @asynccontextmanager
-    async def _under_way_by(self, name: str, work: Work) -> AsyncIterator[None]:
-        """A turn that has begun."""
+    async def _begun_turn(self, name: str, work: Work) -> AsyncIterator[None]:
+        """Have a turn that has begun, and give it up when it has lasted too long."""
         loop = asyncio.get_running_loop()
         late = None
         if self._seconds is not None:
@@ -133,24 +132,24 @@ class FairQueue:
         try:
             yield
         except asyncio.CancelledError:
-            work.abandon(_ENDING)  # threads go on otherwise
+            work.abandon(_ENDING)  # else its thread would go on
             raise
         finally:
             if late is not None:
                 late.cancel()
             self._works.discard(work)
-            self._took(name, loop.time() - began - work.idle)
-            self._leave(name)
+            self._finished(name, loop.time() - began - work.idle)
+            self._end(name)
 
     def drain(self) -> None:
-        """The server ends: whoever waits is refused, and what is under way has a few seconds left."""
+        """The server drains: refuse what waits, and give up what is under way in :data:`DRAIN_SECONDS`."""
         if self._draining:
             return
         self._draining = True
         for waiting in self._waiting.values():
-            for place in waiting:
-                if not place.done():
-                    place.set_exception(Unavailable(_ENDING))
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(Unavailable(_ENDING))
         for work in self._works:
             asyncio.get_running_loop().call_later(DRAIN_SECONDS, work.abandon, _ENDING)
 
@@ -158,7 +157,7 @@ class FairQueue:
         if self._draining:
             raise Unavailable(_ENDING)
         if self._free and self._under_way[name] < self._each:
-            self._begin(name)  # nobody who waits could have it: they would
+            self._begin(name)  # whatever waits could not have this turn, or it would have it already
             return
         if len(self._waiting.get(name, ())) >= WAITING_EACH:
             self._refused("work")
@@ -170,52 +169,52 @@ class FairQueue:
         if sum(map(len, self._waiting.values())) >= WAITING:
             self._refused("work")
             raise Unavailable("too many requests that take much work wait: send again a little later", RETRY_SECONDS)
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(name, deque()).append(place)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, deque()).append(waiter)
         try:
-            await work.unless_abandoned(place)
+            await work.unless_abandoned(waiter)
         except BaseException:
-            if place.done() and not place.cancelled() and place.exception() is None:
-                self._leave(name)  # it had been given the turn in the same moment
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._end(name)  # it was given the turn just before
             else:
-                self._forget(name, place)
+                self._forget(name, waiter)
             raise
 
     def _begin(self, name: str) -> None:
         self._free -= 1
         self._under_way[name] += 1
 
-    def _leave(self, name: str) -> None:
+    def _end(self, name: str) -> None:
         self._free += 1
         self._under_way[name] -= 1
         if not self._under_way[name]:
             del self._under_way[name]
         self._next()
 
-    def _forget(self, name: str, place: asyncio.Future[None]) -> None:
+    def _forget(self, name: str, waiter: asyncio.Future[None]) -> None:
         waiting = self._waiting.get(name)
-        if waiting is not None and place in waiting:
-            waiting.remove(place)
+        if waiting is not None and waiter in waiting:
+            waiting.remove(waiter)
             if not waiting:
                 del self._waiting[name]
 
     def _next(self) -> None:
-        """Give free turns to those who wait."""
+        """Give free turns to requests that wait."""
         while self._free:
             name = next((name for name in self._waiting if self._under_way[name] < self._each), None)
             if name is None:
                 return
             waiting = self._waiting.pop(name)
-            place = waiting.popleft()
+            waiter = waiting.popleft()
             if waiting:
-                self._waiting[name] = waiting  # behind all others
-            if not place.done():
+                self._waiting[name] = waiting  # behind all other principals
+            if not waiter.done():
                 self._begin(name)
-                place.set_result(None)
+                waiter.set_result(None)
 
 
 async def _hung_up(request: Request, work: Work) -> None:
-    """Wait until the client is gone. Nothing else comes after a body."""
+    """Give the work up when the client has hung up: after a body, nothing else can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     work.abandon("nobody waits for this")

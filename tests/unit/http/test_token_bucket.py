@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.http.rates import Rate
+from app.http.token_bucket import TokenBuckets
 from app.services.errors import TooManyRequests
 
 
@@ -43,7 +43,7 @@ def test_against_counted_tokens(per_second: float, burst: int, steps: list[tuple
     owed, or loses a token to rounding.
     """
     clock = Clock()
-    rate, counted = Rate(per_second, burst, clock), Counted(per_second, burst, clock)
+    buckets, counted = TokenBuckets(per_second, burst, clock), Counted(per_second, burst, clock)
     for pause, tokens in steps:
         clock.now += pause
         counted.top_up()
@@ -52,16 +52,16 @@ def test_against_counted_tokens(per_second: float, burst: int, steps: list[tuple
         if abs(spare) < 1e-6 * (1 + per_second + burst):
             return  # too close to call for floats: what follows depends on it
         if spare > 0:
-            rate.take("ann", tokens)
+            buckets.consume("ann", tokens)
             counted.tokens -= tokens
             continue
         with pytest.raises(TooManyRequests) as refusal:
-            rate.take("ann", tokens)
+            buckets.consume("ann", tokens)
         wait = refusal.value.retry_after
         assert wait >= 1
         assert (wait - 1) * per_second <= -spare * (1 + 1e-9) + 1e-6 * per_second
         clock.now += wait
-        rate.take("ann", tokens)
+        buckets.consume("ann", tokens)
         counted.top_up()
         counted.tokens -= tokens
 
@@ -71,72 +71,72 @@ def test_everything_but_nothing_more() -> None:
     for hour in range(200):
         clock = Clock()
         clock.now = hour * 3600.1
-        rate = Rate(3, 7, clock)
+        buckets = TokenBuckets(3, 7, clock)
         for _ in range(7):
-            rate.take("ann")
+            buckets.consume("ann")
         with pytest.raises(TooManyRequests):
-            rate.take("ann")
+            buckets.consume("ann")
 
 
 def test_names_do_not_share() -> None:
     """Catches one caller's requests charged to another."""
-    rate = Rate(1, 1, Clock())
-    rate.take("ann")
-    rate.take("bob")
+    buckets = TokenBuckets(1, 1, Clock())
+    buckets.consume("ann")
+    buckets.consume("bob")
     with pytest.raises(TooManyRequests):
-        rate.take("ann")
+        buckets.consume("ann")
 
 
 def test_what_was_paid_is_not_paid_again() -> None:
     """A batch is counted when it is let in and then for what it holds. Catches its first query counted twice, or its
     others not at all."""
     clock = Clock()
-    rate = Rate(1, 10, clock)
-    rate.take("ann")
-    rate.take("ann", 10, paid=1)
+    buckets = TokenBuckets(1, 10, clock)
+    buckets.consume("ann")
+    buckets.consume("ann", 10, paid=1)
     with pytest.raises(TooManyRequests):
-        rate.take("ann")
+        buckets.consume("ann")
     clock.now += 10
-    rate.take("ann")
-    rate.take("ann", 25, paid=1)  # more than a bucket holds: what is missing is owed
+    buckets.consume("ann")
+    buckets.consume("ann", 25, paid=1)  # more than a bucket holds: what is missing is owed
     with pytest.raises(TooManyRequests) as refusal:
-        rate.take("ann")
+        buckets.consume("ann")
     assert refusal.value.retry_after == 16
 
 
 def test_a_refusal_takes_nothing() -> None:
     """Catches somebody who is never let in again because he kept asking."""
     clock = Clock()
-    rate = Rate(1, 1, clock)
-    rate.take("ann")
+    buckets = TokenBuckets(1, 1, clock)
+    buckets.consume("ann")
     for _ in range(100):
         with pytest.raises(TooManyRequests) as refusal:
-            rate.take("ann")
+            buckets.consume("ann")
         assert refusal.value.retry_after == 1
     clock.now += 1
-    rate.take("ann")
+    buckets.consume("ann")
 
 
 def test_without_a_limit() -> None:
     """Catches a limit where none was set."""
-    rate = Rate(None, 1, Clock())
+    buckets = TokenBuckets(None, 1, Clock())
     for _ in range(1000):
-        rate.take("ann", 100)
+        buckets.consume("ann", 100)
 
 
 def test_debts_are_paid_before_anything_else() -> None:
     """Catches work that is counted when it is done, and then forgotten, or counted twice."""
     clock = Clock()
-    rate = Rate(10, 20, clock)
-    rate.take("ann")
-    rate.owe("ann", 29.0)
+    buckets = TokenBuckets(10, 20, clock)
+    buckets.consume("ann")
+    buckets.debit("ann", 29.0)
     with pytest.raises(TooManyRequests) as told:
-        rate.take("ann")
+        buckets.consume("ann")
     assert told.value.retry_after == 2  # 10 are missing, and the one that is asked for: 1.1 s
-    rate.take("bob")
+    buckets.consume("bob")
     clock.now += 1.05
     with pytest.raises(TooManyRequests):
-        rate.take("ann")
+        buckets.consume("ann")
     clock.now += 0.06
-    rate.take("ann")
-    Rate(None, 1, clock).owe("ann", 1e9)
+    buckets.consume("ann")
+    TokenBuckets(None, 1, clock).debit("ann", 1e9)

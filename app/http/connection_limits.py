@@ -1,0 +1,98 @@
+"""How many connections a process serves, in all and of each client, and which idle one ends to make room."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from app.services.errors import Unavailable
+
+
+class Connection(Protocol):
+    """A connection that counts against the limits."""
+
+    def close_idle(self) -> None:
+        """End, to make room for another connection."""
+
+
+def client_of(host: str) -> str:
+    """The client that an address counts for: itself, or in IPv6 its network of 64 bits, as one customer has it all."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+
+
+class ConnectionLimits:
+    """Counts the connections of one process. For its event loop's thread alone.
+
+    Args:
+        most: connections in all.
+        most_each: connections of one client.
+        trusted: whether an address is a proxy's, whose connections are of many clients and count for none.
+    """
+
+    def __init__(
+        self, most: int = 2048, most_each: int = 512, trusted: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        self.most = most
+        self._most_each, self._trusted = most_each, trusted
+        #: The client of each connection; None for a proxy's.
+        self._client_of: dict[Connection, str | None] = {}
+        self._count: Counter[str | None] = Counter()
+        #: Idle connections, the one that has been idle for longest first.
+        self._idle: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._client_of)
+
+    def admit(self, connection: Connection, host: str) -> None:
+        """Count a connection from an address.
+
+        Where a limit is reached, the connection that has been idle for longest ends: one of the same client when that
+        client has as many as it may, else any.
+
+        Raises:
+            Unavailable: when a limit is reached and no such connection is idle.
+        """
+        client = None if self._trusted(host) else client_of(host)
+        if client is not None and self._count[client] >= self._most_each:
+            own = (each for each in self._idle if self._client_of[each] == client)
+            self._end_first(own, "your address has as many connections as one may have: use those, or send again later")
+        if len(self._client_of) >= self.most:
+            self._end_first(iter(self._idle), "the server has as many connections as it takes: send again later")
+        self._client_of[connection] = client
+        self._count[client] += 1
+
+    def _end_first(self, idle: Iterator[Connection], refusal: str) -> None:
+        longest = next(idle, None)
+        if longest is None:
+            raise Unavailable(refusal)
+        self.release(longest)
+        longest.close_idle()
+
+    def release(self, connection: Connection) -> None:
+        """Count a connection no more. It may never have been counted."""
+        if connection not in self._client_of:
+            return
+        self.mark_busy(connection)
+        client = self._client_of.pop(connection)
+        self._count[client] -= 1
+        if not self._count[client]:
+            del self._count[client]
+
+    def mark_idle(self, connection: Connection) -> None:
+        """A connection has its reply, and its client has sent nothing since."""
+        if connection in self._client_of:
+            self._idle[connection] = None
+
+    def mark_busy(self, connection: Connection) -> None:
+        """A connection's client has sent something."""
+        self._idle.pop(connection, None)

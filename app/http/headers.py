@@ -1,0 +1,55 @@
+"""Request headers: how a body is declared, and what is accepted of it."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from app.spaces.errors import InvalidRequest
+
+NPY = "application/x-npy"
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+#: Media types that are read as JSON. The second is what curl and urllib declare unless told otherwise.
+_JSON = ("application/json", "application/x-www-form-urlencoded")
+#: Headers that state the encoding of a body, and the value that is accepted. The HTTP parser decodes chunks, and
+#: refuses other encodings only where they come last.
+_PLAIN = {b"transfer-encoding": b"chunked", b"content-encoding": b"identity"}
+
+
+def header(request: Request, name: bytes) -> str | None:
+    """The first header of this name in lower case. The framework's own look-up costs several times as much."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
+def media_type(request: Request) -> str:
+    """The declared media type of the body, in lower case without parameters; empty where none is declared."""
+    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def expect_json(request: Request) -> None:
+    """Refuse a body that is declared to be something else than JSON.
+
+    Raises:
+        InvalidRequest: saying what to send.
+    """
+    declared = media_type(request)
+    if declared and declared not in _JSON and not declared.endswith("+json"):
+        raise InvalidRequest("the body must be JSON: send it with Content-Type: application/json")
+
+
+def expect_plain(scope: Scope) -> None:
+    """Refuse a request whose body is compressed or otherwise encoded: nothing here would decode it.
+
+    Raises:
+        InvalidRequest: naming the header to leave out.
+    """
+    for name, value in scope["headers"]:
+        plain = _PLAIN.get(name)
+        if plain is not None and value.strip().lower() != plain:
+            raise InvalidRequest(
+                f"{name.decode().title()} other than {plain.decode()} is not taken: send the body as it is"
+            )
