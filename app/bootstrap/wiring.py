@@ -86,8 +86,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         memory_limit=settings.memory_limit - share,
         turn_seconds=settings.request_timeout_seconds,
     )
-    datasets = Datasets(store, private, utc_now, memory_limit=settings.memory_limit, close_session=answering.close_now)
-    sessions = Sessions(store, private, source, utc_now, datasets, snapshots)
+    datasets = Datasets(store, private, utc_now, close_session=answering.close_now)
+    sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
 
     lifecycle = Lifecycle(
         settings,

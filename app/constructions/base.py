@@ -23,7 +23,7 @@ from app.spaces.tensor import FloatArray
 Step = Literal["projection", "paper", "full", "refit"]
 #: The steps that keep the update bound.
 BOUNDED_STEPS: tuple[Step, ...] = ("projection", "paper")
-#: Bytes that answers and updates may take whatever the universe: the parts in which arrays are worked on.
+#: Bytes that answers and updates use whatever the universe: the parts in which arrays are worked on.
 PARTS_BYTES = 4 << 20
 #: An update stops this fraction of the mass short of the simplex' boundary, from where no step returns.
 SIMPLEX_MARGIN = 2.0**-30
@@ -32,11 +32,12 @@ _Real = TypeVar("_Real", float, FloatArray)
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What is known of the data without looking at it, or was bought with noise.
+    """What is public of the data: known without looking at it, or released with noise.
 
-    ``mass`` is the sum of counts the hypothesis may take (exact where public, else padded upward);
-    ``padded`` tells that it is an upper bound only, so that a slack cell must hold the difference. ``norms``
-    are upper bounds on norms of the data, by name.
+    Attributes:
+        mass: the sum of counts (exact where public, else padded upward); None where it is not known.
+        padded: whether ``mass`` is an upper bound only, so that a slack cell must hold the difference.
+        norms: upper bounds on norms of the data, by name.
     """
 
     mass: float | None = None
@@ -64,7 +65,7 @@ class DenseHypothesis:
     array: FloatArray
 
     def content(self) -> memoryview:
-        """Little-endian float64, row-major: what its digest is taken of. Mostly no copy."""
+        """Little-endian float64, row-major: the bytes of its digest. Mostly no copy."""
         flat: Any = np.ascontiguousarray(self.array, dtype="<f8").reshape(-1)
         return memoryview(flat.view(np.uint8))
 
@@ -107,11 +108,10 @@ class Construction(ABC):
 
     @abstractmethod
     def working_bytes(self, state: Any, query: Query) -> int:
-        """The most bytes that answering a query and learning from it take beside the present state, what the state
-        grows by included.
+        """The most bytes that answering a query and learning from it use beyond the present state, its growth included.
 
-        Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory that a
-        miss would not have run out of (docs/privacy.md, section 11).
+        Whoever plays a round holds so much ready before noise is drawn, so that no update can run out of memory where a
+        miss would not (docs/privacy.md, section 11).
         """
 
     @property
@@ -126,16 +126,16 @@ class Construction(ABC):
 
     @property
     def most_updates(self) -> int | None:
-        """The most updates of which each takes a few seconds at most; None where they take no longer the more there
-        are.
+        """The most updates of which each takes a few seconds at most; None where their time does not grow with their
+        number.
 
-        Where a state is made anew from all that was measured, the time of an update grows with their number: a session
-        of many more would end in updates that take longer than a request may.
+        A state that is fitted anew to all that was measured takes longer with each update: a session of many more would
+        end in updates that take longer than a request may.
         """
         return None
 
     def admit(self, query: Query) -> None:
-        """Refuse a query outside the class that the construction was promised; takes all unless overridden.
+        """Refuse a query outside the class that the construction was promised; unless overridden all are admitted.
 
         Raises:
             InvalidQuery: naming what the class asks for.

@@ -15,8 +15,8 @@ class Dump:
     """A state as named arrays of numbers, which keep every bit, and JSON for the little that is no number.
 
     The arrays are the state's own, not copies: they are to be written before the state changes. Whoever loads a dump
-    takes them over. Their memory order is part of them, as sums depend on it in their last bits. Names of parts within
-    parts are joined by a dot.
+    owns them from there on. Their memory order is part of them, as sums depend on it in their last bits. Names of parts
+    within parts are joined by a dot.
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)

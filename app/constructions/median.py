@@ -146,7 +146,7 @@ class Median(_MedianBase):
     """The exact form, for universes of a few cells."""
 
     def records(self, progress: float) -> int:
-        """m: records of a member. The progress is drawn back by two units of the answer grid, what rounding can move.
+        """m: records of a member. The progress is reduced by two units of the answer grid for what rounding adds.
 
         Raises:
             ValueError: when nothing is left of it.
@@ -313,15 +313,18 @@ class _Uniform:
     def __init__(self, seed: bytes) -> None:
         self._bits = np.random.PCG64(int.from_bytes(hashlib.sha256(seed).digest()))
 
-    def take(self, *shape: int) -> FloatArray:
+    def draw(self, *shape: int) -> FloatArray:
         raw: npt.NDArray[np.uint64] = self._bits.random_raw(math.prod(shape))
         return np.ldexp((raw >> np.uint64(11)).astype(np.float64), -53).reshape(shape)
 
 
 @dataclass(frozen=True)
 class SampledMedian(_MedianBase):
-    """The sampled form. With ``step="projection"`` a cut is the half-space that the measurement certifies, with
-    ``step="paper"`` it goes through the median."""
+    """The sampled form.
+
+    With ``step="projection"`` a cut is the half-space that the measurement certifies, with ``step="paper"`` it goes
+    through the median.
+    """
 
     @property
     def infeasible(self) -> str | None:
@@ -341,7 +344,7 @@ class SampledMedian(_MedianBase):
 
     def start(self) -> SampleState:
         """Points drawn uniformly from the simplex: the gaps between sorted uniform numbers."""
-        ends = _Uniform(b"start").take(POINTS, self.dimension - 1)
+        ends = _Uniform(b"start").draw(POINTS, self.dimension - 1)
         ends.sort(axis=1)
         edges = np.concatenate([np.zeros((POINTS, 1)), ends, np.ones((POINTS, 1))], axis=1)
         return SampleState(np.diff(edges, axis=1) * self.mass)
@@ -378,7 +381,7 @@ class SampledMedian(_MedianBase):
                 return
 
     def _inside(self, state: SampleState, cut: Cut, random: _Uniform) -> FloatArray | None:
-        """The points within one cut more, those outside having walked in; None where none of them arrives."""
+        """The points after those outside one more cut have walked inside; None where none of them arrives."""
         points, cuts = state.points.copy(), [*state.cuts, cut]
         slacks = np.stack([c.slack(points) for c in cuts], axis=1)
         columns = np.stack([c.side * c.weights for c in cuts], axis=1)
@@ -391,7 +394,7 @@ class SampledMedian(_MedianBase):
         if not len(arrived):
             return None
         lost = np.flatnonzero(slacks[:, -1] < 0)
-        points[lost] = points[arrived[(random.take(len(lost)) * len(arrived)).astype(np.int64)]]
+        points[lost] = points[arrived[(random.draw(len(lost)) * len(arrived)).astype(np.int64)]]
         return points
 
     def _walk(self, state: SampleState, random: _Uniform) -> None:
@@ -409,8 +412,8 @@ class SampledMedian(_MedianBase):
 
     def load(self, dump: Dump) -> SampleState:
         """What :meth:`dump` wrote."""
-        told = zip(dump.arrays["weights"], dump.arrays["edges"].tolist(), strict=True)
-        cuts = [Cut(weights, int(side), edge) for weights, (side, edge) in told]
+        rows = zip(dump.arrays["weights"], dump.arrays["edges"].tolist(), strict=True)
+        cuts = [Cut(weights, int(side), edge) for weights, (side, edge) in rows]
         return SampleState(dump.arrays["points"], cuts, bytes.fromhex(dump.words["seed"]))
 
     def bound(self, progress: float) -> None:
@@ -439,7 +442,7 @@ def move(points: FloatArray, slacks: FloatArray, columns: FloatArray, who: IntAr
     cells = points.shape[1]
     if cells < 2:
         return
-    chance = random.take(3, len(who))
+    chance = random.draw(3, len(who))
     i = (chance[0] * cells).astype(np.int64)
     j = (i + 1 + (chance[1] * (cells - 1)).astype(np.int64)) % cells
     slope = columns[i] - columns[j]

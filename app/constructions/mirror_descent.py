@@ -105,7 +105,7 @@ class MirrorDescent(RefittingConstruction):
             return
         present = self.answer(state, query)
         target = target_of(measurement, present, self.step)
-        off = self.form.settle(state.form, query, self._room(zeta))
+        off = self.form.approximate(state.form, query, self._room(zeta))
         if off and abs(target - present) <= 2 * off:
             return
         if off and self.step in BOUNDED_STEPS:

@@ -104,9 +104,9 @@ class MultiplicativeWeights(RefittingConstruction):
         low, high = query.range
         weights, masses = dense.levels(query, state.tensor)
         # Mass at weight 0. Where every cell weighs something that is the slack alone, and no rounding error.
-        rest = state.slack
+        weightless = state.slack
         if low <= 0.0 <= high:
-            rest += max(0.0, n - state.slack - float(masses.sum()))
+            weightless += max(0.0, n - state.slack - float(masses.sum()))
         present = float(weights @ masses)
         if self.step == "paper":
             rate = math.copysign(self._rate(self.progress, query), measurement.value - present)
@@ -117,13 +117,13 @@ class MultiplicativeWeights(RefittingConstruction):
             target = min(max(target_of(measurement, present, self.step), least), most)
             # Else nothing is certified, or the hypothesis is nearer to the boundary than a step would take it.
             useful = high > low and (target - present) * (measurement.value - present) > 0
-            rate = _tilt(weights, masses, rest, target) if useful else 0.0
+            rate = _tilt(weights, masses, weightless, target) if useful else 0.0
         lightest, heaviest = reach(weights, masses)
         del weights, masses  # room for what scaling and refits take
         if rate != 0.0:
             # Exponents are counted from that of the heaviest factor, so that nothing overflows.
             top = rate * (heaviest if rate > 0 else lightest)
-            top = max(top, 0.0) if rest > 0 else top
+            top = max(top, 0.0) if weightless > 0 else top
             dense.scale_exp(query, state.tensor.array, rate, top)
             state.slack *= math.exp(-max(top, 0.0))
             # Normalised by the sum that is really there: the mass drifts by no rounding error.
@@ -189,18 +189,18 @@ class MultiplicativeWeights(RefittingConstruction):
         return state.tensor.array
 
 
-def _tilt(weights: FloatArray, masses: FloatArray, rest: float, target: float) -> float:
+def _tilt(weights: FloatArray, masses: FloatArray, weightless: float, target: float) -> float:
     """The rate at which masses tilted by ``exp(rate * weight)`` and normalised answer ``target``.
 
-    Solves ``n sum w m e^{rate w} / (sum m e^{rate w} + rest) = target``, monotone in the rate.
+    Solves ``n sum w m e^{rate w} / (sum m e^{rate w} + weightless) = target``, monotone in the rate.
     """
-    total = float(masses.sum()) + rest
+    total = float(masses.sum()) + weightless
     if len(weights) == 1 and weights[0] == 1.0:
-        # Masses below the resolution of their sum are not told apart.
+        # Masses below the resolution of their sum cannot be distinguished.
         present = min(max(float(masses[0]) / total, RESOLUTION), 1 - RESOLUTION)
         return math.log(target / (total - target)) - math.log(present / (1 - present))
 
-    line = tilted_line(weights, masses, rest)
+    line = tilted_line(weights, masses, weightless)
     present = line(0.0)[0]
     low, high = min(float(weights.min()), 0.0), max(float(weights.max()), 0.0)
     guess = first_rate(1 / total, (high - low) / 2, target - present)

@@ -34,7 +34,7 @@ from app.spaces.tensor import DenseTensor
 
 #: How far kappa may move an answer, as a part of the noise bound.
 SLACK = 2.0**-8
-#: Entropic refits end when no answer is further from its place than this part of its noise bound.
+#: Entropic refits end when no answer is further from its value than this part of its noise bound.
 _CLOSE = 1e-9
 _MOST_STEPS = 200
 #: No mass falls below this part of the whole.
@@ -72,13 +72,13 @@ class RefittingConstruction(CellConstruction):
 
 def dump_measurements(measurements: list[Measurement]) -> Dump:
     """Measurements as their queries' canonical forms and their numbers."""
-    told = [(m.value, m.noise_bound) for m in measurements]
+    values = [(m.value, m.noise_bound) for m in measurements]
     blobs = {
         m.query.canonical["sha256"]: np.frombuffer(m.query.blob, np.uint8)
         for m in measurements
         if m.query.blob is not None
     }
-    dump = Dump({"numbers": np.array(told, dtype=np.float64).reshape(-1, 2)})
+    dump = Dump({"numbers": np.array(values, dtype=np.float64).reshape(-1, 2)})
     return dump | Dump({}, {"queries": [m.query.canonical for m in measurements]}) | Dump(blobs).within("weights")
 
 
@@ -86,8 +86,8 @@ def load_measurements(space: Space, dump: Dump) -> list[Measurement]:
     """The measurements of a dump, their queries compiled anew."""
     blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
     queries = [space.from_canonical(form, blobs) for form in dump.words["queries"]]
-    told = dump.arrays["numbers"].tolist()
-    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, told, strict=True)]
+    values = dump.arrays["numbers"].tolist()
+    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Kept:
     coefficients: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def keep(self, measurement: Measurement, inner: Callable[[Query, Query], float]) -> None:
-        """Take one more measurement in; ``inner`` is <f, g> of two queries."""
+        """Add a measurement; ``inner`` is <f, g> of two queries."""
         self.measurements.append(measurement)
         row = np.array([inner(known.query, measurement.query) for known in self.measurements])
         gram = np.zeros((len(row), len(row)))
@@ -140,7 +140,7 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
 
     Damped Newton steps in c, whose matrix of covariances of the queries under h is made anew when steps gain little.
     They run to the limit of float64 (a billionth of the noise bound or so), so that machines agree. Values out of
-    the simplex' reach are taken to lie just within. Memory is two arrays beside the masses.
+    the simplex' reach count as just within. Memory is two arrays beside the masses.
 
     Args:
         measurements: all released values.
@@ -176,14 +176,14 @@ def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float,
         for rate, query in zip(step.tolist(), queries, strict=True):
             dense.add_to(query, exponents, rate)
         for length in 0.25 ** np.arange(20):
-            rest, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
+            slack_there, growth = _tilt(tensor.array, slack, exponents, float(length), mass, copies, spare)
             answers = _answers(queries, DenseTensor(spare))
             there = c + length * step
             closer = float(np.abs((values - answers - stiffness * there) / bounds).max()) <= distance / 2
             change = growth - length * float(step @ values) + float(stiffness @ (there**2 - c**2)) / 2
             if closer or change <= -1e-4 * length * float(step @ short):
                 tensor.array, spare = spare, tensor.array
-                slack, c = rest, there
+                slack, c = slack_there, there
                 tensor.touch()
                 break
         else:
@@ -227,18 +227,18 @@ def _tilt(
     top = length * float(exponents.max())
     top = max(top, 0.0) if slack > 0 else top
     total = 0.0
-    for moved, masses, exponent in pieces(out, array, exponents, written=1):
-        np.multiply(exponent, length, out=moved)
-        moved -= top
-        np.exp(moved, out=moved)
-        moved *= masses
+    for tilted, masses, exponent in pieces(out, array, exponents, written=1):
+        np.multiply(exponent, length, out=tilted)
+        tilted -= top
+        np.exp(tilted, out=tilted)
+        tilted *= masses
         # Where there was mass some is left, so that later measurements can raise it again.
-        low = moved < _LEAST * mass
+        low = tilted < _LEAST * mass
         low &= masses > 0
         if low.any():
-            moved[low] = _LEAST * mass
-        total += float(moved.sum())
-    rest = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
-    total = total / copies + rest
+            tilted[low] = _LEAST * mass
+        total += float(tilted.sum())
+    slack_mass = max(slack * math.exp(-top), _LEAST * mass) if slack > 0 else 0.0
+    total = total / copies + slack_mass
     out *= mass / total
-    return rest * (mass / total), mass * (top + math.log(total / mass))
+    return slack_mass * (mass / total), mass * (top + math.log(total / mass))

@@ -18,8 +18,8 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
     name = mechanism.construction
     if name == "smw":
         instead = "fk" if space.signed else "mw"
-        told = f"smw answers about elements of a multiset, and this is a {space.kind}: use {instead}"
-        return told if space.extent != "unbounded" else None
+        refusal = f"smw answers about elements of a multiset, and this is a {space.kind}: use {instead}"
+        return refusal if space.extent != "unbounded" else None
     if space.extent == "unbounded":
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
     if mechanism.entropic and space.signed:

@@ -3,8 +3,8 @@
 Source: lecture 13, definition 3, algorithm 1 and theorem 4 (after Blum and Roth 2011), with its evaluation of elements
 that have no slot and its potential repaired as below.
 
-**Slots.** A distribution over ``s`` slots stands for one over the universe. Elements are given slots as updates touch
-them; slots that nobody has taken are alike at all times, so they are one number and a count, whatever ``s`` is. An
+**Slots.** A distribution over ``s`` slots stands for one over the universe. Elements are assigned slots as updates
+touch them; free slots all hold the same mass at all times, so they are one number and a count, whatever ``s`` is. An
 element without a slot counts what a free slot does.
 
 **Why it works.** Write ``a = alpha/n``. Fix a sequence of updates and the slots its elements hold in the end, and
@@ -83,48 +83,48 @@ class SlotsState:
     """Which element has which slot, the slots' masses in counts, and what each free slot holds.
 
     Attributes:
-        places: slot numbers of the elements that have one, from 0 in order of assignment.
-        masses: masses of the taken slots; the array may be longer than they are many.
+        slot_of: slot numbers of the elements that have one, from 0 in order of assignment.
+        masses: of the assigned slots; the array may be longer than they are many.
         free: mass of each free slot.
-        slots: their number s, taken or free.
+        slots: their number s, assigned or free.
     """
 
     slots: int
     free: float
-    places: dict[str, int] = field(default_factory=dict)
+    slot_of: dict[str, int] = field(default_factory=dict)
     masses: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def count(self, elements: tuple[str, ...]) -> FloatArray:
         """What each element counts."""
-        other = self.free if len(self.places) < self.slots else 0.0
-        places = [self.places.get(element, -1) for element in elements]
-        return np.array([self.masses[place] if place >= 0 else other for place in places])
+        other = self.free if len(self.slot_of) < self.slots else 0.0
+        slots = [self.slot_of.get(element, -1) for element in elements]
+        return np.array([self.masses[slot] if slot >= 0 else other for slot in slots])
 
     def new(self, elements: tuple[str, ...]) -> list[str]:
         """The elements that have no slot yet."""
-        return [element for element in elements if element not in self.places]
+        return [element for element in elements if element not in self.slot_of]
 
-    def place(self, elements: tuple[str, ...]) -> list[int]:
+    def assign(self, elements: tuple[str, ...]) -> list[int]:
         """The slots of elements, given to those that have none.
 
         Raises:
             OutOfSlots: when there are too few.
         """
         new = self.new(elements)
-        if len(self.places) + len(new) > self.slots:
+        if len(self.slot_of) + len(new) > self.slots:
             raise OutOfSlots(f"all {self.slots} slots are taken")
-        while len(self.places) + len(new) > len(self.masses):
+        while len(self.slot_of) + len(new) > len(self.masses):
             self.masses = np.concatenate([self.masses, np.zeros(max(16, len(self.masses)))])
         for element in new:
-            self.masses[len(self.places)] = self.free
-            self.places[element] = len(self.places)
-        return [self.places[element] for element in elements]
+            self.masses[len(self.slot_of)] = self.free
+            self.slot_of[element] = len(self.slot_of)
+        return [self.slot_of[element] for element in elements]
 
-    def elsewhere(self, places: list[int]) -> float:
+    def mass_outside(self, slots: list[int]) -> float:
         """The mass of all other slots, summed: as the difference to the whole it would drown in its rounding."""
-        taken = len(self.places)
+        taken = len(self.slot_of)
         others = np.ones(taken, dtype=bool)
-        others[places] = False
+        others[slots] = False
         return float(self.masses[:taken][others].sum()) + (self.slots - taken) * self.free
 
 
@@ -160,7 +160,7 @@ class SparseWeights(Construction):
 
     def working_bytes(self, state: SlotsState, query: Query) -> int:
         """The slots' masses while they grow, and some numbers for each."""
-        return ELEMENT_BYTES * (len(state.places) + 2 * self.sparsity) + PARTS_BYTES
+        return ELEMENT_BYTES * (len(state.slot_of) + 2 * self.sparsity) + PARTS_BYTES
 
     def admit(self, query: Query) -> None:
         """Refuse a query of more elements than the session was opened for.
@@ -178,7 +178,7 @@ class SparseWeights(Construction):
         """Whether there are slots for the query's new elements."""
         if not isinstance(query, CompiledElements):
             return True
-        return len(state.places) + len(state.new(query.elements)) <= state.slots
+        return len(state.slot_of) + len(state.new(query.elements)) <= state.slots
 
     def start(self) -> SlotsState:
         """The uniform hypothesis: no element has a slot."""
@@ -210,31 +210,31 @@ class SparseWeights(Construction):
             target = min(max(aim, least), most)
             if present in (aim, target):
                 return
-        places = state.place(query.elements)
-        masses = state.masses[places]
-        rest = max(FLOOR * n, state.elsewhere(places))
+        slots = state.assign(query.elements)
+        masses = state.masses[slots]
+        weightless = max(FLOOR * n, state.mass_outside(slots))
         if rate is None:
             guess = (target - present) / n / ((high - low) / 2) ** 2
-            rate = solve(tilted_line(weights, masses, rest), target, guess, scale=n)
+            rate = solve(tilted_line(weights, masses, weightless), target, guess, scale=n)
         top = max(0.0, float((rate * weights).max()))
         tilted = masses * np.exp(rate * weights - top)
-        factor = n / (float(tilted.sum()) + rest * math.exp(-top))
+        factor = n / (float(tilted.sum()) + weightless * math.exp(-top))
         state.masses *= factor * math.exp(-top)
-        state.masses[places] = tilted * factor
+        state.masses[slots] = tilted * factor
         np.maximum(state.masses, FLOOR * n, out=state.masses)
         state.free = max(FLOOR * n, state.free * factor * math.exp(-top))
 
     def dump(self, state: SlotsState) -> Dump:
         """The elements in order of assignment, their masses, and what a free slot holds."""
-        taken = len(state.places)
-        words = {"slots": str(state.slots), "elements": list(state.places)}
+        taken = len(state.slot_of)
+        words = {"slots": str(state.slots), "elements": list(state.slot_of)}
         return Dump({"masses": state.masses[:taken], "free": numbers(state.free)}, words)
 
     def load(self, dump: Dump) -> SlotsState:
         """What :meth:`dump` wrote."""
-        places = {element: place for place, element in enumerate(dump.words["elements"])}
+        slot_of = {element: slot for slot, element in enumerate(dump.words["elements"])}
         free = float(dump.arrays["free"][0])
-        return SlotsState(int(dump.words["slots"]), free, places, dump.arrays["masses"])
+        return SlotsState(int(dump.words["slots"]), free, slot_of, dump.arrays["masses"])
 
     def bound(self, progress: float) -> float | None:
         """``c (ln s + 1) / a^2`` with a = alpha/n: 4 for the lecture's step (theorem 4), 2 for the projection."""
@@ -249,5 +249,5 @@ class SparseWeights(Construction):
 
     def export(self, state: SlotsState) -> ListedHypothesis:
         """The elements that have slots, in order of assignment, and their counts."""
-        other = state.free if len(state.places) < state.slots else 0.0
-        return ListedHypothesis(tuple(state.places), state.masses[: len(state.places)].copy(), other)
+        other = state.free if len(state.slot_of) < state.slots else 0.0
+        return ListedHypothesis(tuple(state.slot_of), state.masses[: len(state.slot_of)].copy(), other)

@@ -27,7 +27,7 @@ from app.spaces.spec import parse_spec
 #: A data set and a request, one of them with one thing changed.
 Change = tuple[PublicDataset, SessionRequest]
 #: One parameter changed by a factor of at least 1: the value that it then has, and the change.
-Lever = Callable[[float], tuple[float, Change]]
+Adjustment = Callable[[float], tuple[float, Change]]
 Found = Mapping[str, float | int | None]
 
 #: No parameter is changed by more: such data or budgets are others altogether.
@@ -243,56 +243,56 @@ def listed(found: Found) -> str:
     return ("any of these alone would do: " if len(given) > 1 else "this would do: ") + ", ".join(given)
 
 
-def _epsilon(dataset: PublicDataset, request: SessionRequest, way: int) -> Lever:
-    def lever(factor: float) -> tuple[float, Change]:
+def _epsilon(dataset: PublicDataset, request: SessionRequest, way: int) -> Adjustment:
+    def adjust(factor: float) -> tuple[float, Change]:
         value = min(Decimal(f"{float(request.epsilon) * factor**way:.9g}"), dataset.budget.epsilon)
         return float(value), (dataset, request.model_copy(update={"epsilon": value}))
 
-    return lever
+    return adjust
 
 
-def _queries(dataset: PublicDataset, request: SessionRequest) -> Lever:
-    def lever(factor: float) -> tuple[float, Change]:
+def _queries(dataset: PublicDataset, request: SessionRequest) -> Adjustment:
+    def adjust(factor: float) -> tuple[float, Change]:
         value = max(1, math.floor(request.max_queries / factor))
         return value, (dataset, request.model_copy(update={"max_queries": value}))
 
-    return lever
+    return adjust
 
 
-def _updates(dataset: PublicDataset, request: SessionRequest) -> Lever:
-    def lever(factor: float) -> tuple[float, Change]:
+def _updates(dataset: PublicDataset, request: SessionRequest) -> Adjustment:
+    def adjust(factor: float) -> tuple[float, Change]:
         value = min(MOST_UPDATES, math.ceil((request.max_updates or 1) * factor))
         return value, (dataset, request.model_copy(update={"max_updates": value}))
 
-    return lever
+    return adjust
 
 
-def _beta(dataset: PublicDataset, request: SessionRequest) -> Lever:
-    def lever(factor: float) -> tuple[float, Change]:
+def _beta(dataset: PublicDataset, request: SessionRequest) -> Adjustment:
+    def adjust(factor: float) -> tuple[float, Change]:
         value = min(float(f"{request.beta * factor:.9g}"), _MOST_BETA)
         return value, (dataset, request.model_copy(update={"beta": value}))
 
-    return lever
+    return adjust
 
 
-def _records(dataset: PublicDataset, request: SessionRequest, way: int) -> Lever:
-    def lever(factor: float) -> tuple[float, Change]:
+def _records(dataset: PublicDataset, request: SessionRequest, way: int) -> Adjustment:
+    def adjust(factor: float) -> tuple[float, Change]:
         mass = dataset.mass_bound * factor**way
         value = math.ceil(mass) if way > 0 else math.floor(mass)
         return value, (dataset.with_mass(float(value)), request)
 
-    return lever
+    return adjust
 
 
 def _least_change(
-    lever: Lever, most: float, promising: Callable[[Change], bool], works: Callable[[Change], bool]
+    adjust: Adjustment, most: float, promising: Callable[[Change], bool], works: Callable[[Change], bool]
 ) -> float | int | None:
     """The value of a parameter changed about as little as makes the plan, or None."""
-    least = least_factor(lambda factor: promising(lever(factor)[1]), 1.0, most, _NEAR) if most > 1 else None
+    least = least_factor(lambda factor: promising(adjust(factor)[1]), 1.0, most, _NEAR) if most > 1 else None
     if least is None:
         return None
     for further in _FURTHER:
-        value, change = lever(min(least * further, most))
+        value, change = adjust(min(least * further, most))
         if works(change):
             return value
     return None

@@ -29,9 +29,9 @@ from app.privacy.patience import still_wanted
 from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
 
-#: The dynamic program of the exact calibration takes time with the number of updates.
+#: The most updates of an exact calibration, whose dynamic program has a stage for each.
 MOST_EXACT_UPDATES = 2000
-#: And with the cells of its array, each of which every stage takes a few times over: some three seconds.
+#: The most stages times cells of its array: some three seconds.
 MOST_EXACT_WORK = 5_000_000
 
 
@@ -172,8 +172,8 @@ class Calibrator:
 def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> dict[str, float | None]:
     """Laplace scales in counts that each calibration would need for a plan's epsilon and number of updates.
 
-    ``exact``, which takes seconds, is told of a plan that has it; None elsewhere, and where a calibration does not go
-    so far.
+    ``exact``, which takes seconds, is given for a plan that is calibrated so. None for other plans, and where a
+    calibration has no scale at these parameters.
     """
     budget, updates = dataset.budget, plan.max_updates
     found: dict[str, Fraction | Decimal | None] = {"exact": None}

@@ -10,8 +10,8 @@ each keeps *for all k queries, for certain* (:func:`app.curator.promises.certain
 3. one without a worst-case bound (``full``, ``refit``, a sample) keeps none, and comes after all that do.
 
 The least such error is the best. Among equal ones the lesser worst-case number of updates is, then the lesser error
-bound, then the mechanism whose words sort first: never the place in the request. This compares promises. How soon a
-hypothesis is good on data that are no adversary is measured, not planned (docs/applications.md).
+bound, then the mechanism whose JSON sorts first: never the order of the request. This compares promises. How soon a
+hypothesis is good on data that no adversary has chosen is measured, not planned (docs/applications.md).
 
 The plain alternative answers each of the k queries with discrete Gaussian noise. At the ledger's order a such an
 answer costs ``a gamma^2/(2 sigma^2)`` (the discrete Gaussian's Renyi divergence is at most the continuous one's:
@@ -88,7 +88,7 @@ class Comparison:
 
 
 def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
-    """One request for each of ``mechanisms``, which stands in the place of ``mechanism``.
+    """One request for each of ``mechanisms``, which is given instead of ``mechanism``.
 
     Raises:
         InvalidRequest: when a mechanism, or anything else, cannot be read.
@@ -98,11 +98,11 @@ def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
         raise InvalidRequest("give mechanism or mechanisms, not both")
     if not isinstance(mechanisms, list) or not 1 <= len(mechanisms) <= MOST_MECHANISMS:
         raise InvalidRequest(f"mechanisms: a list of 1 to {MOST_MECHANISMS} mechanisms")
-    rest = {key: value for key, value in asked.items() if key != "mechanisms"}
+    common = {key: value for key, value in asked.items() if key != "mechanisms"}
     found = []
     for index, mechanism in enumerate(mechanisms):
         try:
-            found.append(parse_request({**rest, "mechanism": mechanism}))
+            found.append(parse_request({**common, "mechanism": mechanism}))
         except InvalidRequest as error:
             raise InvalidRequest(f"mechanisms.{index}: {error.detail}") from None
     return found
@@ -116,10 +116,17 @@ def independent_gaussian(dataset: PublicDataset, share: Decimal, queries: int, b
     return Gaussian(sigma, sigma * math.sqrt(2 * math.log(2 * queries / beta)) * _UP)
 
 
-def compare(dataset: PublicDataset, requests: Sequence[SessionRequest]) -> Comparison:
+def compare(
+    dataset: PublicDataset, requests: Sequence[SessionRequest], plan: Callable[[SessionRequest], Plan]
+) -> Comparison:
     """Plan every request, which differ in their mechanisms alone, and hold them against independent noise.
 
     Reads public facts only: the same for neighbouring data.
+
+    Args:
+        dataset: what is public of the data set.
+        requests: one for each mechanism.
+        plan: the plan of a request; raises a CuratorError where there is none.
 
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.
@@ -127,7 +134,7 @@ def compare(dataset: PublicDataset, requests: Sequence[SessionRequest]) -> Compa
     outcomes: list[Plan | CuratorError] = []
     for request in requests:
         try:
-            outcomes.append(make_plan(dataset, request))
+            outcomes.append(plan(request))
         except CuratorError as error:
             outcomes.append(error)
     return weigh(dataset, requests, outcomes)

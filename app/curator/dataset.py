@@ -108,7 +108,7 @@ class PublicDataset:
             "privacy_unit": _UNITS[self.spec.kind],
             "gamma": float(space.unit),
             "shape": list(space.shape),
-            "cells": space.size if space.extent != "unbounded" else None,
+            "cells": None if space.extent == "unbounded" else _number(space.size),
             "capacity": space.capacity,
             "access": self.spec.access,
             "records_public": self.spec.records_public,
@@ -144,3 +144,8 @@ class PublicDataset:
 def _budget(epsilon: Decimal, delta: Decimal) -> Budget:
     """The search for the order is the same for all sessions of a data set."""
     return Budget.of(epsilon, delta)
+
+
+def _number(value: int) -> int | float:
+    """A size as a JSON number: beyond 2^53 the nearest one."""
+    return value if value < 2**53 else float(value)

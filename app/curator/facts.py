@@ -1,8 +1,8 @@
-"""Facts about the data that a construction needs and a session may buy: masses, norms.
+"""Released bounds: masses and norms of the data that a construction needs and a session may buy.
 
-Each is computed from the private array once, on a public grid, and released with discrete Laplace noise padded
-upward by its tail. A mass is an exact integer. A norm is not, so its sensitivity is gamma in grid units and two
-more:
+Each is computed from the private array once, on a public grid, and released with discrete Laplace noise, raised by the
+noise's tail so that it bounds the true one. A mass is an exact integer. A norm is not, so its sensitivity is gamma in
+grid units and two more:
 
 - l_p, group and Schatten norms give 1 to a unit vector, so by the triangle inequality neighbours, gamma apart in
   L1, have norms at most gamma apart. (The full matrix of an undirected graph holds each pair twice: there a group
@@ -24,14 +24,19 @@ from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
 from app.geometry.norms import Norm
 from app.spaces.space import Space
-from app.spaces.tensor import DenseTensor, SparseTensor, Tensor
+from app.spaces.tensor import PrivateTensor, SparseTensor
 
 
 @dataclass(frozen=True)
 class Purchase:
-    """A fact to be bought at opening, as a pure-epsilon discrete Laplace answer.
+    """A bound to be released at opening, as a pure-epsilon discrete Laplace answer.
 
-    ``sensitivity`` is in units of 2^-bits counts; ``cost`` is exact at the ledger's order.
+    Attributes:
+        fact: ``mass``, or the name of a norm.
+        epsilon: of the answer.
+        cost: its Renyi divergence at the ledger's order, exact.
+        bits: of the grid it is measured on.
+        sensitivity: in units of 2^-bits counts.
     """
 
     fact: str
@@ -58,7 +63,7 @@ class Purchase:
 
 #: Norms are rounded to 2^-10 counts, or a coarser grid where float64 is not good to that.
 NORM_BITS = 10
-#: Singular values take about rows * columns * min(rows, columns) steps; more (some seconds) are not taken at opening.
+#: The most steps for singular values at opening, some seconds; a matrix needs rows * columns * min(rows, columns).
 MOST_STEPS = 2**34
 _ROUNDOFF = 2.0**-53
 
@@ -115,13 +120,12 @@ def _float_error(space: Space, norm: Norm) -> float:
     return error * _ROUNDOFF
 
 
-def measure(space: Space, data: Tensor, fact: str) -> int:
+def measure(space: Space, data: PrivateTensor, fact: str) -> int:
     """The private fact in units of its grid: a mass exactly, a norm rounded."""
     if fact == "mass":
-        units = int(data.contract((None,) * len(space.shape)))
+        units = int(data.marginal(()))
         return units // 2 if space.symmetric else units
     norm = Norm.parse(fact)
     copies = 2 if space.symmetric and norm.family == "lp" else 1
-    array = data.matrix if isinstance(data, SparseTensor) else data.array if isinstance(data, DenseTensor) else None
-    assert array is not None, "norms are of arrays"
+    array = data.matrix if isinstance(data, SparseTensor) else data.marginal(tuple(range(len(space.shape))))
     return round(math.ldexp(norm.of(array, copies), grid_of(space, fact)[0] - space.data_bits))

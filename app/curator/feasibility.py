@@ -213,9 +213,9 @@ def _least_updates(calibrator: Calibrator, guess: int, most: int) -> int | None:
 def _least_exact(calibrator: Calibrator) -> int | None:
     """The least number of updates of an exact calibration, found with as few of its programs as will do.
 
-    Less noise takes more updates: what is too few with rdp, whose noise is told in milliseconds, is too few. And
-    the noise grows about as the root of the updates, their bound falls as its square: the two meet at the root of
-    their product.
+    The exact noise is less than that of rdp, which takes milliseconds to find, and less noise needs more updates: fewer
+    than rdp needs are too few. As the noise grows about as the root of the updates and their bound falls as its square,
+    number and bound meet at about the root of their product.
     """
     dataset, request = calibrator.dataset, calibrator.request
     quick = Calibrator(dataset, request.model_copy(update={"calibration": "rdp"}), calibrator.share)

@@ -11,6 +11,7 @@ has not answered and learns the value that a hit releases, whatever the construc
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -88,8 +89,8 @@ class Estimate:
         error_bound: what each value keeps with probability 1 - beta; None where nothing is promised.
     """
 
-    values: npt.NDArray[np.float64]
-    standard_error: npt.NDArray[np.float64] | None
+    values: Sequence[float]
+    standard_error: Sequence[float] | None
     error_bound: float | None
 
 
@@ -133,6 +134,9 @@ class Mechanism(Protocol):
 
     def estimate(self, state: State, query: Query) -> Estimate:
         """What the state says of a query by itself, whether or not a test is due."""
+
+    def units(self, estimate: Estimate) -> Units:
+        """Estimated values on the answer grid."""
 
     @property
     def bound(self) -> int | None:
@@ -184,14 +188,14 @@ class OnlineQueryResponse:
                     "all updates of the plan are used: open another session, or ask with unverified",
                     max_updates=self._plan.max_updates,
                 )
-            return Answer(self.hypothesis(state, query), "hypothesis", bound)
+            return Answer(self.units(self.estimate(state, query)), "hypothesis", bound)
         if not self.construction.has_room(state.hypothesis, query):
             raise UpdatesExhausted(
                 "the hypothesis has no room to learn this query, which happens with a probability below beta: open "
                 "another session, or ask with unverified",
                 updates_used=state.updates,
             )
-        return Test(self.hypothesis(state, query), self._terms, bound)
+        return Test(self.units(self.estimate(state, query)), self._terms, bound)
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """The state after the update that a hit is due."""
@@ -209,14 +213,13 @@ class OnlineQueryResponse:
 
     def estimate(self, state: State, query: Query) -> Estimate:
         """The hypothesis' own value, of which a bound is known once all is learnt that there is to learn."""
-        value = self.construction.answer(state.hypothesis, query)
-        return Estimate(np.array([value]), None, self.error_bound(query) if self._has_learnt_all(state) else None)
+        bound = self.error_bound(query) if self._has_learnt_all(state) else None
+        return Estimate((self.construction.answer(state.hypothesis, query),), None, bound)
 
-    def hypothesis(self, state: State, query: Query) -> Units:
-        """The hypothesis' own value on the answer grid, held within what a round can be played at."""
-        value = self.construction.answer(state.hypothesis, query)
-        held = min(max(value, -self._farthest), self._farthest)
-        return np.array([round(math.ldexp(held, self._plan.answer_bits))], np.int64)
+    def units(self, estimate: Estimate) -> Units:
+        """Estimated values on the answer grid, held within what a round can be played at."""
+        held = [min(max(value, -self._farthest), self._farthest) for value in estimate.values]
+        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in held], np.int64)
 
     def error_bound(self, query: Query) -> float:
         """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
@@ -248,5 +251,5 @@ class OnlineQueryResponse:
 
         A forfeit uses an update and teaches nothing: it does not count.
         """
-        bound = self._plan.update_bound
+        bound = self.bound
         return self._plan.guaranteed and bound is not None and state.updates - state.forfeits >= bound

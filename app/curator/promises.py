@@ -20,7 +20,7 @@ MOST_UPDATES = 10**7
 def worst_case(
     dataset: PublicDataset, mechanism: Mechanism, progress: float, queries: int
 ) -> tuple[int | None, BoundStatus]:
-    """The most updates there can be when each is made at a true gap above ``progress`` counts, or why none is told."""
+    """The most updates there can be when each is made at a true gap above ``progress`` counts; or why none is known."""
     if mechanism.unbounded is not None or progress <= 0:
         return None, "no-worst-case-bound"
     bound = construct(mechanism, dataset.space, dataset.facts, progress, queries).bound(progress)

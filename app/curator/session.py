@@ -106,7 +106,8 @@ class Session:
                     "query, or open another session",
                     max_unverified=self.unverified_given,
                 )
-            return Answer(self.mechanism.hypothesis(self.state, query), "hypothesis", None, unverified=True)
+            own = self.mechanism.units(self.mechanism.estimate(self.state, query))
+            return Answer(own, "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
         if given is not None:
             units, told = given

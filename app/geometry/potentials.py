@@ -54,21 +54,21 @@ def inverse_magnitudes(magnitudes: FloatArray, p: float, copies: int = 1) -> Flo
 # ---------------------------------------------------------------------- lines
 
 
-def tilted_line(weights: FloatArray, masses: FloatArray, rest: float) -> Line:
-    """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``rest``.
+def tilted_line(weights: FloatArray, masses: FloatArray, weightless: float) -> Line:
+    """The line of the entropy: masses tilted by ``exp(rate * weight)`` and normalised to their sum with ``weightless``.
 
-    ``masses[j]`` stands at ``weights[j]``; ``rest`` is mass of weight zero. Exponents are counted from that of the
-    heaviest factor, so that nothing overflows and something is left. The slope is the variance of the weight.
+    ``masses[j]`` stands at ``weights[j]``; ``weightless`` is mass of weight zero. Exponents are counted from that of
+    the heaviest factor, so that nothing overflows and not all vanish. The slope is the variance of the weight.
     """
-    total = float(masses.sum()) + rest
+    total = float(masses.sum()) + weightless
     low, high = reach(weights, masses)
-    if rest > 0:
+    if weightless > 0:
         low, high = min(low, 0.0), max(high, 0.0)
 
     def at(rate: float) -> tuple[float, float]:
         top = rate * (high if rate > 0 else low)
         # Mass, mean and sum of squares around it, of the parts so far: joined like this they lose nothing.
-        mass, mean, spread = rest * math.exp(-top) if rest > 0 else 0.0, 0.0, 0.0
+        mass, mean, spread = weightless * math.exp(-top) if weightless > 0 else 0.0, 0.0, 0.0
         for w, m in pieces(weights, masses):
             tilted = rate * w
             tilted -= top
@@ -98,37 +98,37 @@ def reach(weights: FloatArray, masses: FloatArray) -> tuple[float, float]:
     return low, high
 
 
-def power_line(theta: FloatArray, f: FloatArray | float, rest: float, p: float, copies: int = 1) -> Line:
+def power_line(theta: FloatArray, f: FloatArray | float, others: float, p: float, copies: int = 1) -> Line:
     """The line of the l_p potential, from the coordinates that f touches.
 
     Args:
         theta: the touched part of theta.
         f: weights that broadcast over it.
-        rest: ``sum |theta_i|^q`` over all other coordinates (each once).
+        others: ``sum |theta_i|^q`` over all other coordinates (each once).
         p: exponent, 1 < p <= 2.
         copies: how often each touched coordinate stands in ``theta``.
     """
     q = conjugate(p)
-    outside = rest ** (1 / q)
+    outside = others ** (1 / q)
 
     def at(rate: float) -> tuple[float, float]:
         largest = max(outside, largest_moved(theta, f, rate))
         if largest == 0.0:
             return 0.0, 0.0
-        moved, curved, total = 0.0, 0.0, 0.0
+        pairing, curved, total = 0.0, 0.0, 0.0
         # Everything is divided by the largest magnitude before powers are taken.
         for t, w in pieces(theta, f):
             x = (t + rate * w) / largest
             size = np.abs(x)
             flat = size ** (q - 2) if q > 2 else np.ones_like(size)
             fw = w * flat
-            moved += float(fw @ x)
+            pairing += float(fw @ x)
             curved += float(fw @ w)
             flat *= size
             total += float(flat @ size)
-        moved, curved, total = moved / copies, curved / copies, total / copies + (outside / largest) ** q
+        pairing, curved, total = pairing / copies, curved / copies, total / copies + (outside / largest) ** q
         scale = (p - 1) / 2 * total ** ((2 - q) / q)
-        return largest * scale * moved, scale * ((q - 1) * curved + (2 - q) * moved**2 / total)
+        return largest * scale * pairing, scale * ((q - 1) * curved + (2 - q) * pairing**2 / total)
 
     return at
 
@@ -138,18 +138,18 @@ def largest_moved(theta: FloatArray, f: FloatArray | float, rate: float) -> floa
     return max((float(np.abs(t + rate * w).max(initial=0.0)) for t, w in pieces(theta, f)), default=0.0)
 
 
-def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, rest: float, p: float) -> Line:
+def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, others: float, p: float) -> Line:
     """The line of the group potential, from the rows that f touches.
 
     Args:
         squares: ``||theta_i||^2`` of the touched rows.
         products: ``<f_i, theta_i>``.
         lengths: ``||f_i||^2``.
-        rest: ``sum ||theta_i||^q`` over all other rows.
+        others: ``sum ||theta_i||^q`` over all other rows.
         p: exponent, 1 < p <= 2.
     """
     q = conjugate(p)
-    outside = rest ** (1 / q)
+    outside = others ** (1 / q)
 
     def at(rate: float) -> tuple[float, float]:
         along = products + rate * lengths
@@ -160,13 +160,13 @@ def group_line(squares: FloatArray, products: FloatArray, lengths: FloatArray, r
         norms /= largest
         along = along / largest
         flat = norms ** (q - 2) if q > 2 else np.ones_like(norms)
-        moved = float(flat @ along)
+        pairing = float(flat @ along)
         # <f_i, theta_i> is at most ||f_i|| ||theta_i||: where the row vanishes, so does the ratio's weight.
         slant = np.divide(along, norms, out=np.zeros_like(along), where=norms > 0)
         curved = float(flat @ lengths) + (q - 2) * float(flat @ slant**2)
         total = float(flat @ norms**2) + (outside / largest) ** q
         scale = (p - 1) / 2 * total ** ((2 - q) / q)
-        return largest * scale * moved, scale * (curved + (2 - q) * moved**2 / total)
+        return largest * scale * pairing, scale * (curved + (2 - q) * pairing**2 / total)
 
     return at
 
@@ -219,10 +219,10 @@ class SpectralLine:
         total = float((s**q).sum())
         scale = (self._p - 1) / 2 * total ** ((2 - q) / q)
         diagonal = np.diagonal(m)
-        moved = float(g @ diagonal)
-        curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * moved**2 / total
+        pairing = float(g @ diagonal)
+        curved = (q - 1) * float(flat @ diagonal**2) + (2 - q) * pairing**2 / total
         curved += _apart(s, m, q) + float(flat @ np.maximum(outside, 0.0))
-        return largest * scale * moved, scale * curved
+        return largest * scale * pairing, scale * curved
 
 
 def _apart(s: FloatArray, m: FloatArray, q: float) -> float:

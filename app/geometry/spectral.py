@@ -121,13 +121,13 @@ def factors(matrix: FloatArray, off: float, most: int) -> Factors | None:
         width = min(4 * width or _TRIAL, most + _SPARE)
         base, left, values, right = _within_range(matrix, width)
         # What the first so many terms leave of the sum of squares.
-        rest = float(np.vdot(matrix, matrix)) - np.cumsum(np.concatenate([[0.0], values**2]))
+        remainder = float(np.vdot(matrix, matrix)) - np.cumsum(np.concatenate([[0.0], values**2]))
         allowed = off**2 * matrix.size
-        found = max(1, int(np.count_nonzero(rest > allowed)))
+        found = max(1, int(np.count_nonzero(remainder > allowed)))
         if found <= min(most, width - _SPARE // 2):
             return _measured(matrix, base @ left[:, :found] * values[:found], right[:found].T)
         # Later terms are about as large as the middle one at most: should all be, would they be enough?
-        if width < most and float(rest[-1]) - (most - width) * float(values[len(values) // 2]) ** 2 > allowed:
+        if width < most and float(remainder[-1]) - (most - width) * float(values[len(values) // 2]) ** 2 > allowed:
             return None
     return None
 
@@ -144,9 +144,9 @@ def _measured(matrix: FloatArray, left: FloatArray, right: FloatArray) -> Factor
     largest, square = 0.0, 0.0
     band = max(1, PIECE // len(right))
     for start in range(0, len(left), band):
-        rest = matrix[start : start + band] - left[start : start + band] @ right.T
-        largest = max(largest, float(rest.max()), -float(rest.min()))
-        square += float(np.vdot(rest, rest))
+        remainder = matrix[start : start + band] - left[start : start + band] @ right.T
+        largest = max(largest, float(remainder.max()), -float(remainder.min()))
+        square += float(np.vdot(remainder, remainder))
     return Factors(left, right, largest, square**0.5)
 
 

@@ -1,12 +1,12 @@
 """How much noise: Laplace scales b of an online query response session, as exact decimals, always
 rounded up.
 
-Scales are in units of the privacy unit gamma: multiply by gamma for counts. `e0 = 1/b` is the rate of
+Scales are in units of the privacy unit gamma: multiply by gamma for counts. ``e0 = 1/b`` is the rate of
 one round.
 
-`rdp` allows B hits at one Renyi order (`app.privacy.costs`); `jt2012` and `gru2011` reproduce the
+``rdp`` allows B hits at one Renyi order (``app.privacy.costs``); ``jt2012`` and ``gru2011`` reproduce the
 constants of Jain, Thakurta 2012 and Gupta, Roth, Ullman 2011 for one and the same theorem, hundreds of
-times larger. The optimum over all conditional releases is `app.privacy.exact`.
+times larger. The optimum over all conditional releases is ``app.privacy.exact``.
 """
 
 import math
@@ -36,17 +36,16 @@ from app.privacy.costs import (
 from app.privacy.errors import InfiniteCost, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, SEARCH, WORKING, Exact, ceil_to, to_decimal
 
+#: Significant digits of a calibrated scale: the least decimal of so many digits that meets the budget is returned.
 DIGITS = 15
-"""Significant digits of a calibrated scale: the least decimal of so many digits that meets the budget is
-returned."""
 _RELATIVE = Decimal("1e-17")
 
 
 def rdp_scale(epsilon: Exact, delta: Exact, updates: int, release: Release = "single") -> Decimal:
-    """Scale b (gamma = 1) at which `updates` hits are (epsilon, delta)-differentially private, at the
+    """Scale b (gamma = 1) at which ``updates`` hits are (epsilon, delta)-differentially private, at the
     best Renyi order.
 
-    For a race, `delta` is what remains after the cut of its draws (`app.privacy.poisson`).
+    For a race, ``delta`` is what remains after the cut of its draws (``app.privacy.poisson``).
 
     Raises:
         InvalidBudget: for parameters outside their meaning, or a budget too small for any order.
@@ -56,14 +55,14 @@ def rdp_scale(epsilon: Exact, delta: Exact, updates: int, release: Release = "si
 
 
 def per_hit(total: Decimal, updates: int) -> Decimal:
-    """What each of `updates` hits may cost so that all of them together stay within `total`: rounded
+    """What each of ``updates`` hits may cost so that all of them together stay within ``total``: rounded
     down to 1e-24."""
     quanta = int(total.scaleb(-QUANTUM.adjusted(), context=WORKING)) // checked_count(updates, "updates")
     return EXACT.multiply(Decimal(quanta), QUANTUM)
 
 
 def best_order(epsilon: Exact, delta: Exact, updates: int, release: Release, *, digits: int) -> Decimal:
-    """The order of the published grid (`digits` significant digits of a-1) that needs the least noise
+    """The order of the published grid (``digits`` significant digits of a-1) that needs the least noise
     for these hits.
 
     Raises:
@@ -122,7 +121,7 @@ def scale_for_cost(cost_per_hit: Decimal, order: Decimal, release: Release) -> D
 
 
 def _rate_for(cost: Decimal, order: Decimal, release: Release) -> Decimal:
-    """The rate e0 whose unrounded cost is `cost`, to 17 digits, from below; at most 64 (the
+    """The rate e0 whose unrounded cost is ``cost``, to 17 digits, from below; at most 64 (the
     cost rises with e0)."""
     with localcontext(SEARCH):
         most, two = 1 / to_decimal(LEAST_SCALE, SEARCH), Decimal(2)

@@ -18,19 +18,19 @@ from app.privacy.errors import InfiniteCost, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, WORKING, Exact, exact, round_down, round_up, to_decimal
 
 _LEAST_DECADE, _DECADES = -3, 13
+#: Digits of the orders that ``epsilon_alone`` chooses from.
 _FINE = 3
-"""Digits of the orders that `epsilon_alone` chooses from."""
+#: It looks at every 90th of them first: ten a decade.
 _COARSE = 90
-"""It looks at every 90th of them first: ten a decade."""
 
 
 def checked_epsilon(epsilon: Exact) -> Fraction:
-    """Epsilon as a fraction; `InvalidBudget` unless it is exact, finite, positive and at most 1e6."""
+    """Epsilon as a fraction; ``InvalidBudget`` unless it is exact, finite, positive and at most 1e6."""
     return _checked(epsilon, "epsilon", Fraction(10**6))
 
 
 def checked_delta(delta: Exact) -> Fraction:
-    """Delta as a fraction; `InvalidBudget` unless it is exact and 1e-1000 <= delta < 1."""
+    """Delta as a fraction; ``InvalidBudget`` unless it is exact and 1e-1000 <= delta < 1."""
     number = _checked(delta, "delta", Fraction(1))
     if number == 1 or number < Fraction(1, 10**1000):
         raise InvalidBudget("delta must lie between 1e-1000 and 1, both far from being useful; 1e-6 to 1e-12 is usual")
@@ -38,7 +38,7 @@ def checked_delta(delta: Exact) -> Fraction:
 
 
 def checked_count(count: int, name: str) -> int:
-    """The count itself; `InvalidBudget` unless it is an int from 1 to 1e15."""
+    """The count itself; ``InvalidBudget`` unless it is an int from 1 to 1e15."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10**15:
         raise InvalidBudget(f"{name} must be an integer from 1 to 1e15")
     return count
@@ -55,7 +55,7 @@ def _checked(value: Exact, name: str, most: Fraction) -> Fraction:
 
 
 def rdp_budget(epsilon: Exact, delta: Exact, order: Decimal) -> Decimal:
-    """Largest RDP at `order` that is still (epsilon, delta)-differentially private, rounded down to 1e-24.
+    """Largest RDP at ``order`` that is still (epsilon, delta)-differentially private, rounded down to 1e-24.
 
     R = epsilon - ln(1-1/a) + (ln delta + ln a)/(a-1). Zero or negative where the order cannot express
     the guarantee.
@@ -66,13 +66,13 @@ def rdp_budget(epsilon: Exact, delta: Exact, order: Decimal) -> Decimal:
 
 
 def budget_estimate(epsilon: Fraction, delta: Fraction, order: Decimal, context: Context) -> Decimal:
-    """`rdp_budget` in the precision of `context`, unrounded."""
+    """``rdp_budget`` in the precision of ``context``, unrounded."""
     with localcontext(context):
         return to_decimal(epsilon, context) - _conversion(delta, order, context)
 
 
 def epsilon_of(rdp: Exact, delta: Exact, order: Decimal) -> Decimal:
-    """Epsilon that a spent RDP at `order` guarantees together with `delta`, rounded up to 1e-24, at
+    """Epsilon that a spent RDP at ``order`` guarantees together with ``delta``, rounded up to 1e-24, at
     least 0.
 
     Raises:
@@ -95,7 +95,7 @@ def _conversion(delta: Fraction, order: Decimal, context: Context) -> Decimal:
 
 
 def orders(digits: int) -> int:
-    """How many orders `order_at` publishes at this resolution."""
+    """How many orders ``order_at`` publishes at this resolution."""
     return _DECADES * _decade(digits)
 
 
@@ -105,7 +105,7 @@ def _decade(digits: int) -> int:
 
 @cache
 def order_at(index: int, digits: int) -> Decimal:
-    """The published grid of Renyi orders: a - 1 runs over the decimals of `digits` significant digits
+    """The published grid of Renyi orders: a - 1 runs over the decimals of ``digits`` significant digits
     from 1e-3 to 1e10.
 
     With two digits: 1.0010, 1.0011, ..., 1.0099, 1.010, ..., 10.9, 11, 12, ..., 100, 101, 111, 121, ...
@@ -121,13 +121,13 @@ def least_order(
     """The order on the published grid with the least objective, and that objective.
 
     Args:
-        objective: falls, then rises along the grid; `None` stands for "too low an order". Were it not
+        objective: falls, then rises along the grid; ``None`` stands for "too low an order". Were it not
             so, the result would be a worse order, never a wrong guarantee.
         digits: resolution of the grid.
         between: first and last index searched; the whole grid by default.
 
     Returns:
-        (order, objective), or `None` when every order is too low. Of equal values the lower order.
+        (order, objective), or ``None`` when every order is too low. Of equal values the lower order.
     """
     low, high = between or (0, orders(digits) - 1)
     if objective(order_at(high, digits)) is None:
@@ -145,12 +145,12 @@ def least_order(
 
 
 def epsilon_alone(events: Sequence[tuple[PrivacyEvent, int]], delta: Exact) -> tuple[Decimal, Decimal]:
-    """(epsilon, order): what these events together guarantee with `delta` at their own best order,
+    """(epsilon, order): what these events together guarantee with ``delta`` at their own best order,
     epsilon rounded up.
 
     Valid for events whose parameters and counts were fixed before the first of them ran: then every order
     bounds the same transcript, and the best may be chosen afterwards. What adaptively chosen parameters
-    spent is priced at one order fixed beforehand (`ledger.Budget.spent_epsilon`). A hit of a session
+    spent is priced at one order fixed beforehand (``ledger.Budget.spent_epsilon``). A hit of a session
     counts its most updates.
 
     Args:

@@ -1,8 +1,8 @@
 """What a mechanism costs in Renyi differential privacy (RDP): exact decimals, rounded up.
 
-Events are frozen descriptions of what is computed from the data; `renyi_cost` reads them. Costs at one
+Events are frozen descriptions of what is computed from the data; ``renyi_cost`` reads them. Costs at one
 order add up over adaptively chosen mechanisms (Mironov 2017, proposition 1, and for hits of a session the
-supermartingale of `ConditionalRelease`).
+supermartingale of ``ConditionalRelease``).
 
 Error bound: with orders in [1.001, 1e12] and the ranges checked below, every formula evaluated here in
 80 digits is within 1e-30 of its true value (each function says why); 1e-30 is added, then the sum goes
@@ -14,21 +14,20 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from typing import Literal
 
-from app.privacy.errors import InfiniteCost, InvalidBudget, InvalidMechanism
+from app.privacy.errors import InfiniteCost, InvalidBudget, InvalidEvent
 from app.privacy.exactness import SEARCH, WORKING, Exact, ceil_to, exact, round_up, to_decimal
 
 Release = Literal["single", "race"]
 
 LEAST_ORDER = Decimal("1.001")
 GREATEST_ORDER = Decimal("1e12")
+#: Largest e0 = gamma/b of a conditional release that is evaluated: noise below 1/64 of one record is not offered.
 GREATEST_RATE = Fraction(64)
-"""Largest e0 = gamma/b of a conditional release that is evaluated: noise below 1/64 of one record is not
-offered."""
 LEAST_SCALE = 1 / GREATEST_RATE
 GREATEST_SCALE = Fraction(10**24)
+#: Largest scale of discrete Laplace noise that is drawn, in grid units: up to here P[|noise| > 2^62] < 2 e^-178 <
+#: 2^-255, so neither the sampler's 64 bits nor a sum with a value below 2^62 matters.
 GREATEST_LAPLACE_SCALE = Fraction(2**62, 178)
-"""Largest scale of discrete Laplace noise that is drawn, in grid units: up to here P[|noise| > 2^62] < 2 e^-178 <
-2^-255, so neither the sampler's 64 bits nor a sum with a value below 2^62 matters."""
 _LEAST_MARGIN = Decimal("1e-15")
 _GREATEST_UNITS = 2**62
 
@@ -37,9 +36,9 @@ def _positive(value: Exact, name: str) -> Fraction:
     try:
         number = exact(value, name)
     except (TypeError, ValueError) as error:
-        raise InvalidMechanism(str(error)) from None
+        raise InvalidEvent(str(error)) from None
     if number <= 0:
-        raise InvalidMechanism(f"{name} must be positive")
+        raise InvalidEvent(f"{name} must be positive")
     return number
 
 
@@ -72,16 +71,16 @@ class ConditionalRelease:
 
     def __post_init__(self) -> None:
         if not LEAST_SCALE <= _positive(self.scale, "scale") <= GREATEST_SCALE:
-            raise InvalidMechanism("a conditional release takes a scale from 1/64 to 1e24 privacy units")
+            raise InvalidEvent("a conditional release takes a scale from 1/64 to 1e24 privacy units")
         if self.release not in ("single", "race"):
-            raise InvalidMechanism("release must be 'single' or 'race'")
+            raise InvalidEvent("release must be 'single' or 'race'")
 
 
 @dataclass(frozen=True, slots=True)
 class DiscreteLaplaceAnswer:
     """An integer answer plus discrete Laplace noise, P[k] proportional to exp(-|k|/scale).
 
-    For a vector answer with independent noise `sensitivity` is the L1 sensitivity: the divergence is
+    For a vector answer with independent noise ``sensitivity`` is the L1 sensitivity: the divergence is
     convex in the shift and zero at none (the logarithm of a positive sum of e^((a-1)D/scale) and
     e^(-aD/scale)), so a shift spread over coordinates costs at most the whole of it in one.
 
@@ -95,11 +94,11 @@ class DiscreteLaplaceAnswer:
 
     def __post_init__(self) -> None:
         if _positive(self.scale, "scale") > _GREATEST_UNITS:
-            raise InvalidMechanism("scale must be at most 2^62 grid units")
+            raise InvalidEvent("scale must be at most 2^62 grid units")
         if isinstance(self.sensitivity, bool) or not isinstance(self.sensitivity, int):
-            raise InvalidMechanism("sensitivity must be an integer number of grid units")
+            raise InvalidEvent("sensitivity must be an integer number of grid units")
         if not 1 <= self.sensitivity <= _GREATEST_UNITS:
-            raise InvalidMechanism("sensitivity must be from 1 to 2^62 grid units")
+            raise InvalidEvent("sensitivity must be from 1 to 2^62 grid units")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ class DiscreteGaussianAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PureStep:
-    """Any `epsilon`-differentially private step, such as one draw of the exponential mechanism."""
+    """Any ``epsilon``-differentially private step, such as one draw of the exponential mechanism."""
 
     epsilon: Exact
 
@@ -147,11 +146,11 @@ def checked_order(order: Decimal) -> Decimal:
 
 
 def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
-    """Renyi divergence of `order` that the event can cause between neighbours, rounded up to a
+    """Renyi divergence of ``order`` that the event can cause between neighbours, rounded up to a
     multiple of 1e-24.
 
     Raises:
-        InfiniteCost: when it is infinite at this order; the mechanism must then be refused.
+        InfiniteCost: when it is infinite at this order; the event must then be refused.
         InvalidBudget: for an order outside [1.001, 1e12].
     """
     checked_order(order)
@@ -171,9 +170,9 @@ def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
 
 
 def conditional_cost(rate: Decimal, order: Decimal, release: Release, context: Context) -> Decimal:
-    """ln(V)/(a-1) of `ConditionalRelease` at e0 = `rate` in (0, 64], in the precision of `context`.
+    """ln(V)/(a-1) of ``ConditionalRelease`` at e0 = ``rate`` in (0, 64], in the precision of ``context``.
 
-    In `WORKING`: a e0 < ln(1+e^e0) < 65 bounds each exponential by 2e28 with absolute error below 1e-67;
+    In ``WORKING``: a e0 < ln(1+e^e0) < 65 bounds each exponential by 2e28 with absolute error below 1e-67;
     the argument of the logarithm is refused below 1e-15, so the logarithm errs by less than 1e-51, and
     dividing by a-1 >= 1e-3 leaves less than 1e-47. For the race the argument errs by less than a*1e-99
     <= 1e-87.
@@ -197,7 +196,7 @@ def conditional_cost(rate: Decimal, order: Decimal, release: Release, context: C
 
 
 def _laplace_cost(scale: Fraction, sensitivity: int, order: Decimal) -> Decimal:
-    """Renyi divergence of discrete Laplace noise shifted by D = `sensitivity`, in `WORKING`.
+    """Renyi divergence of discrete Laplace noise shifted by D = ``sensitivity``, in ``WORKING``.
 
     With r = e^(-1/scale) the sum of p(k)^a p(k-D)^(1-a) over the integers is
 
@@ -221,7 +220,7 @@ def _laplace_cost(scale: Fraction, sensitivity: int, order: Decimal) -> Decimal:
 
 
 def search_cost(rate: Decimal, order: Decimal, release: Release) -> Decimal:
-    """`conditional_cost` in 40 digits, infinite instead of raising: for searches that are certified
+    """``conditional_cost`` in 40 digits, infinite instead of raising: for searches that are certified
     afterwards."""
     try:
         return conditional_cost(rate, order, release, SEARCH)

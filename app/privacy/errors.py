@@ -11,13 +11,12 @@ class InvalidBudget(PrivacyError, ValueError):
     """A privacy parameter (epsilon, delta, order, share, count) that no guarantee can be built on."""
 
 
-class InvalidMechanism(PrivacyError, ValueError):
-    """A description of a mechanism with a parameter outside its meaning, or not exact (a float)."""
+class InvalidEvent(PrivacyError, ValueError):
+    """A privacy event, or noise, with a parameter outside its meaning, or not exact (a float)."""
 
 
 class InfiniteCost(PrivacyError):
-    """The mechanism has no finite Renyi cost at this order (or none this kernel evaluates): it must be
-    refused."""
+    """An event has no finite Renyi cost at this order, or none that this kernel evaluates: it must be refused."""
 
 
 class InsufficientBudget(PrivacyError):

@@ -1,4 +1,4 @@
-"""Calibration `exact`: the least delta of B hits over all e0-DP conditional releases, by dynamic
+"""Calibration ``exact``: the least delta of B hits over all e0-DP conditional releases, by dynamic
 programming.
 
 The privacy loss of a session moves in steps of e0. With s = 1/(1+e^e0), u_0(n) = max(0, 1 - e^(epsilon -
@@ -12,8 +12,8 @@ convex. It needs 5 to 12% less noise than the Renyi bound.
 
 It stands alone. The program counts the whole (epsilon, delta) of a data set as one session with one e0,
 and a delta spent that way does not add up with Renyi amounts: nothing of it could be refunded or shared.
-A data set calibrated `exact` has no ledger of further sessions or releases, and one with a ledger takes
-no `exact` session.
+A data set calibrated ``exact`` has no ledger of further sessions or releases, and one with a ledger takes
+no ``exact`` session.
 
 Certified from above. The map T on the right is monotone with a single fixpoint, so any array U with T(U)
 <= U lies above it. Each stage ends only when such a U has been exhibited in floating point:
@@ -43,8 +43,8 @@ from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, float_at_least, float_at_most, to_decimal
 from app.privacy.patience import still_wanted
 
+#: The work grows like updates^1.5; beyond this many use ``rdp``, whose excess is then a few percent.
 GREATEST_UPDATES: Final = 5_000
-"""The work grows like updates^1.5; beyond this many use `rdp`, whose excess is then a few percent."""
 _GREATEST_RATE: Final = 16
 _GREATEST_CELLS: Final = 2_000_000
 
@@ -56,12 +56,12 @@ _FLOOR: Final = 1e-280
 _TAIL: Final = 60
 _ROUNDS: Final = 60
 _PRECISION: Final = Fraction(1, 100_000)
+#: A stage's array is raised by one to two times this, relatively: 2e-10 B of delta in all.
 _INFLATION: Final = 1e-10
-"""A stage's array is raised by one to two times this, relatively: 2e-10 B of delta in all."""
 
 
 def delta_of(rate: Exact, updates: int, epsilon: Exact) -> float:
-    """The least delta for which `updates` hits at e0 = `rate` are (epsilon, delta)-private, rounded up.
+    """The least delta for which ``updates`` hits at e0 = ``rate`` are (epsilon, delta)-private, rounded up.
 
     Args:
         rate: e0 = gamma/b, exact, at most 16.
@@ -97,12 +97,12 @@ def delta_of(rate: Exact, updates: int, epsilon: Exact) -> float:
 
 
 def exact_scale(epsilon: Exact, delta: Exact, updates: int) -> Decimal:
-    """Scale b (gamma = 1) at which `updates` hits are (epsilon, delta)-private by `delta_of`, 7 digits.
+    """Scale b (gamma = 1) at which ``updates`` hits are (epsilon, delta)-private by ``delta_of``, 7 digits.
 
     The scale returned meets delta; one smaller by 1e-5 relatively does not. Never below gamma/16.
 
     Raises:
-        InvalidBudget: as `delta_of`, and when (epsilon, delta) allows nothing.
+        InvalidBudget: as ``delta_of``, and when (epsilon, delta) allows nothing.
     """
     checked_epsilon(epsilon)
     target = float_at_most(checked_delta(delta))
@@ -185,9 +185,9 @@ def _start(e0: float, epsilon: float, cells: int) -> Floats:
 
 
 def _stage(before: Floats, after: Floats, choice: Choices, p: float, q: float) -> None:
-    """Fill `after` with a certified upper bound of the fixpoint over `before`.
+    """Fill ``after`` with a certified upper bound of the fixpoint over ``before``.
 
-    Both hold one more cell at each end: below, a copy of the value at -M; above, 1. `choice` says where the
+    Both hold one more cell at each end: below, a copy of the value at -M; above, 1. ``choice`` says where the
     first of the two rounds is the better one; it starts at the last stage's and is left at this one's.
     """
     before[0], before[-1] = before[1], 1.0
@@ -201,7 +201,7 @@ def _stage(before: Floats, after: Floats, choice: Choices, p: float, q: float) -
         image = np.maximum(p * after[2:] + hit_below, q * after[:-2] + hit_above) * _UP
         if np.all((image <= after[1:-1]) | (after[1:-1] >= 1.0)):
             return
-        # The better choice is told from the values themselves: the inflation would hide small differences.
+        # The values themselves decide which choice is better: the inflation would hide small differences.
         after[0], after[1:-1] = values[0], values
         np.greater_equal(p * after[2:] + hit_below, q * after[:-2] + hit_above, out=choice)
     raise ArithmeticError("a stage of the dynamic program was not certified")

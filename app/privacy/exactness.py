@@ -1,9 +1,9 @@
 """Exact numbers and directed rounding: the arithmetic every guarantee of this package is computed in.
 
-Amounts of Renyi divergence live on the grid of `QUANTUM` = 1e-24. Costs go up to the grid, budgets down
-to it, so a sum of amounts is exact and errs against the spender. Functions evaluated in `WORKING` (80
-digits) state an absolute error bound below `SLACK` = 1e-30; directed rounding adds or subtracts `SLACK`
-before it touches the grid. `exp` and `ln` of the standard library's decimal are correctly rounded, so
+Amounts of Renyi divergence live on the grid of ``QUANTUM`` = 1e-24. Costs go up to the grid, budgets down
+to it, so a sum of amounts is exact and errs against the spender. Functions evaluated in ``WORKING`` (80
+digits) state an absolute error bound below ``SLACK`` = 1e-30; directed rounding adds or subtracts ``SLACK``
+before it touches the grid. ``exp`` and ``ln`` of the standard library's decimal are correctly rounded, so
 the bounds are those of the few operations around them.
 """
 
@@ -23,12 +23,13 @@ from decimal import (
 )
 from fractions import Fraction
 
+#: A number whose value is exactly what was meant.
 Exact = int | Decimal | Fraction
-"""A number whose value is exactly what was meant."""
 
 QUANTUM = Decimal("1e-24")
 SLACK = Decimal("1e-30")
 
+#: 100 digits: what transcendental functions are evaluated in.
 WORKING = Context(
     prec=100,
     rounding=ROUND_HALF_EVEN,
@@ -36,8 +37,8 @@ WORKING = Context(
     Emax=MAX_EMAX,
     traps=[InvalidOperation, DivisionByZero, Overflow],
 )
-"""100 digits: what transcendental functions are evaluated in."""
 
+#: 40 digits: for searches certified in ``WORKING`` afterwards. The same on every machine, unlike floats.
 SEARCH = Context(
     prec=40,
     rounding=ROUND_HALF_EVEN,
@@ -45,8 +46,8 @@ SEARCH = Context(
     Emax=MAX_EMAX,
     traps=[InvalidOperation, DivisionByZero, Overflow],
 )
-"""40 digits: for searches certified in `WORKING` afterwards. The same on every machine, unlike floats."""
 
+#: Sums and differences on the grid of amounts: raises rather than rounds.
 EXACT = Context(
     prec=200,
     rounding=ROUND_HALF_EVEN,
@@ -54,7 +55,6 @@ EXACT = Context(
     Emax=MAX_EMAX,
     traps=[InvalidOperation, DivisionByZero, Overflow, Inexact],
 )
-"""Sums and differences on the grid of amounts: raises rather than rounds."""
 
 
 def exact(value: Exact, name: str) -> Fraction:
@@ -78,12 +78,12 @@ def to_decimal(value: Fraction, context: Context = WORKING) -> Decimal:
 
 
 def ceil_to(value: Exact, quantum: Decimal = QUANTUM) -> Decimal:
-    """The least multiple of `quantum` that is at least `value`. Exact, so there is no error to bound."""
+    """The least multiple of ``quantum`` that is at least ``value``. Exact, so there is no error to bound."""
     return _multiple(math.ceil(Fraction(value) / Fraction(quantum)), quantum)
 
 
 def floor_to(value: Exact, quantum: Decimal = QUANTUM) -> Decimal:
-    """The greatest multiple of `quantum` that is at most `value`. Exact, so there is no error to bound."""
+    """The greatest multiple of ``quantum`` that is at most ``value``. Exact, so there is no error to bound."""
     return _multiple(math.floor(Fraction(value) / Fraction(quantum)), quantum)
 
 
@@ -92,12 +92,12 @@ def _multiple(count: int, quantum: Decimal) -> Decimal:
 
 
 def round_up(value: Decimal) -> Decimal:
-    """An amount at least the true one, where `value` is within `SLACK` of it."""
+    """An amount at least the true one, where ``value`` is within ``SLACK`` of it."""
     return WORKING.add(value, SLACK).quantize(QUANTUM, rounding=ROUND_CEILING, context=WORKING)
 
 
 def round_down(value: Decimal) -> Decimal:
-    """An amount at most the true one, where `value` is within `SLACK` of it."""
+    """An amount at most the true one, where ``value`` is within ``SLACK`` of it."""
     return WORKING.subtract(value, SLACK).quantize(QUANTUM, rounding=ROUND_FLOOR, context=WORKING)
 
 

@@ -4,7 +4,7 @@ against the spender.
 A budget (epsilon, delta) and one order a* are fixed at registration; every mechanism on the data set
 pays its Renyi divergence at a*, additively, whoever asked. The order is never chosen afterwards: with
 adaptively chosen parameters that would be invalid. Amounts are multiples of 1e-24 and their sums are
-exact, so `spent + reserved <= total` is a statement about integers. Nothing here remembers: an `Account`
+exact, so ``spent + reserved <= total`` is a statement about integers. Nothing here remembers: an ``Account``
 is a value, and every movement returns a new one or refuses.
 """
 
@@ -19,16 +19,15 @@ from app.privacy.costs import checked_order
 from app.privacy.errors import InsufficientBudget, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, Exact, ceil_to, floor_to
 
+#: The fixed order minimises the noise of one session that spends the whole budget in so many updates.
 REFERENCE_UPDATES = 100
-"""The fixed order minimises the noise of one session that spends the whole budget in so many updates."""
 ORDER_DIGITS = 2
+#: Part of delta kept for cutting the Poisson draws of races (``app.privacy.poisson``); the ledger uses what remains.
 SET_ASIDE = Fraction(1, 1000)
-"""Part of delta kept for cutting the Poisson draws of races (`app.privacy.poisson`); the ledger uses the
-rest."""
+#: Beyond it a budget protects nobody; up to it every amount has at most 28 digits, the default decimal precision.
 GREATEST_EPSILON = 1000
-"""Beyond it a budget protects nobody; up to it every amount has at most 28 digits, the default decimal precision."""
+#: Grid of epsilons derived for display; they are rounded up to it.
 SHOWN = Decimal("1e-12")
-"""Grid of epsilons derived for display; they are rounded up to it."""
 
 
 def amount(value: Decimal) -> Decimal:
@@ -51,7 +50,7 @@ class Budget:
     Attributes:
         epsilon, delta: the guarantee over everything that is ever computed from the data set.
         order: the Renyi order all costs are counted at.
-        total: R, the Renyi divergence at `order` that may be spent; never above what the guarantee allows.
+        total: R, the Renyi divergence at ``order`` that may be spent; never above what the guarantee allows.
     """
 
     epsilon: Decimal
@@ -73,7 +72,7 @@ class Budget:
     def of(cls, epsilon: Decimal, delta: Decimal) -> "Budget":
         """The budget for a guarantee: a thousandth of delta set aside, the order chosen, R rounded down.
 
-        The order is that of the published grid (`conversion.order_at`, two digits) with the least
+        The order is that of the published grid (``conversion.order_at``, two digits) with the least
         Laplace noise for spending everything in 100 updates of one session; it depends on (epsilon,
         delta) alone.
 
@@ -88,7 +87,7 @@ class Budget:
 
     @property
     def set_aside(self) -> Fraction:
-        """The part of delta that pays for cut race draws; the Renyi budget is converted with the rest."""
+        """The part of delta that pays for cut race draws; the Renyi budget is converted with what remains."""
         return Fraction(self.delta) * SET_ASIDE
 
     def share(self, epsilon_session: Decimal) -> Decimal:
@@ -138,7 +137,7 @@ def _checked_decimal(value: Exact, name: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one session or release holds of an account: `reserved` is promised to it, `spent` it has used."""
+    """What one session or release holds of an account: ``reserved`` is promised to it, ``spent`` it has used."""
 
     reserved: Decimal
     spent: Decimal = Decimal(0)
@@ -164,7 +163,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a data set stands: `reserved` is promised to sessions and releases, `spent` is gone; their sum never
+    """Where a data set stands: ``reserved`` is promised to sessions and releases, ``spent`` is gone; their sum never
     passes the total.
 
     Raises:

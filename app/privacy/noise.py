@@ -19,20 +19,20 @@ import numpy.typing as npt
 import opendp.prelude as dp
 
 from app.privacy.costs import GREATEST_LAPLACE_SCALE
-from app.privacy.errors import InvalidMechanism
+from app.privacy.errors import InvalidEvent
 from app.privacy.exactness import Exact, exact, float_at_least
 
 Integers = npt.NDArray[np.int64]
 
+#: P[|noise| > 2^62] < 2 e^-200 < 2^-287 up to here.
 GREATEST_GAUSSIAN_SCALE = Fraction(2**62, 20)
-"""P[|noise| > 2^62] < 2 e^-200 < 2^-287 up to here."""
 
 
 class NoiseSource(Protocol):
-    """Where a round takes its noise from. Tests inject their own."""
+    """Where the noise of a round comes from. Tests inject their own."""
 
     def take(self, n: int) -> Integers:
-        """`n` independent values, shape (n,), int64, owned by the caller, handed out this once."""
+        """``n`` independent values, shape (n,), int64, owned by the caller, handed out this once."""
         ...
 
 
@@ -40,9 +40,9 @@ def _float_scale(scale: Exact, greatest: Fraction) -> float:
     try:
         number = exact(scale, "scale")
     except (TypeError, ValueError) as error:
-        raise InvalidMechanism(str(error)) from None
+        raise InvalidEvent(str(error)) from None
     if not 0 < number <= greatest:
-        raise InvalidMechanism(f"scale must be positive and at most {float(greatest):.3g} grid units")
+        raise InvalidEvent(f"scale must be positive and at most {float(greatest):.3g} grid units")
     return float_at_least(number)
 
 
@@ -58,8 +58,7 @@ class _OpenDP:
         self._zeros: list[int] = []
 
     def take(self, n: int) -> Integers:
-        """`n` fresh values, shape (n,). Takes a time correlated with their size: draw off the request
-        path."""
+        """``n`` fresh values, shape (n,). How long it takes depends on their size: draw off the request path."""
         zeros = self._zeros
         if len(zeros) != n:
             zeros = self._zeros = [0] * n
@@ -73,11 +72,11 @@ class DiscreteLaplace(_OpenDP):
     """P[k] proportional to exp(-|k|/scale) on the integers.
 
     Args:
-        scale: in grid units (for a session 2^m * b * gamma); `scale` of the instance is the float used,
+        scale: in grid units (for a session 2^m * b * gamma); ``scale`` of the instance is the float used,
             never less.
 
     Raises:
-        InvalidMechanism: unless 0 < scale <= 2^62/178, exact.
+        InvalidEvent: unless 0 < scale <= 2^62/178, exact.
     """
 
     __slots__ = ()
@@ -90,10 +89,10 @@ class DiscreteGaussian(_OpenDP):
     """P[k] proportional to exp(-k^2/(2 scale^2)) on the integers.
 
     Args:
-        scale: sigma in grid units; `scale` of the instance is the float used, never less.
+        scale: sigma in grid units; ``scale`` of the instance is the float used, never less.
 
     Raises:
-        InvalidMechanism: unless 0 < scale <= 2^62/20, exact.
+        InvalidEvent: unless 0 < scale <= 2^62/20, exact.
     """
 
     __slots__ = ()
@@ -105,13 +104,13 @@ class DiscreteGaussian(_OpenDP):
 class NoiseBlock:
     """Noise drawn ahead: each value is handed out once and overwritten with 0 as it leaves.
 
-    Safe to share between threads. `take` uses the current block, then the spare one, and draws itself
-    only when both are empty; `refill`, called by a background thread, draws the spare. A block belongs
+    Safe to share between threads. ``take`` uses the current block, then the spare one, and draws itself
+    only when both are empty; ``refill``, called by a background thread, draws the spare. A block belongs
     to the process that made it: after a fork both processes would hand out the same values, so the child
     is refused. It cannot be copied or pickled, and shows nothing of its contents.
 
     Args:
-        source: fresh noise, for instance a `DiscreteLaplace`. Called by one thread at a time.
+        source: fresh noise, for instance a ``DiscreteLaplace``. Called by one thread at a time.
         size: values a block.
 
     Raises:
@@ -133,7 +132,7 @@ class NoiseBlock:
         self._process = os.getpid()
 
     def take(self, n: int) -> Integers:
-        """The next `n` values, shape (n,), a copy that the caller owns; their places here hold 0
+        """The next ``n`` values, shape (n,), a copy that the caller owns; their places here hold 0
         afterwards.
 
         Raises:

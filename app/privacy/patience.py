@@ -24,6 +24,6 @@ def still_wanted() -> None:
 
     Raises:
         Exception: what ``check`` of :func:`while_wanted` raises when nobody waits any more. It should be neither a
-            refusal of the service nor of :mod:`app.privacy`, which a search for a plan takes for an answer.
+            refusal of the service nor of :mod:`app.privacy`: a search for a plan would read that as "there is none".
     """
     _still_wanted.get()()

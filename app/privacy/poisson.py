@@ -4,7 +4,7 @@ A race draws a secret N ~ Poisson(M), takes N independent noisy comparisons and 
 out. Any sampler within total variation tau of Poisson(M) turns an (epsilon, delta) guarantee over k
 queries into (epsilon, delta + (1 + e^epsilon) k tau): both neighbours' output probabilities move by at
 most k tau. Cutting N at Nmax moves it by P[N > Nmax]. That delta is set aside at registration
-(`ledger.Budget.set_aside`), before anything else is computed from delta.
+(``ledger.Budget.set_aside``), before anything else is computed from delta.
 
 Unlike Renyi amounts what a session's cut costs is never returned: its queries may have been asked. So
 that the sessions of a data set, in any number, together keep to what was set aside, the j-th race
@@ -21,8 +21,8 @@ from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, to_decimal
 
 LEAST_MEAN = 4
+#: Means are multiples of this, 1/1024: exact as floats too.
 MEAN_GRID = Decimal("0.0009765625")
-"""Means are multiples of this, 1/1024: exact as floats too."""
 _GREATEST_MEAN = 10_000
 _RELATIVE = Decimal("1e-60")
 
@@ -31,7 +31,7 @@ def race_mean(queries: int, beta: Exact) -> Decimal:
     """M = 2 ln(2k/beta), at least 4, rounded up to 1/1024.
 
     With it a query whose gap passes the threshold is missed with total probability at most beta/2 over
-    `queries` of them: half of its comparisons or more come out, so none does with probability e^(-M/2).
+    ``queries`` of them: half of its comparisons or more come out, so none does with probability e^(-M/2).
 
     Raises:
         InvalidBudget: unless queries >= 1 and 0 < beta < 1.
@@ -43,15 +43,15 @@ def race_mean(queries: int, beta: Exact) -> Decimal:
 
 
 def session_part(set_aside: Exact, ordinal: int) -> Fraction:
-    """The delta that the `ordinal`-th race session of a data set (counted from 1) may use for its cut."""
+    """The delta that the ``ordinal``-th race session of a data set (counted from 1) may use for its cut."""
     count = checked_count(ordinal, "ordinal")
     return checked_delta(set_aside) / (count * (count + 1))
 
 
 def cut_delta(mean: Exact, cut: int, queries: int, epsilon: Exact) -> Decimal:
-    """(1 + e^epsilon) * queries * P[Poisson(mean) > cut]: what cutting at `cut` costs of delta, rounded up.
+    """(1 + e^epsilon) * queries * P[Poisson(mean) > cut]: what cutting at ``cut`` costs of delta, rounded up.
 
-    The tail is summed until the rest, below a geometric series, no longer shows; 100 digits leave a
+    The tail is summed until its remainder, below a geometric series, no longer shows; 100 digits leave a
     relative error below 1e-90, for which 1e-60 is added.
 
     Args:
@@ -98,7 +98,7 @@ def distance_delta(distance: Exact, queries: int, epsilon: Exact) -> Decimal:
 
 
 def race_cut(mean: Exact, queries: int, epsilon: Exact, allowed: Exact) -> int:
-    """Nmax: the least number at which `cut_delta` is at most `allowed`.
+    """Nmax: the least number at which ``cut_delta`` is at most ``allowed``.
 
     Raises:
         InvalidBudget: for parameters without meaning.

@@ -67,11 +67,9 @@ class Datasets:
         private: PrivateStore,
         clock: Clock,
         *,
-        memory_limit: int,
         close_session: Callable[[str, float | None], None],
     ) -> None:
         self._store, self._private, self._clock = store, private, clock
-        self._memory_limit = memory_limit
         self._close_session = close_session
         #: Of each data set one request waits for the row, at most: each that waits takes a connection and a thread.
         self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -96,16 +94,7 @@ class Datasets:
             PublicDataset(spec).budget  # noqa: B018 - computed, and kept for all that are to come
         except InvalidBudget as error:
             raise InvalidDataset(f"budget: {error}") from None
-        space = space_of(spec)
-        needed = space.dense_bytes
-        if needed > self._memory_limit:
-            raise InvalidDataset(
-                f"the universe has {space.cells:,} cells; a hypothesis over it takes {needed:,} bytes, the memory "
-                f"limit is {self._memory_limit:,}: declare fewer attributes or coarser bins",
-                cells=space.cells,
-                bytes=needed,
-                limit=self._memory_limit,
-            )
+        space_of(spec)  # refuses what cannot be addressed
         with self._store.read() as tx:
             self._check_free(tx, spec.name)
         try:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from app.privacy.ledger import Share
 from app.spaces.space import Space
 from app.spaces.spec import Spec
-from app.spaces.tensor import Array, Tensor
+from app.spaces.tensor import Array, PrivateTensor
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit"]
@@ -305,7 +305,7 @@ class PrivateStore(Protocol):
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         """Whether an entry was made of the same file or holds the same numbers, its own file gone or not."""
 
-    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+    def tensor(self, space: Space, entry: dict[str, str]) -> PrivateTensor:
         """The private numbers, verified, ready for exact contraction. Raises Unavailable."""
 
     def check(self, entry: dict[str, str]) -> None:

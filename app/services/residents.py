@@ -25,7 +25,7 @@ from app.services.loading import keep_session, last_recorded, resume_session, ta
 from app.services.openings import opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
-from app.spaces.tensor import Tensor
+from app.spaces.tensor import PrivateTensor
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +73,7 @@ class Live:
     row: SessionRow
     recorded_at: str
     session: TimedSession
-    data: Tensor
+    data: PrivateTensor
     entry: dict[str, str]
     reserved: int
     nbytes: int

@@ -15,7 +15,7 @@ import orjson
 from app.audit import records
 from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
-from app.curator.dataset import Bought
+from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.opening import Header, Opening
@@ -161,9 +161,12 @@ class Sessions:
         clock: Clock,
         datasets: Datasets,
         snapshots: Snapshots,
+        *,
+        memory_limit: int,
     ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         self._datasets, self._snapshots = datasets, snapshots
+        self._memory_limit = memory_limit
 
     def plan(self, asked: Any, check: Check = lambda: None) -> dict[str, Any]:
         """The plan a session would have. Reads public facts only and charges nothing.
@@ -174,7 +177,7 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         with while_wanted(check):
-            plan = make_plan(dataset, request)
+            plan = self._opening(dataset, request).plan
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
         return {**plan.reply(), "noise_scales": scales, **line}
 
@@ -188,7 +191,27 @@ class Sessions:
         requests = parse_comparison(asked)
         dataset = self._datasets.public(requests[0].dataset)
         with while_wanted(check):
-            return compare(dataset, requests)
+            return compare(dataset, requests, lambda request: self._opening(dataset, request).plan)
+
+    def _opening(self, dataset: PublicDataset, request: SessionRequest) -> Opening:
+        """What a session would be opened on.
+
+        Raises:
+            PlanInfeasible: when there is no plan, or the hypothesis takes more memory than the service has.
+        """
+        opening = Opening(dataset, request, make_plan(dataset, request))
+        needed = opening.construction().nbytes(1)
+        if needed > self._memory_limit:
+            cells = dataset.space.cells
+            raise PlanInfeasible(
+                f"a hypothesis of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
+                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, or have the "
+                "limit raised (CURATOR_MEMORY_LIMIT)",
+                cells=float(cells),
+                bytes=float(needed),
+                limit=self._memory_limit,
+            )
+        return opening
 
     def prepare(
         self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
@@ -212,13 +235,13 @@ class Sessions:
         with self._store.read() as tx:
             self._check_share(tx, row, actor, dataset.budget, request)
         with while_wanted(check):
-            plan = make_plan(dataset, request)
+            opening = self._opening(dataset, request)
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
-        now, exact = self._clock(), None  # before anything private is looked at
-        if plan.purchase is not None:
-            exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), plan.purchase.fact)
-        return Prepared(Opening(dataset, request, plan), now, exact)
+        now, exact, purchase = self._clock(), None, opening.plan.purchase  # before anything private is looked at
+        if purchase is not None:
+            exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), purchase.fact)
+        return Prepared(opening, now, exact)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.
@@ -251,7 +274,7 @@ class Sessions:
                 # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
                 # one, whose program takes seconds, has been refused, as the data set is not untouched.
                 dataset = public_dataset(row)
-                prepared = replace(prepared, opening=Opening(dataset, request, make_plan(dataset, request)))
+                prepared = replace(prepared, opening=self._opening(dataset, request))
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply

@@ -32,10 +32,10 @@ def product_query(
 ) -> Query:
     """The canonical product query that weighs ``scalar * 2^-bits`` times its integer factors on the index sets.
 
-    Equal weights have one form. Factors are divided by what their weights have in common, the first of which
-    becomes positive; those of 0 and 1 that are left are index sets. All that was divided out is written on the
-    first factor that varies, on the first axis where none does, in lowest terms; on the others the largest
-    weight lies in [1, 2).
+    Equal weights have one form. Each factor is divided by the greatest common divisor of its weights, with the sign of
+    the first; one that then holds 0 and 1 alone is an index set. The product of all divisors is written, in lowest
+    terms, on the first factor that varies (on the first axis where none does). On the other factors the largest weight
+    lies in [1, 2).
     """
     if any(len(m) == 0 for m in members.values()) or not all(f.any() for f in factors.values()):
         return CompiledZero(space.shape, rounding)
@@ -154,7 +154,7 @@ def _block_of(weights: Array, count: int) -> list[IntArray] | None:
     if count == weights.size:
         return [np.arange(n) for n in weights.shape]
     mask, rank = weights != 0, weights.ndim
-    # Around a block whole slabs are zero, one of them through the first zero: that is told in no time.
+    # Around a block whole slabs are zero, one of them through the first zero: most that is no block is seen here.
     hole = np.unravel_index(int(mask.argmin()), mask.shape)
     if all(mask[(slice(None),) * i + (hole[i],)].any() for i in range(rank)):
         return None
@@ -175,7 +175,7 @@ def _block_product(space: Space, supports: list[IntArray], values: Array, bits: 
         if largest > 1 << bits:
             return None
         primitives.append(primitive)
-    # Most blocks that are no products are told by one more cell.
+    # One more cell gives most blocks away that are no products.
     if first % corner or last != first // corner * opposite:
         return None
     outer: Array = np.full((), first // corner, dtype=np.int64)

@@ -14,7 +14,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, CompiledZero, Query
 from app.spaces.query_request import DenseQuery, Node, QueryRequest, SparseQuery
 from app.spaces.rounding import bounding, on_grid, rounding_error
-from app.spaces.space import Space
+from app.spaces.space import MAX_CELLS, Space
 from app.spaces.tensor import Array, FloatArray, IntArray, chunks
 
 
@@ -122,6 +122,10 @@ class CellSpace(Space):
     def _sparse(self, request: SparseQuery) -> Query:
         if len(request.indices) != len(request.weights):
             raise InvalidQuery("sparse: indices and weights must be of one length")
+        if self.cells > MAX_CELLS:
+            raise InvalidQuery(
+                f"sparse: cells can be listed in universes of at most {MAX_CELLS:,} cells: ask by attributes"
+            )
         weights = np.asarray(request.weights, dtype=np.float64)
         check_weights(weights)
         if not len(weights):

@@ -57,6 +57,10 @@ class ElementsTensor:
         assert not axes
         return self.counts.mass
 
+    def marginal(self, axes: tuple[int, ...]) -> Array:
+        """The mass: there are no axes."""
+        return np.asarray(self.contract(()))
+
     def gather(self, positions: Array) -> Array:
         return self.counts.lookup(positions)
 

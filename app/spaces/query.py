@@ -42,10 +42,10 @@ def _boxes(counts: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     cut = next(axis for axis in range(len(counts)) if math.prod(counts[axis + 1 :]) <= BLOCK)
     step = BLOCK // math.prod(counts[cut + 1 :])
     inner = [slice(0, count) for count in counts[cut + 1 :]]
-    for place in np.ndindex(counts[:cut]):
-        outer = [slice(i, i + 1) for i in place]
+    for corner in np.ndindex(counts[:cut]):
+        fixed = [slice(i, i + 1) for i in corner]
         for start in range(0, counts[cut], step):
-            yield (*outer, slice(start, min(start + step, counts[cut])), *inner)
+            yield (*fixed, slice(start, min(start + step, counts[cut])), *inner)
 
 
 def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from app.spaces.spec import explain
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
 Node = StrictInt | StrictStr
-#: Of a list the first wrong item is told: a problem takes a hundred times the memory of its item.
+#: In a list only the first wrong item is described: a problem takes a hundred times the memory of its item.
 Nodes = Annotated[list[Node], Field(fail_fast=True)]
 Weights = Annotated[list[Weight], Field(fail_fast=True)]
 

@@ -35,7 +35,8 @@ from app.spaces.tensor import Array, DenseTensor, SparseTensor
 DEFAULT_BITS = 20
 #: Bits that the product of all weighted axes keeps at most: its weights stay exact in float64 and in JSON.
 FACTOR_BITS = 53
-#: Universes from here on are refused: positions must stay plain 64-bit integers with room to spare.
+#: In larger universes cells have no positions, which are plain 64-bit integers with room to spare: tables are asked by
+#: attributes there, graphs and matrices are refused.
 MAX_CELLS = 2**40
 #: Universes from here on are never expanded: an array of them takes 32 GiB and more.
 MAX_DENSE_CELLS = 2**32
@@ -83,7 +84,7 @@ class Space(ABC):
 
     @property
     def sensitivity(self) -> Fraction:
-        """What neighbouring data can move an answer by, in counts: ``unit``, rounded up to the answer grid.
+        """By how much answers on neighbouring data can differ, in counts: ``unit``, rounded up to the answer grid.
 
         Exact values on a finer grid are rounded to the answer grid, which moves two of them at most
         ``ceil(unit * 2^answer_bits)`` grid units apart.
@@ -147,7 +148,8 @@ class Space(ABC):
         """The most that a query's :attr:`~app.spaces.query.Query.rounding` can be: every axis weighted, each weight
         half a unit off.
 
-        An axis whose weights are rounded to 1 is no longer told in a compiled query, so this is not that query's own.
+        A compiled query does not show an axis whose weights were all rounded to 1, so this is a bound for every query
+        of the space and not the query's own.
         """
         most = 0.0
         for weighted in range(1, max(len(self.shape), 1) + 1):

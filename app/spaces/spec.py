@@ -36,7 +36,7 @@ DEFAULT_CAPACITY = 2**31 - 1
 MAX_AXIS = 2**31 - 1
 
 
-#: Telling problems apart takes about a kilobyte each, a few of which are shown.
+#: Describing a problem takes about a kilobyte, and only a few are shown: beyond so many they are counted alone.
 _MOST_TOLD = 1000
 
 
@@ -89,7 +89,7 @@ Number = Annotated[
 ]
 Real = Annotated[float, BeforeValidator(_number)]
 Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
-#: Of a list that may be long the first wrong item is told: a problem takes far more memory than its item.
+#: In a list that may be long only the first wrong item is described: a problem takes far more memory than its item.
 Labels = Annotated[tuple[str, ...], Field(fail_fast=True)]
 
 
@@ -231,7 +231,7 @@ class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
 
     kind: Literal["table"]
-    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=32)
+    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
     outside: Literal["refuse", "drop"] = "refuse"
     capacity: Whole | None = Field(default=None, ge=1, le=2**40)
 

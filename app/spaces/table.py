@@ -15,7 +15,6 @@ from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.query_request import Condition, PredicateQuery, ProductQuery, QueryRequest
-from app.spaces.space import check_cells
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
 from app.spaces.tensor import IntArray
 
@@ -121,13 +120,8 @@ class TableSpace(CellSpace):
 
 
 def table_space(spec: TableSpec) -> TableSpace:
-    """The space of a declared table.
-
-    Raises:
-        InvalidDataset: when its universe cannot be addressed.
-    """
+    """The space of a declared table, whatever its size."""
     shape = tuple(a.length for a in spec.attributes)
-    check_cells(shape)
     return TableSpace(
         kind="table",
         shape=shape,

@@ -111,7 +111,7 @@ class Tensor(Protocol):
 
     @property
     def diagonal(self) -> FloatArray | None:
-        """Of a symmetric tensor whose stored diagonal is not zero: that diagonal, to be taken out again."""
+        """The stored diagonal of a symmetric tensor where it is not zero: answers subtract its part."""
 
     def contract(self, axes: Axes) -> int | float:
         """Sum over all cells of entry times the product of the axes' integer weights.
@@ -186,7 +186,18 @@ class DenseTensor:
             self._marginals.clear()
             self._held = 0
 
-    def marginal(self, named: tuple[int, ...]) -> Array | None:
+    def marginal(self, axes: tuple[int, ...]) -> Array:
+        """The sums over all axes but these, which ascend."""
+        known = self._kept_marginal(axes)
+        if known is not None:
+            return known
+        summed = tuple(i for i in range(self.array.ndim) if i not in axes)
+        if not summed:
+            return self.array
+        result: Array = self.array.sum(axis=summed, dtype=np.int64 if self.exact else np.float64)
+        return result
+
+    def _kept_marginal(self, named: tuple[int, ...]) -> Array | None:
         """The sums over all axes but ``named``, or None when that array is too large to be worth having."""
         with self._lock:
             known = self._marginals.get(named)
@@ -215,7 +226,7 @@ class DenseTensor:
     def weighted_block(self, axes: Axes) -> Array:
         """The array summed over every axis but the weighted ones, within the index sets of the others."""
         named = tuple([i for i, axis in enumerate(axes) if axis is not None])
-        view = self.marginal(named)
+        view = self._kept_marginal(named)
         kept: Sequence[Axis | None] = axes if view is None else [axes[i] for i in named]
         if view is None:
             view = self.array
@@ -258,6 +269,16 @@ class DenseTensor:
         return int(partial) if self.exact else float(np.ldexp(partial, -bits))
 
 
+class PrivateTensor(Tensor, Protocol):
+    """The private numbers of a data set: dense counts, sparse counts, records, or elements."""
+
+    def marginal(self, axes: tuple[int, ...]) -> Array:
+        """Exact sums over all axes but these, which ascend, in data units.
+
+        An undirected graph counts both directions.
+        """
+
+
 @dataclass(eq=False)
 class SparseTensor:
     """An integer matrix with few non-zeros, in compressed rows."""
@@ -298,6 +319,14 @@ class SparseTensor:
             return int(product.sum())
         return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
 
+    def marginal(self, axes: tuple[int, ...]) -> IntArray:
+        """The sums over all axes but these, which ascend: of no axis, rows, columns, or all entries."""
+        if axes == (0,):
+            return self._row_sums
+        if axes == (1,):
+            return np.asarray(self.matrix.sum(axis=0, dtype=np.int64)).reshape(-1)
+        return self.matrix.toarray().astype(np.int64) if axes else np.asarray(self._row_sums.sum())
+
     def gather(self, positions: IntArray) -> Array:
         rows, columns = np.divmod(positions, self.shape[1])
         return np.asarray(self.matrix[rows, columns]).reshape(-1)
@@ -311,7 +340,7 @@ class LowRankTensor:
 
     Adding a term copies two vectors; a contraction with a cut or rank-one query costs terms times nodes. For
     an undirected graph the sum may have a diagonal, which is no part of the universe: it is tracked, so that
-    contractions can take it out.
+    answers can subtract its part.
     """
 
     def __init__(self, shape: tuple[int, int], *, symmetric: bool) -> None:

@@ -1,4 +1,4 @@
-"""The private array of a data set, in one of three layouts. What it holds is never shown: not in `repr`,
+"""The private numbers of a data set, in one of four layouts. What it holds is never shown: not in `repr`,
 not in logs.
 """
 
@@ -36,9 +36,10 @@ class _Concealed:
 class DenseData(_Concealed):
     """Integers in data units, one a cell.
 
-    `array`: shape of the space, read-only once opened from the vault. An undirected graph is the symmetric
-    matrix with zero diagonal. `mass`: the sum of |x| over the universe in data units (an unordered pair
-    counts once).
+    Attributes:
+        array: of the space's shape, read-only once opened from the vault. An undirected graph is the symmetric matrix
+            with zero diagonal.
+        mass: the sum of |x| over the universe in data units (an unordered pair counts once).
     """
 
     layout: ClassVar[Literal["dense"]] = "dense"
@@ -54,9 +55,9 @@ class DenseData(_Concealed):
 class CsrData(_Concealed):
     """A sparse matrix by rows, integers in data units.
 
-    Row i holds `data[indptr[i]:indptr[i+1]]` at columns `indices[indptr[i]:indptr[i+1]]`, which ascend
-    strictly. `shape`: (rows, columns). An undirected graph holds both directions of an edge and no
-    diagonal. `mass` as in `DenseData`.
+    Row i holds ``data[indptr[i]:indptr[i+1]]`` at columns ``indices[indptr[i]:indptr[i+1]]``, which ascend
+    strictly. ``shape``: (rows, columns). An undirected graph holds both directions of an edge and no
+    diagonal. ``mass`` as in ``DenseData``.
     """
 
     layout: ClassVar[Literal["csr"]] = "csr"
@@ -76,10 +77,27 @@ class CsrData(_Concealed):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class RecordsData(_Concealed):
+    """The records of a table, one column an attribute.
+
+    `columns`: for each attribute, in the order declared, an unsigned integer a record, the position of its value.
+    `mass` is the number of records.
+    """
+
+    layout: ClassVar[Literal["records"]] = "records"
+    columns: tuple[NDArray[np.unsignedinteger], ...]
+    mass: int
+
+    def arrays(self) -> dict[str, IntArray]:
+        """The arrays to store, by field name."""
+        return {f"column{i}": column for i, column in enumerate(self.columns)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class ElementsData(_Concealed):
     """A multiset of strings: distinct elements in ascending order of their UTF-8 bytes, each with its count.
 
-    Element i is `blob[offsets[i]:offsets[i+1]]` and occurs `counts[i]` >= 1 times. `mass` is the sum of
+    Element i is ``blob[offsets[i]:offsets[i+1]]`` and occurs ``counts[i]`` >= 1 times. ``mass`` is the sum of
     the counts.
     """
 
@@ -94,7 +112,7 @@ class ElementsData(_Concealed):
         return {"blob": self.blob, "offsets": self.offsets, "counts": self.counts}
 
     def lookup(self, elements: Iterable[str]) -> NDArray[np.int64]:
-        """The counts of `elements` in their order, 0 where absent: see `_Search`."""
+        """The counts of ``elements`` in their order, 0 where absent: see ``_Search``."""
         keys = [element.encode("utf-8", "surrogatepass") for element in elements]
         return np.array([self._search.count(key) for key in keys], np.int64)
 
@@ -138,4 +156,4 @@ class _Search:
         return bytes(self._blob[start : min(self._offsets[index + 1], start + most)])
 
 
-PrivateData: TypeAlias = DenseData | CsrData | ElementsData
+PrivateData: TypeAlias = DenseData | CsrData | RecordsData | ElementsData

@@ -21,10 +21,11 @@ import structlog
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.spaces.multiset import ElementsTensor
+from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
-from app.spaces.tensor import Tensor
-from app.storage.private_data import CsrData, DenseData, PrivateData
+from app.spaces.tensor import PrivateTensor
+from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
 from app.storage.readers import has_weights, read_private
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 
@@ -70,7 +71,7 @@ class VaultStore:
 
     def __init__(self, vault: Vault, memory_limit: int, settle: Callable[[], None]) -> None:
         self._vault, self._memory_limit, self._settle = vault, memory_limit, settle
-        self._tensors: WeakValueDictionary[str, Tensor] = WeakValueDictionary()
+        self._tensors: WeakValueDictionary[str, PrivateTensor] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
         self._verifying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -121,7 +122,7 @@ class VaultStore:
             for what, content in upload.contents.items()
         )
 
-    def tensor(self, space: Space, entry: dict[str, str]) -> Tensor:
+    def tensor(self, space: Space, entry: dict[str, str]) -> PrivateTensor:
         """The private numbers, read and verified where no session in memory has them.
 
         Raises:
@@ -259,11 +260,13 @@ def sweep(vault: Vault, known: Callable[[], Iterable[str]], settle: Callable[[],
     vault.sweep(settled)
 
 
-def _tensor_of(space: Space, data: PrivateData) -> Tensor:
+def _tensor_of(space: Space, data: PrivateData) -> PrivateTensor:
     match data:
         case CsrData():
             return space.tensor(data.matrix())
         case DenseData():
             return space.tensor(data.array)
-        case _:
+        case RecordsData():
+            return RecordsTensor(data.columns, space.shape)
+        case ElementsData():
             return ElementsTensor(data)

@@ -43,7 +43,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData
+from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
 
 KEY_BYTES = 32
 CHUNK_BYTES = 1 << 20
@@ -439,6 +439,8 @@ def _parse(name: str, memory: mmap.mmap) -> PrivateData:
             case "csr":
                 rows, columns = header["shape"]
                 return CsrData(shape=(int(rows), int(columns)), mass=mass, **arrays)
+            case "records":
+                return RecordsData(tuple(arrays[f"column{i}"] for i in range(len(arrays))), mass)
             case "elements":
                 return ElementsData(mass=mass, **arrays)
             case _:

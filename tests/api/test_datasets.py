@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.storage.readers import tables
 from tests.api.support import (
     COUNTS,
     JSON,
@@ -93,6 +94,45 @@ class TestRegistration:
         assert truth_of(service, noise, name, where(sex={"equals": "female"})) == 7
         assert truth_of(service, noise, name, where(age={"between": [60, 80]})) == 3
         assert truth_of(service, noise, name, where(age={"between": [20, 40]}, sex={"equals": "male"})) == 1
+
+    @pytest.mark.parametrize("filename", ["records.csv", "records.parquet"])
+    def test_records_that_are_kept(
+        self, service: Service, noise: Noise, monkeypatch: pytest.MonkeyPatch, filename: str
+    ) -> None:
+        """Of a large universe the records are kept, not counts. Catches answers that are others for that."""
+        monkeypatch.setattr(tables, "MOST_COUNTED", 0)
+        name = unique("table")
+        assert register(service.admin, {**PEOPLE, "name": name}, UPLOADS[filename], filename).json()["records"] == 11
+        assert truth_of(service, noise, name, where(sex={"equals": "female"})) == 7
+        assert truth_of(service, noise, name, where(age={"between": [20, 40]}, sex={"equals": "male"})) == 1
+
+    def test_a_universe_of_any_size(self, service: Service) -> None:
+        """A wide file is taken; what would hold a number for every cell says what that takes. Catches a refusal of the
+        data instead of the mechanism, and sizes that no JSON number holds."""
+        name, columns = unique("wide"), [f"a{i}" for i in range(30)]
+        spec = {
+            "name": name,
+            "kind": "table",
+            "records_public": True,
+            "attributes": [{"name": column, "size": 8} for column in columns],
+            "budget": {"epsilon": 1.0, "delta": 1e-9},
+        }
+        records = "\n".join([",".join(columns), ",".join(["3"] * 30), ",".join(["7"] * 30)])
+        reply = register(service.admin, spec, records.encode(), "wide.csv")
+        assert reply.status_code == 201, reply.text
+        assert reply.json()["cells"] == 8.0**30
+        assert service.admin.get(f"/v1/datasets/{name}").json()["records"] == 2
+        asked = {"dataset": name, "epsilon": 1.0, "max_queries": 10, "max_updates": 3}
+        mw = {"construction": "mw"}
+        problems = [
+            refused(service.admin.post(path, json={**asked, "mechanism": mw}), "plan-infeasible")
+            for path in ("/v1/plans", "/v1/sessions")
+        ]
+        compared = service.admin.post("/v1/plans", json={**asked, "mechanisms": [mw]})
+        assert compared.status_code == 200
+        for problem in [*problems, compared.json()["plans"][0]["problem"]]:
+            assert "1,237,940,039,285,380,274,899,124,224 cells" in problem["detail"]
+            assert problem["bytes"] > problem["limit"]
 
     @pytest.mark.parametrize(
         ("spec", "filename", "data", "query", "answer"),

@@ -291,7 +291,7 @@ def stale(patch: pytest.MonkeyPatch) -> None:
     def consider(self: Session, query: Query, *, unverified: bool = False) -> Answer | Test:
         due = right(self, query, unverified=unverified)
         if isinstance(due, Test):
-            due = replace(due, hypothesis=self.mechanism.hypothesis(self.mechanism.start(), query))
+            due = replace(due, hypothesis=self.mechanism.units(self.mechanism.estimate(self.mechanism.start(), query)))
         return due
 
     patch.setattr(Session, "consider", consider)

@@ -87,8 +87,8 @@ class Form(ABC):
     def largest_zeta(self) -> float:
         """An upper bound on the dual norm of every query with weights in [-1, 1]."""
 
-    def settle(self, state: Any, query: Query, room: float) -> float:
-        """Choose what is learnt of a query next: itself (always, unless overridden), or what is near it and cheaper.
+    def approximate(self, state: Any, query: Query, room: float) -> float:
+        """Choose what is learnt for a query: itself (always, unless overridden), or what is near it and cheaper.
 
         Returns:
             How far, in counts, the answers of what is learnt may be from the query's own, on the data and on the

@@ -1,4 +1,4 @@
-"""The l_p potential on cells: an update touches the query's cells, and one factor scales the rest."""
+"""The l_p potential on cells: an update touches the query's cells, and one factor scales the others."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class _Moves:
     index: tuple[Any, ...]
     weights: FloatArray
     block: FloatArray
-    rest: float
+    others: float
 
 
 @dataclass(frozen=True)
 class PowerForm(Form):
     """JT12's potential ``||z||_p^2/(p-1)``; p = 2 is Frieze/Kannan's.
 
-    A line's value needs the touched cells only: ``||theta||_q`` is made of their part and the rest's sum.
+    A line's value needs the touched cells only: ``||theta||_q`` is made of their part and the others's sum.
     Memory is two arrays; an update takes some five powers a touched cell, an answer one pass over the block.
     """
 
@@ -99,48 +99,48 @@ class PowerForm(Form):
             state.unit = scale
         index, weights = touched(query, self.space.shape)
         block = state.tau[index]
-        rest = 0.0
+        others = 0.0
         if block.size < state.tau.size:
             # |tau|^q is what stands there already: the power times tau.
-            rest = state.total - _dot(block, state.powers.array[index]) / self.copies
-            if rest < _KEPT * state.total:
-                others = state.tau.copy()
-                others[index] = 0.0
-                rest = _dot(others, state.powers.array) / self.copies
+            others = state.total - _dot(block, state.powers.array[index]) / self.copies
+            if others < _KEPT * state.total:
+                untouched = state.tau.copy()
+                untouched[index] = 0.0
+                others = _dot(untouched, state.powers.array) / self.copies
         unit = state.unit
-        line = power_line(block, weights, max(rest, 0.0), self.p, self.copies)
+        line = power_line(block, weights, max(others, 0.0), self.p, self.copies)
 
         def at(rate: float) -> tuple[float, float]:
             value, slope = line(rate / unit)
             return value * unit, slope
 
-        return Path(at, _Moves(index, weights, block, max(rest, 0.0)))
+        return Path(at, _Moves(index, weights, block, max(others, 0.0)))
 
     def move(self, state: PowerState, path: Path, rate: float) -> None:
         moves: _Moves = path.moves
         step = rate / state.unit
-        largest = max(largest_moved(moves.block, moves.weights, step), moves.rest ** (1 / self.q))
+        largest = max(largest_moved(moves.block, moves.weights, step), moves.others ** (1 / self.q))
         if largest == 0.0:
             state.tau[...] = 0.0
             state.powers.array[...] = 0.0
             state.powers.touch()
             state.total = 0.0
             return
-        rest, drift = moves.rest, self.q * math.log2(largest)
+        others, drift = moves.others, self.q * math.log2(largest)
         if abs(drift) > _DRIFT:
             state.tau /= largest
             state.unit *= largest
             step /= largest
             if abs(drift) < _FAR:
                 state.powers.array *= largest ** (1 - self.q)
-                rest /= largest**self.q
+                others /= largest**self.q
             else:
                 # The powers that stood there have left float64.
                 kept = state.tau[moves.index].copy()
                 state.tau[moves.index] = 0.0
                 for powers, tau in pieces(state.powers.array, state.tau, written=1):
                     powers[...] = _signed_power(tau, self.q - 1)
-                rest = _dot(state.tau, state.powers.array) / self.copies
+                others = _dot(state.tau, state.powers.array) / self.copies
                 state.tau[moves.index] = kept
         # A slice of the state, or a copy of the cells that a list names: both are written back.
         block, raised, total = state.tau[moves.index], state.powers.array[moves.index], 0.0
@@ -151,10 +151,10 @@ class PowerForm(Form):
         if not np.may_share_memory(block, state.tau):
             state.tau[moves.index], state.powers.array[moves.index] = block, raised
         state.powers.touch()
-        state.total = rest + total / self.copies
+        state.total = others + total / self.copies
 
-    def _take(self, state: PowerState) -> None:
-        """Make what stands in the powers' place the hypothesis."""
+    def _represent(self, state: PowerState) -> None:
+        """Make the state that of the hypothesis which stands in its array of powers."""
         h = state.powers.array
         largest = max(float(h.max()), -float(h.min()))
         if largest == 0.0:
@@ -180,7 +180,7 @@ class PowerForm(Form):
         h *= self._factor(state)
         for coefficient, query in terms:
             dense.add_to(query, h, coefficient)
-        self._take(state)
+        self._represent(state)
 
     def confine(self, state: PowerState, ball_p: float, radius: float) -> None:
         if ball_p == self.p and radius > 0:
@@ -193,7 +193,7 @@ class PowerForm(Form):
         if confine(h, self.p, ball_p, radius, self.copies):
             # Signs are those of the powers.
             np.copysign(h, state.powers.array, out=state.powers.array)
-            self._take(state)
+            self._represent(state)
 
     def dense(self, state: PowerState) -> FloatArray:
         result: FloatArray = self._factor(state) * state.powers.array

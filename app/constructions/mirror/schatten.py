@@ -90,9 +90,10 @@ class SchattenForm(Form):
     that has too many terms, both become matrices.
 
     A product is one term, a pair query three, a sparse query as many as it has rows (or columns, if fewer). A dense
-    query has those that its singular values leave to be told apart from the rounding of weights to their grid: of
-    real weights of low rank the rounding alone makes a matrix of full rank. What is learnt is then not quite the
-    query; :meth:`settle` measures by how much, and takes the query itself where the bound on updates could feel it.
+    query has as many as its singular values that the rounding of weights to their grid does not drown: of real weights
+    of low rank the rounding alone makes a matrix of full rank. What is learnt is then not quite the
+    query; :meth:`approximate` measures by how much, and chooses the query itself where the bound on updates would
+    suffer.
 
     The data of an undirected graph is the full symmetric matrix X, and a pair query is ``(s t' + t s' - w w')/2``
     with whatever stands on its diagonal: X has zeros there, so ``<f, x>`` is the same, and the hypothesis, which has
@@ -174,10 +175,10 @@ class SchattenForm(Form):
             along, across = across, along
         if len(along[0]) > most:
             return None
-        units, rest = (np.zeros((n, len(along[0]))) for n in self.space.shape[:: -1 if swapped else 1])
+        units, entries = (np.zeros((n, len(along[0]))) for n in self.space.shape[:: -1 if swapped else 1])
         units[along[0], np.arange(len(along[0]))] = self._half
-        rest[across[0][across[1]], along[1]] = weights
-        return Factors(rest, units) if swapped else Factors(units, rest)
+        entries[across[0][across[1]], along[1]] = weights
+        return Factors(entries, units) if swapped else Factors(units, entries)
 
     def _matrix(self, query: Query) -> FloatArray:
         """The query as the form sees it, whole."""
@@ -189,7 +190,7 @@ class SchattenForm(Form):
         matrix *= self._half
         return matrix
 
-    def settle(self, state: SchattenState, query: Query, room: float) -> float:
+    def approximate(self, state: SchattenState, query: Query, room: float) -> float:
         tensor, known = state.tensor, self._factors(query)
         if isinstance(tensor, DenseTensor) or known is None or self._is_full(tensor, known.rank):
             return 0.0

@@ -1,8 +1,8 @@
-"""Uploaded files become private arrays.
+"""Readers: uploaded files become private arrays.
 
-One module a kind of data (`tables`, `edges`, `matrices`, `multisets`) over two that know file formats
-(`columns` for CSV, text and Parquet; `arrays` for .npy and .npz). Whatever is wrong with a file is an
-`InvalidDataset` that names the row and attribute and says what to change. No message carries a value, and
+One module a kind of data (``tables``, ``edges``, ``matrices``, ``multisets``) over two that know file formats
+(``columns`` for CSV, text and Parquet; ``arrays`` for .npy and .npz). Whatever is wrong with a file is an
+``InvalidDataset`` that names the row and attribute and says what to change. No message carries a value, and
 none is chained to a parser's own.
 """
 
@@ -22,11 +22,18 @@ FORMATS = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
 
 
 def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> PrivateData:
-    """The private array that the file at `path` holds for the data set `spec` declares.
+    """The private array that the file at ``path`` holds for the data set ``spec`` declares.
 
-    `filename`: the name it was uploaded under, whose ending tells the format. `memory_limit`: bytes the
-    result may take. Number types follow from what is declared, never from the data. Raises InvalidDataset;
-    then nothing is kept.
+    Number types follow from what is declared, never from the data.
+
+    Args:
+        spec: what is declared of the data set.
+        filename: the name the file was uploaded under, whose ending tells the format.
+        path: where it lies.
+        memory_limit: bytes that the result may take.
+
+    Raises:
+        InvalidDataset: when the file is not what is declared; then nothing is kept.
     """
     suffix = Path(filename).suffix.lower()
     if suffix not in FORMATS:

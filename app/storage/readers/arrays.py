@@ -1,6 +1,4 @@
-""".npy and .npz files: arrays of a declared shape, read without pickle and without trusting a size they
-state.
-"""
+""".npy and .npz files: arrays of a declared shape, read without pickle and without trusting a stated size."""
 
 import contextlib
 import math
@@ -22,11 +20,14 @@ _MAX_ITEM = 16
 
 
 def read_array(suffix: str, path: Path, shape: tuple[int, ...], memory_limit: int) -> NDArray[Any]:
-    """The array of booleans, integers or floats, of exactly `shape`, that the file holds.
+    """The array of booleans, integers or floats, of exactly ``shape``, that the file holds.
 
     A .npy file is mapped; a .npz file must hold one array, and is unpacked only when the sizes in its
-    directory fit. Raises InvalidDataset for another shape or type, for a damaged or truncated file, for
-    more than `memory_limit` bytes.
+    directory fit.
+
+    Raises:
+        InvalidDataset: for another shape or type, for a damaged or truncated file, for more than ``memory_limit``
+            bytes.
     """
     if suffix == ".npz":
         return _read_npz(path, shape, memory_limit)
@@ -39,7 +40,7 @@ def read_array(suffix: str, path: Path, shape: tuple[int, ...], memory_limit: in
 
 
 def slabs(array: NDArray[Any], cells: int = 1 << 20) -> Iterator[tuple[int, NDArray[Any]]]:
-    """(first index, slab) along the first axis, each of about `cells` cells: checks need no second copy of
+    """(first index, slab) along the first axis, each of about ``cells`` cells: checks need no second copy of
     the array.
     """
     step = max(1, cells // max(1, math.prod(array.shape[1:])))
@@ -48,7 +49,11 @@ def slabs(array: NDArray[Any], cells: int = 1 << 20) -> Iterator[tuple[int, NDAr
 
 
 def _check_header(stream: IO[bytes], shape: tuple[int, ...], size: int) -> tuple[Any, np.dtype[Any]]:
-    """Reads the header and leaves `stream` at the data. Returns the memory order and the type."""
+    """Memory order and type, from the header; ``stream`` is left at the data.
+
+    Raises:
+        InvalidDataset: when the header is damaged, or states another shape, type or size.
+    """
     header = None
     # The header is parsed as Python, which raises almost anything on damaged bytes.
     with contextlib.suppress(Exception):

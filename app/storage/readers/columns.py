@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
 
+#: Text parsed at a time; no record may be longer.
 BLOCK_BYTES = 1 << 23
-"""Text parsed at a time; no record may be longer."""
 BATCH_ROWS = 1 << 17
+#: Rows of a Parquet file decoded at a time, and cells: fewer rows of many columns.
 BATCH_CELLS = 1 << 20
-"""Rows of a Parquet file decoded at a time, and cells: fewer rows of many columns."""
 _HEAD_BYTES = 1 << 20
+#: Whatever pyarrow makes of a damaged Parquet file.
 _DAMAGE = (
     pa.ArrowException,
     OSError,
@@ -40,9 +41,8 @@ _DAMAGE = (
     RuntimeError,
     MemoryError,
 )
-"""Whatever pyarrow makes of a damaged Parquet file."""
+#: Bytes without a quote that are looked through at a time: nobody else runs meanwhile.
 _NEAR = 1 << 23
-"""Bytes without a quote that are looked through at a time: nobody else runs meanwhile."""
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
 _MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
@@ -51,8 +51,11 @@ _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """Consecutive rows: one Arrow array a wanted column, in the order asked for. `first`: number of the
-    first row, from 1.
+    """Consecutive rows.
+
+    Attributes:
+        first: number of the first row, from 1.
+        columns: one Arrow array for each wanted column, in the order asked for.
     """
 
     first: int
@@ -69,7 +72,8 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
     """The column as float64; NaN where a cell is empty or no number. Text as in CSV: decimal, exponent
     allowed.
 
-    Raises InvalidDataset, naming `where`, when the column's type has no numbers in it at all (dates, lists).
+    Raises:
+        InvalidDataset: naming ``where``, when the column's type holds no numbers at all (dates, lists).
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -97,7 +101,8 @@ def texts(column: Any, where: str) -> Any:
     """A column that is no dictionary as an Arrow array of strings; null where a cell is missing. Whole floats
     read as integers (3.0 is "3").
 
-    Raises InvalidDataset, naming `where`, for types that have no plain text (dates, lists).
+    Raises:
+        InvalidDataset: naming ``where``, for types that have no plain text (dates, lists).
     """
     kind = column.type
     if _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
@@ -110,10 +115,18 @@ def texts(column: Any, where: str) -> Any:
 
 
 def positions(column: Any, words: Any, where: str, *, trim: bool = False) -> NDArray[np.int64]:
-    """Where each cell stands among the strings `words`; -1 where it does not, or is missing.
+    """Where each cell stands among the strings ``words``; -1 where it does not, or is missing.
 
-    `trim`: without the white space around it. A dictionary is looked up as such: cells that repeat a long
-    string are never written out. Raises InvalidDataset as `texts` does.
+    A dictionary is looked up as such: cells that repeat a long string are never written out.
+
+    Args:
+        column: an Arrow array.
+        words: an Arrow array of strings.
+        where: what messages call the column.
+        trim: whether white space around a cell is left out.
+
+    Raises:
+        InvalidDataset: as :func:`texts` does.
     """
     if pa.types.is_dictionary(column.type):
         known = positions(column.dictionary, words, where, trim=trim)
@@ -125,7 +138,7 @@ def positions(column: Any, words: Any, where: str, *, trim: bool = False) -> NDA
 
 
 def whole(values: NDArray[np.float64], upper: int) -> NDArray[np.int64]:
-    """Integers where `values` are whole and in [0, upper); -1 elsewhere, NaN included."""
+    """Integers where ``values`` are whole and in [0, upper); -1 elsewhere, NaN included."""
     fits = (values >= 0) & (values < upper) & (values == np.floor(values))
     return np.where(fits, values, -1.0).astype(np.int64)
 
@@ -139,8 +152,12 @@ def _is_text(kind: Any) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a text file is laid out: its separator, the first record's fields, and the lines up to and
-    including it.
+    """How a text file is laid out.
+
+    Attributes:
+        separator: of its fields.
+        fields: of the first record.
+        lines: up to this record and including it.
     """
 
     separator: str
@@ -149,10 +166,12 @@ class Layout:
 
 
 def text_layout(path: Path, separators: str) -> Layout:
-    """Looks at the first record that is not blank. The first of `separators` it contains separates the
-    fields, else the first of all.
+    """The layout that the first record which is not blank shows.
 
-    Raises InvalidDataset when the file is not UTF-8 text or holds nothing but blank lines.
+    Fields are separated by the first of ``separators`` that it contains, or by the first of all where it contains none.
+
+    Raises:
+        InvalidDataset: when the file is not UTF-8 text or holds nothing but blank lines.
     """
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
@@ -180,12 +199,15 @@ def text_layout(path: Path, separators: str) -> Layout:
 
 
 def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], *, skip_lines: int) -> Iterator[Batch]:
-    """The columns at positions `wanted` of a text file whose records have `width` fields, after
-    `skip_lines` lines.
+    """The columns at positions ``wanted`` of a text file whose records have ``width`` fields, after
+    ``skip_lines`` lines.
 
     Separator " " stands for any run of blanks and tabs. Blank lines are skipped, except in a file of one
-    column, where such a line is a missing cell. Raises InvalidDataset for a record of another width, text
-    that is not UTF-8, a quoted field that does not end with its quote, a record longer than a block.
+    column, where such a line is a missing cell.
+
+    Raises:
+        InvalidDataset: for a record of another width, text that is not UTF-8, a quoted field that does not end with
+            its quote, a record longer than a block.
     """
     _check_quotes(path, separator)
     names = [str(position) for position in range(width)]
@@ -226,11 +248,14 @@ def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], 
 
 
 def _check_quotes(path: Path, separator: str) -> None:
-    """Raises InvalidDataset where a field that begins with a quote does not end with one.
+    """Refuse a file in which a field that begins with a quote does not end with one.
 
-    The parser takes such a field to the next quote, lines and all, or to the end of the file: the records in between
-    would be gone, without a word where the column is not asked for. (A quote within a field that begins otherwise is a
-    sign like any other.)
+    The parser reads such a field on to the next quote, across lines, or to the end of the file: the records in between
+    would be lost, unnoticed where the column is not asked for. (A quote within a field that begins otherwise is a
+    character like any other.)
+
+    Raises:
+        InvalidDataset: naming the line.
     """
     marks = rb" \t\r\n" if separator == " " else separator.encode() + rb"\r\n"
     begins = rb"(?:(?<![^%b])|(?<=\A\xef\xbb\xbf))" % marks
@@ -257,8 +282,8 @@ def _check_quotes(path: Path, separator: str) -> None:
 def _text_problem(message: str, width: int, first: int, skipped: int) -> InvalidDataset:
     """What pyarrow's message means, in words that carry no value: only row numbers are taken from it.
 
-    A handler of uneven rows would be told as much, but pyarrow decodes the row for it first, and where that fails
-    prints a byte of it to standard error.
+    A handler of uneven rows would be given the same numbers, but pyarrow decodes the row for it first, and where that
+    fails prints a byte of the row to standard error.
     """
     uneven = re.match(r"CSV parse error: (?:Row #(\d+): )?Expected \d+ columns, got (\d+)", message)
     if uneven:
@@ -311,8 +336,11 @@ class _SingleSpaced(io.RawIOBase):
 
 
 def parquet_columns(path: Path) -> list[str]:
-    """Names of the columns of a Parquet file, without white space around them. Raises InvalidDataset when it is none,
-    or a truncated one, or when two columns have one name: they are read by their names.
+    """Names of the columns of a Parquet file, without white space around them.
+
+    Raises:
+        InvalidDataset: when it is no Parquet file, or a truncated one, or when two columns have one name: they are read
+            by their names.
     """
     names = None
     with contextlib.suppress(*_DAMAGE), pa.parquet.ParquetFile(path, memory_map=False) as file:
@@ -328,9 +356,16 @@ def parquet_columns(path: Path) -> list[str]:
 
 
 def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int) -> Iterator[Batch]:
-    """The columns at positions `wanted`, of a file whose columns' names differ. Raises InvalidDataset for a
-    damaged file, one that gives fewer or more rows than its footer says included, for more than `max_rows` rows
-    (None: no bound), or a group of rows that would unpack to more than `memory_limit` bytes.
+    """The columns at positions ``wanted`` of a file whose columns' names differ.
+
+    Args:
+        path: of the file.
+        wanted: positions, from 0.
+        max_rows: the most rows that the file may have; None for no bound.
+        memory_limit: bytes that a group of rows may unpack to.
+
+    Raises:
+        InvalidDataset: when the file passes a bound or is damaged, which includes other rows than its footer counts.
     """
     complete, first = False, 1
     with contextlib.suppress(*_DAMAGE):
@@ -379,11 +414,23 @@ def named_batches(
     max_rows: int | None,
     memory_limit: int,
 ) -> tuple[tuple[str, ...], Iterator[Batch]]:
-    """Batches of the columns `names`, and of those of `optional` that there are, from a CSV, text or
+    """Batches of the columns ``names``, and of those of ``optional`` that there are, from a CSV, text or
     Parquet file.
 
-    Returns the names found, in the order of the batches' columns. `separators`: for each text suffix, the
-    marks that may separate fields. Raises InvalidDataset when a name is missing or stands twice.
+    Args:
+        suffix: the ending of the file's name.
+        path: of the file.
+        names: columns that must be there.
+        optional: columns that may be.
+        separators: for each text suffix, the marks that may separate fields.
+        max_rows: as :func:`parquet_batches` has it.
+        memory_limit: as well.
+
+    Returns:
+        The names found, in the order of the batches' columns, and the batches.
+
+    Raises:
+        InvalidDataset: when a name is missing or stands twice.
     """
     if suffix == ".parquet":
         found: Sequence[str] = parquet_columns(path)

@@ -22,18 +22,18 @@ from app.storage.readers.columns import (
     text_layout,
     whole,
 )
-from app.storage.readers.triples import Triples, settle
+from app.storage.readers.triples import Triples, matrix_of_cells
 from app.storage.readers.types import integer_type
 
+#: Whatever the ending: a comma where the first line has one, else white space.
 _SEPARATORS = ", "
-"""Whatever the ending: a comma where the first line has one, else white space."""
 
 
 def has_weights(filename: str, path: Path) -> bool:
-    """Whether an edge list has a third column. It tells the layout of the file, not what is in it, and so
-    is public.
+    """Whether an edge list has a third column, which is a fact of the file's layout, not of its content, and so public.
 
-    Raises InvalidDataset when the file cannot be read that far.
+    Raises:
+        InvalidDataset: when the file cannot be read that far.
     """
     suffix = Path(filename).suffix.lower()
     if suffix in (".npy", ".npz"):
@@ -44,7 +44,7 @@ def has_weights(filename: str, path: Path) -> bool:
 def read_edges(spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | CsrData:
     """The matrix of a bipartite, directed or undirected graph.
 
-    Edge list (CSV, text, Parquet): two columns, three where `weighted`; ids from 0, or the declared
+    Edge list (CSV, text, Parquet): two columns, three where ``weighted``; ids from 0, or the declared
     labels; in text the first line is a header when neither of its two ends is an id. A repeated edge
     counts once and must repeat its weight; undirected, both directions are one edge. Adjacency matrix
     (.npy, .npz): of the declared shape, undirected symmetric. Sparse (CSR) where that takes fewer bytes
@@ -74,7 +74,9 @@ def read_edges(spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_
         triples.add(rows, columns, weights, batch.first, kept)
     rows, columns, units = triples.finish()
     present = units != 0
-    return settle(shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=undirected)
+    return matrix_of_cells(
+        shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=undirected
+    )
 
 
 def _columns(suffix: str, path: Path) -> tuple[Sequence[str], str, int]:
@@ -136,7 +138,7 @@ class _Side:
             self.expected = f'"{name}": one of the declared labels is needed, spelled alike'
 
     def knows(self, field: str) -> bool:
-        """Whether the first line's `field` is data rather than the head of a column: a label, or without
+        """Whether the first line's ``field`` is data rather than the head of a column: a label, or without
         labels a number.
         """
         if self._labels is not None:
@@ -191,4 +193,4 @@ def _read_adjacency(
                 raise InvalidDataset('the matrix is not symmetric: declare "directed": true, or correct it')
             upper = row < column
             row, column, unit = row[upper], column[upper], unit[upper]
-    return settle(array.shape, row, column, unit, dtype, memory_limit, symmetric=symmetric)
+    return matrix_of_cells(array.shape, row, column, unit, dtype, memory_limit, symmetric=symmetric)

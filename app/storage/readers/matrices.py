@@ -13,7 +13,7 @@ from app.storage.private_data import CsrData, DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import named_batches, numbers, parquet_batches, parquet_columns, whole
 from app.storage.readers.sums import exact_sum
-from app.storage.readers.triples import Triples, settle
+from app.storage.readers.triples import Triples, matrix_of_cells
 from app.storage.readers.types import integer_type
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
@@ -24,12 +24,12 @@ _MOST_SLICES = 64
 
 
 def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | CsrData:
-    """A matrix from .npy or .npz of the declared shape; from columns `row`, `column`, `value` (CSV, text,
+    """A matrix from .npy or .npz of the declared shape; from columns ``row``, ``column``, ``value`` (CSV, text,
     Parquet); or from a Parquet file without these, one column a column of the matrix and one row a row, in
     the file's order whatever the columns are called.
 
     Rows and columns are numbered from 0. Entries lie in [lower, upper] and are rounded to the grid (ties
-    to even). A cell that triples leave out has the declared value `absent`; one that stands twice must
+    to even). A cell that triples leave out has the declared value ``absent``; one that stands twice must
     have the same value.
     """
     shape = (spec.rows, spec.columns)
@@ -68,7 +68,9 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
     absent = round(np.ldexp(spec.absent, spec.data_bits))
     if absent == 0:
         present = units != 0
-        return settle(shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=False)
+        return matrix_of_cells(
+            shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=False
+        )
     _check_memory(shape, dtype, memory_limit)
     array: IntArray = np.full(shape, absent, dtype)
     array[rows, columns] = units

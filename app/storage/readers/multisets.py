@@ -20,7 +20,7 @@ _MERGE_BYTES = 1 << 27
 
 
 def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int) -> ElementsData:
-    """A multiset from columns `element` and, unless every row counts 1, `count` (CSV, text, Parquet).
+    """A multiset from columns ``element`` and, unless every row counts 1, ``count`` (CSV, text, Parquet).
 
     Elements are compared byte for byte in UTF-8, without any normalisation; the counts of an element in
     several rows add up; an element whose counts are all 0 is not kept.
@@ -67,7 +67,7 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
             waiting = 0
     table = _merged(parts)
     table = table.filter(pc.greater(table["count"], 0))
-    # Arrow orders strings by their bytes, as `ElementsData` promises.
+    # Arrow orders strings by their bytes, as ``ElementsData`` promises.
     table = table.take(pc.sort_indices(table["element"]))
     if table.nbytes > memory_limit:
         raise InvalidDataset(_too_large(memory_limit))

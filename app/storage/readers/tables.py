@@ -10,17 +10,20 @@ from numpy.typing import NDArray
 
 from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
-from app.storage.private_data import DenseData, IntArray
+from app.storage.private_data import DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import named_batches, numbers, positions, whole
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
+#: Universes up to here are counted when they are read; of larger ones the records themselves are kept. What decides is
+#: declared: how a query is answered must not depend on the data.
+MOST_COUNTED = 1 << 24
 
 
-def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> DenseData:
-    """Counts of the declared shape from records (CSV, text, Parquet) or from counts (.npy, .npz).
+def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | RecordsData:
+    """A table from records (CSV, text, Parquet), or from counts of the declared shape (.npy, .npz).
 
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. A
     value outside the domain (an empty cell and NaN are) refuses the file, or drops the record where the
@@ -30,12 +33,14 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
     capacity = spec.capacity or DEFAULT_CAPACITY
     dtype = integer_type(0, capacity)
     cells = math.prod(shape)
-    if cells * dtype.itemsize > memory_limit:
+    given = suffix in (".npy", ".npz")
+    if (given or cells <= MOST_COUNTED) and cells * dtype.itemsize > memory_limit:
         raise InvalidDataset(
             f"the declared attributes span {cells} cells, {cells * dtype.itemsize} bytes where the limit is "
             f"{memory_limit}: leave out attributes, or declare fewer values and bins"
+            + (", or give the records" if cells > MOST_COUNTED else "")
         )
-    if suffix in (".npy", ".npz"):
+    if given:
         return _read_counts(read_array(suffix, path, shape, memory_limit), dtype, capacity)
     names = [attribute.name for attribute in spec.attributes]
     drop = spec.outside == "drop"
@@ -48,7 +53,7 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
         memory_limit=memory_limit,
     )
     coders = [_Coder(attribute) for attribute in spec.attributes]
-    counts = np.zeros(cells, dtype)
+    sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
     mass = 0
     for batch in batches:
         codes = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
@@ -60,11 +65,54 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
         mass += int(np.count_nonzero(inside))
         if mass > capacity:
             raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
+        sink.add(codes)
+    return sink.data(mass)
+
+
+class _Counts:
+    """Counts the records of every cell."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._shape, self._counts = shape, np.zeros(math.prod(shape), dtype)
+
+    def add(self, codes: list[NDArray[np.int64]]) -> None:
+        """Records, as the positions of their values on each axis."""
         flat = codes[0]
-        for code, length in zip(codes[1:], shape[1:], strict=True):
+        for code, length in zip(codes[1:], self._shape[1:], strict=True):
             flat = flat * length + code
-        np.add.at(counts, flat, dtype.type(1))
-    return DenseData(counts.reshape(shape), mass)
+        np.add.at(self._counts, flat, self._counts.dtype.type(1))
+
+    def data(self, mass: int) -> DenseData:
+        return DenseData(self._counts.reshape(self._shape), mass)
+
+
+class _Columns:
+    """Keeps the records, each position in as few bytes as its axis needs."""
+
+    def __init__(self, shape: tuple[int, ...], memory_limit: int) -> None:
+        self._dtypes = [np.min_scalar_type(length - 1) for length in shape]
+        self._parts: list[list[NDArray[Any]]] = [[np.zeros(0, dtype)] for dtype in self._dtypes]
+        # All parts are there still while they are put together.
+        self._most = memory_limit // (2 * sum(dtype.itemsize for dtype in self._dtypes))
+        self._records = 0
+
+    def add(self, codes: list[NDArray[np.int64]]) -> None:
+        """Records, as the positions of their values on each axis.
+
+        Raises:
+            InvalidDataset: when they take more memory than there is.
+        """
+        self._records += len(codes[0])
+        if self._records > self._most:
+            raise InvalidDataset(
+                f"the file holds more than {self._most} records, which is what the memory limit allows for: leave out "
+                "attributes, or raise CURATOR_MEMORY_LIMIT"
+            )
+        for parts, code, dtype in zip(self._parts, codes, self._dtypes, strict=True):
+            parts.append(code.astype(dtype))
+
+    def data(self, mass: int) -> RecordsData:
+        return RecordsData(tuple(np.concatenate(parts) for parts in self._parts), mass)
 
 
 class _Coder:

@@ -1,6 +1,4 @@
-"""Lists of (row, column, value) gathered into a matrix: each cell once, dense or sparse by which is
-smaller.
-"""
+"""Lists of (row, column, value) become a matrix: each cell once; dense or sparse, whichever is smaller."""
 
 from typing import Any
 
@@ -17,8 +15,10 @@ Integers = NDArray[np.int64]
 class Triples:
     """Collects cells, and refuses two different values for one.
 
-    `what` a cell is called in messages. Memory: 24 bytes a record while collecting, refused beyond
-    `memory_limit`.
+    Args:
+        shape: rows and columns.
+        what: what messages call a cell.
+        memory_limit: bytes that sorting the records may take; a record takes 24 while it is collected.
     """
 
     def __init__(self, shape: tuple[int, int], what: str, memory_limit: int) -> None:
@@ -31,7 +31,11 @@ class Triples:
         self._origins: list[Integers] = []
 
     def add(self, rows: Integers, columns: Integers, values: Integers, first: int, kept: NDArray[np.bool_]) -> None:
-        """Adds the records where `kept`; `first` is the number of the first one in the file."""
+        """Add the records where ``kept``; ``first`` is the number of the first one in the file.
+
+        Raises:
+            InvalidDataset: when they are too many to be sorted in memory.
+        """
         origins = np.arange(first, first + len(rows))
         self._keys.append((rows * self._columns + columns)[kept])
         self._values.append(values[kept])
@@ -41,7 +45,11 @@ class Triples:
             raise InvalidDataset("the file has more records than the memory limit lets the server sort")
 
     def finish(self) -> tuple[Integers, Integers, Integers]:
-        """(rows, columns, values) of the distinct cells in row-major order."""
+        """(rows, columns, values) of the distinct cells in row-major order.
+
+        Raises:
+            InvalidDataset: when a cell has two values.
+        """
         if not self._keys:
             none = np.zeros(0, np.int64)
             return none, none, none
@@ -58,7 +66,7 @@ class Triples:
         return rows, columns, values[distinct]
 
 
-def settle(
+def matrix_of_cells(
     shape: tuple[int, ...],
     rows: Integers,
     columns: Integers,
@@ -70,8 +78,17 @@ def settle(
 ) -> DenseData | CsrData:
     """The matrix of distinct non-zero cells given in row-major order, all others zero.
 
-    `symmetric`: cells are given once, with row < column, and stored both ways. Raises InvalidDataset when
-    the smaller of the two layouts exceeds `memory_limit` bytes.
+    Args:
+        shape: rows and columns.
+        rows: of the cells.
+        columns: of the cells.
+        values: of the cells, not 0.
+        dtype: of the result.
+        memory_limit: bytes that it may take.
+        symmetric: whether cells are given once, with row < column, and stored both ways.
+
+    Raises:
+        InvalidDataset: when the smaller of the two layouts passes ``memory_limit``.
     """
     height, width = int(shape[0]), int(shape[1])
     mass = exact_sum(np.abs(values))

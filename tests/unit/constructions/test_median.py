@@ -467,7 +467,7 @@ class TestSample:
             xored, turn = (state >> 64) ^ (state & ((1 << 64) - 1)), state >> 122
             drawn = (xored >> turn | xored << (64 - turn)) & ((1 << 64) - 1)
             found.append((drawn >> 11) * 2.0**-53)
-        assert _Uniform(b"some seed").take(5).tolist() == found
+        assert _Uniform(b"some seed").draw(5).tolist() == found
 
     def test_a_measurement_that_no_point_allows(self) -> None:
         """Noise has no largest value. Would catch a sample that becomes empty, infinite, or walks forever."""

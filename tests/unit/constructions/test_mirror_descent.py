@@ -459,8 +459,8 @@ def test_data_stays_on_its_side(sign: float, planted: bool, monkeypatch: pytest.
     did points one way. A planted bug, the difference not drawn back, goes too far."""
     if planted:
         monkeypatch.setattr(MirrorDescent, "_room", lambda self, zeta: math.inf)
-        kept = SchattenForm.settle
-        monkeypatch.setattr(SchattenForm, "settle", lambda *args: 1e-300 if kept(*args) else 0.0)
+        kept = SchattenForm.approximate
+        monkeypatch.setattr(SchattenForm, "approximate", lambda *args: 1e-300 if kept(*args) else 0.0)
     rng = np.random.default_rng(10)
     construction = made(WIDE, SCHATTEN, PublicFacts(), progress=5.0)
     assert isinstance(construction, MirrorDescent)
@@ -495,7 +495,7 @@ def test_the_query_itself_where_the_bound_could_feel_it() -> None:
         assert alpha**2 - 2 * alpha * room >= (alpha / width) ** 2 * (1 - 1e-12)
         state = construction.start()
         construction.form.move(state.form, construction.form.path(state.form, low_rank(WIDE, rng, 2), 1.0), 0.3)
-        off = construction.form.settle(state.form, query, room)
+        off = construction.form.approximate(state.form, query, room)
         assert off <= max(room, 0.0)
         kinds.add(isinstance(state.form.tensor, CoreTensor))
         if isinstance(state.form.tensor, CoreTensor):

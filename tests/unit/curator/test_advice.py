@@ -323,8 +323,8 @@ def test_untried_advice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The net above is cut: changes that are believed and not tried. Some of them must fail when tried."""
     least_change = advice._least_change
 
-    def believing(lever: Any, most: float, promising: Any, works: Any) -> Any:
-        return least_change(lever, most, lambda change: True, lambda change: True)
+    def believing(adjust: Any, most: float, promising: Any, works: Any) -> Any:
+        return least_change(adjust, most, lambda change: True, lambda change: True)
 
     monkeypatch.setattr(advice, "_least_change", believing)
     data = dataset(table(12), 300)

@@ -44,7 +44,7 @@ def asked(mechanisms: Any = MECHANISMS, **changes: Any) -> dict[str, Any]:
 
 
 def compared(dataset: PublicDataset = DATA, **changes: Any) -> Comparison:
-    return compare(dataset, parse_comparison(asked(**changes)))
+    return compare(dataset, parse_comparison(asked(**changes)), lambda request: make_plan(dataset, request))
 
 
 def render(error: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from app.privacy.costs import (
     PureStep,
     renyi_cost,
 )
-from app.privacy.errors import InfiniteCost, InvalidBudget, InvalidMechanism
+from app.privacy.errors import InfiniteCost, InvalidBudget, InvalidEvent
 
 ORDERS = st.decimals(min_value="1.001", max_value="500", places=3)
 SCALES = st.fractions(min_value=Fraction(1, 64), max_value=10**9, max_denominator=10**6)
@@ -314,7 +314,7 @@ def test_a_pure_step_covers_randomised_response(epsilon: Decimal, order: Decimal
     ],
 )
 def test_descriptions_without_meaning_are_refused(make: object) -> None:
-    with pytest.raises(InvalidMechanism):
+    with pytest.raises(InvalidEvent):
         make()  # type: ignore[operator]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.privacy.errors import InvalidMechanism
+from app.privacy.errors import InvalidEvent
 from app.privacy.noise import (
     GREATEST_GAUSSIAN_SCALE,
     GREATEST_LAPLACE_SCALE,
@@ -88,9 +88,9 @@ def test_decimals_are_scales_too() -> None:
 
 @pytest.mark.parametrize("scale", [0, -1, Decimal("NaN"), 0.5, GREATEST_LAPLACE_SCALE + 1, Fraction(2**63)])
 def test_scales_that_could_saturate_or_mean_nothing_are_refused(scale: Fraction) -> None:
-    with pytest.raises(InvalidMechanism):
+    with pytest.raises(InvalidEvent):
         DiscreteLaplace(scale)
-    with pytest.raises(InvalidMechanism):
+    with pytest.raises(InvalidEvent):
         DiscreteGaussian(scale if not isinstance(scale, Fraction) else GREATEST_GAUSSIAN_SCALE + 1)
 
 

@@ -126,8 +126,10 @@ class Process:
         self.done: list[Ticket] = []
         self.now = 0.0
         snapshots = NoSnapshots()
-        self.datasets = Datasets(self.store, private, lambda: NOW, memory_limit=1 << 30, close_session=lambda *_: None)
-        self.sessions = Sessions(self.store, private, self.noise, lambda: NOW, self.datasets, snapshots)
+        self.datasets = Datasets(self.store, private, lambda: NOW, close_session=lambda *_: None)
+        self.sessions = Sessions(
+            self.store, private, self.noise, lambda: NOW, self.datasets, snapshots, memory_limit=1 << 30
+        )
         self.context = Context(
             self.store,
             private,

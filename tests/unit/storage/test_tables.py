@@ -21,7 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.spaces.errors import InvalidDataset
+from app.storage.private_data import RecordsData
 from app.storage.readers import columns as columns_module
+from app.storage.readers import tables as tables_module
 
 SEX = {"name": "sex", "values": ["female", "male"]}
 CODE = {"name": "workclass", "size": 9}
@@ -120,6 +122,33 @@ class TestText:
         expected = oracle(attributes, text)
         assert cells(data.array) == expected
         assert data.mass == expected.total()
+
+    @given(attributes_and_text())
+    def test_records_that_are_kept(self, read: Any, case: tuple[list[dict[str, Any]], str]) -> None:
+        """The records of the file in its order, as the csv module has them. Would catch columns that are out of step,
+        and a position that does not fit into the bytes of its column."""
+        attributes, text = case
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tables_module, "MOST_COUNTED", 0)
+            data = read({"kind": "table", "attributes": attributes, "outside": "drop"}, "upload.csv", text.encode())
+        assert isinstance(data, RecordsData)
+        expected = [
+            [position(attribute, record[attribute["name"]]) for attribute in attributes]
+            for record in csv.DictReader(io.StringIO(text, newline=""))
+        ]
+        inside = [record for record in expected if None not in record]
+        assert list(map(list, zip(*(column.tolist() for column in data.columns), strict=True))) == inside
+        assert data.mass == len(inside)
+
+    def test_more_records_than_fit(self, read: Any, refuse: Any) -> None:
+        """Would catch a file that takes more memory than there is, and a limit that counts eight bytes a position."""
+        spec = {"kind": "table", "attributes": [{"name": f"a{i}", "size": 200} for i in range(4)]}
+        line = ",".join(["7"] * 4) + "\n"
+        header = ",".join(f"a{i}" for i in range(4)) + "\n"
+        limit = 1 << 20
+        fits = (header + line * (limit // 8)).encode()
+        assert read(spec, "r.csv", fits, limit).mass == limit // 8
+        refuse(spec, "r.csv", fits + line.encode(), "131072 records", "CURATOR_MEMORY_LIMIT", memory_limit=limit)
 
     @given(attributes_and_text())
     def test_refuses_exactly_what_drop_would_drop(
@@ -252,8 +281,11 @@ class TestRefusals:
         refuse(spec, "a.csv", self.HEADER + b"male,1,20\n" * 3, "capacity of 2")
 
     def test_universe_beyond_memory(self, refuse: Any) -> None:
+        """An array of all cells is refused, and records that would be counted in more cells than fit."""
         spec = {"kind": "table", "attributes": [{"name": name, "size": 1000} for name in "abcd"]}
-        refuse(spec, "a.csv", b"a,b,c,d\n0,0,0,0\n", "1000000000000 cells", "leave out attributes")
+        refuse(spec, "a.npy", b"0", "1000000000000 cells", "leave out attributes", "or give the records")
+        spec = {"kind": "table", "attributes": [{"name": name, "size": 1000} for name in "ab"]}
+        refuse(spec, "a.csv", b"a,b\n0,0\n", "1000000 cells", "leave out attributes", memory_limit=1 << 18)
 
 
 class TestNumberType:

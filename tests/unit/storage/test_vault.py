@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.storage import vault as vault_module
-from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData
+from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
 from app.storage.vault import Vault, VaultCorrupt, VaultEntry, VaultError, VaultMissing, VaultWrongKey
 
 KEY = bytes(range(32))
@@ -94,8 +94,14 @@ def elements() -> ElementsData:
     )
 
 
+def kept_records() -> RecordsData:
+    return RecordsData((np.array([1, 0, 2], np.uint8), np.array([500, 0, 7], np.uint16)), 3)
+
+
 class TestPut:
-    @pytest.mark.parametrize("data", [dense(), csr(), elements()], ids=["dense", "csr", "elements"])
+    @pytest.mark.parametrize(
+        "data", [dense(), csr(), kept_records(), elements()], ids=["dense", "csr", "records", "elements"]
+    )
     def test_round_trip(self, vault: Vault, data: PrivateData) -> None:
         entry = put(vault, data)
         vault.verify(entry)
