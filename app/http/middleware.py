@@ -85,10 +85,7 @@ class Observe:
         self._app, self._metrics, self._body_memory, self._verbose = app, metrics, body_memory, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Serve a request."""
         status = 0
 
         async def observed(message: Message) -> None:

@@ -14,8 +14,8 @@ from app.services.sessions import IdempotencyKey
 from app.spaces.errors import InvalidRequest
 
 
-async def principal_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
-    """Who is asking.
+async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
+    """Who is asking, if the role may ask queries: auditors may not.
 
     Args:
         request: of which nothing but the head has been read.
@@ -23,56 +23,45 @@ async def principal_of(request: Request, context: Context, *, heavy: bool = Fals
         heavy: whether the request takes much work, and so counts against a rate of its own.
 
     Raises:
+        Forbidden: when it may not.
         Unauthenticated: when the key is nobody's.
         TooManyRequests: when the key comes too often.
     """
-    return await context.authenticator.authenticate(request, heavy=heavy)
-
-
-async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:
-    """Who is asking, if the role may ask queries: auditors may not.
-
-    Raises:
-        Forbidden: when it may not.
-        Unauthenticated: as :func:`principal_of`.
-        TooManyRequests: as :func:`principal_of`.
-    """
-    actor = await principal_of(request, context, heavy=heavy)
+    actor = await context.authenticator.authenticate(request, heavy=heavy)
     actor.require("analyst", "admin")
     return actor
 
 
-async def read_body(request: Request, context: Context) -> bytes:
-    """The bytes of a body of JSON.
+async def json_body(request: Request, context: Context, actor: Principal) -> Any:
+    """Read and parse a body of JSON. A large one counts as several requests.
 
     Raises:
-        PayloadTooLarge: when they are more than such a body may have.
+        InvalidRequest: when it is declared to be something else, is not JSON, or is nested too deep.
+        PayloadTooLarge: when it has more bytes or values than are parsed.
+        TooManyRequests: when the key has sent too much.
         Unavailable: when the bodies of all requests leave no room for it.
     """
-    return await bodies.read(request, context.limits.max_query_body_bytes, context.body_memory)
+    expect_json(request)
+    body = await bodies.read(request, context.limits.max_query_body_bytes, context.body_memory)
+    return _parsed(request, context, actor, body)
 
 
-def parse_body(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
-    """What a body of JSON says. A large one counts as several requests.
+async def optional_json_body(request: Request, context: Context, actor: Principal) -> Any:
+    """What a body of JSON says, whatever it is declared to be; an empty object where there is none.
 
     Raises:
-        InvalidRequest: when it is not JSON, or nested too deep.
-        PayloadTooLarge: when it holds more values than are parsed.
-        TooManyRequests: when the key has sent too much.
+        InvalidRequest: when it is not JSON, or is nested too deep.
+        PayloadTooLarge: as :func:`json_body`.
+        TooManyRequests: as :func:`json_body`.
+        Unavailable: as :func:`json_body`.
     """
+    body = await bodies.read(request, context.limits.max_query_body_bytes, context.body_memory)
+    return _parsed(request, context, actor, body) if body.strip() else {}
+
+
+def _parsed(request: Request, context: Context, actor: Principal, body: bytes) -> Any:
     context.authenticator.count(request, actor, json_bodies.weigh(body))
     return json_bodies.parse_json(body, context.limits.max_json_depth)
-
-
-async def json_body(request: Request, context: Context, actor: Principal) -> Any:
-    """Read and parse a body of JSON.
-
-    Raises:
-        InvalidRequest: when it is declared to be something else, or is not JSON.
-        PayloadTooLarge: as :func:`read_body` and :func:`parse_body`.
-    """
-    expect_json(request)
-    return parse_body(request, context, actor, await read_body(request, context))
 
 
 async def json_object(request: Request, context: Context, actor: Principal) -> dict[str, Any]:

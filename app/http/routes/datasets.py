@@ -13,7 +13,7 @@ from app.http import bodies, paging, schemas
 from app.http.context import Context
 from app.http.openapi import MOVEMENT, NAMED, multipart, page_parameters, problem_responses
 from app.http.replies import json_reply
-from app.http.requests import json_object, principal_of
+from app.http.requests import json_object
 from app.http.uploads import into_memory, read_upload
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import NAME
@@ -32,7 +32,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra={"requestBody": multipart()},
     )
     async def register(request: Request) -> Response:
-        actor = await principal_of(request, context, heavy=True)
+        actor = await context.authenticator.authenticate(request, heavy=True)
         actor.require("admin")
         limit = context.limits.max_body_bytes
         declared = request.headers.get("content-length", "")
@@ -58,7 +58,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra=page_parameters(NAMED),
     )
     async def list_datasets(request: Request) -> Response:
-        await principal_of(request, context)
+        await context.authenticator.authenticate(request)
         asked = paging.parse(request, NAME)
         return paging.reply(
             request, asked, await run_in_threadpool(context.services.datasets.list, asked.after, asked.limit)
@@ -72,7 +72,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses=problem_responses(401, 404),
     )
     async def describe_dataset(request: Request, name: str) -> Response:
-        await principal_of(request, context)
+        await context.authenticator.authenticate(request)
         return json_reply(await run_in_threadpool(context.services.datasets.describe, name))
 
     @app.put(
@@ -89,7 +89,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         },
     )
     async def grant(request: Request, name: str, principal: str) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         actor.require("admin")
         asked = await json_object(request, context, actor)
         if set(asked) != {"epsilon"}:
@@ -107,7 +107,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra=page_parameters(MOVEMENT),
     )
     async def ledger(request: Request, name: str) -> Response:
-        actor = await principal_of(request, context, heavy=True)
+        actor = await context.authenticator.authenticate(request, heavy=True)
         asked = paging.parse(request, paging.NUMBER)
         stands, page = await run_in_threadpool(
             context.services.datasets.ledger, actor, name, int(asked.after or 0), asked.limit
@@ -122,5 +122,5 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses=problem_responses(401, 403, 404),
     )
     async def retire(request: Request, name: str) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         return json_reply(await run_in_threadpool(context.services.datasets.retire, actor, name))

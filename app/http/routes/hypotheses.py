@@ -12,7 +12,6 @@ from app.http.exports import complete_reply, open_export
 from app.http.fair_queue import Work
 from app.http.headers import ARROW, NPY, PARQUET
 from app.http.openapi import problem_responses
-from app.http.requests import principal_of
 from app.services.exports import Export
 from app.services.hypothesis_files import Format, write_hypothesis
 from app.services.principals import Principal
@@ -38,7 +37,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         },
     )
     async def hypothesis(request: Request, id: str) -> Response:
-        actor = await principal_of(request, context, heavy=True)
+        actor = await context.authenticator.authenticate(request, heavy=True)
         accept = request.headers.get("accept", "*/*")
         with open_export(context, actor) as export:
             async with context.exports.turn(request, actor) as work:

@@ -11,7 +11,6 @@ from app.http.context import Context
 from app.http.metrics import CONTENT_TYPE_LATEST
 from app.http.openapi import problem_responses
 from app.http.replies import json_reply
-from app.http.requests import principal_of
 from app.services.errors import Unavailable
 
 
@@ -43,5 +42,5 @@ def add_routes(app: FastAPI, context: Context) -> None:
     )
     async def metrics(request: Request) -> Response:
         if not context.limits.metrics_open:
-            (await principal_of(request, context)).require("admin", "auditor")
+            (await context.authenticator.authenticate(request)).require("admin", "auditor")
         return Response(context.metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST})

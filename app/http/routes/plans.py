@@ -10,7 +10,7 @@ from app.http import problems, schemas
 from app.http.context import Context
 from app.http.openapi import plan_body, problem_responses
 from app.http.replies import json_reply
-from app.http.requests import json_object, principal_of
+from app.http.requests import json_object
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -25,7 +25,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra={"requestBody": plan_body()},
     )
     async def plan(request: Request) -> Response:
-        actor = await principal_of(request, context, heavy=True)
+        actor = await context.authenticator.authenticate(request, heavy=True)
         asked = await json_object(request, context, actor)
         async with context.plans.turn(request, actor) as work:
             if "mechanisms" in asked:

@@ -10,7 +10,7 @@ from app.http import paging, schemas
 from app.http.context import Context
 from app.http.openapi import NAMED, page_parameters, problem_responses
 from app.http.replies import json_reply
-from app.http.requests import json_object, parse_body, principal_of, read_body
+from app.http.requests import json_object, optional_json_body
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import NAME
 
@@ -27,7 +27,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra=page_parameters(NAMED),
     )
     async def list_principals(request: Request) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         asked = paging.parse(request, NAME)
         return paging.reply(
             request, asked, await run_in_threadpool(context.services.principals.list, actor, asked.after, asked.limit)
@@ -48,7 +48,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         },
     )
     async def add_principal(request: Request) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         actor.require("admin")
         asked = await json_object(request, context, actor)
         if set(asked) != {"name", "role"}:
@@ -71,10 +71,9 @@ def add_routes(app: FastAPI, context: Context) -> None:
         },
     )
     async def rotate_key(request: Request, name: str) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         actor.require("admin")
-        body = await read_body(request, context)
-        if body.strip() and parse_body(request, context, actor, body) != {}:
+        if await optional_json_body(request, context, actor) != {}:
             raise InvalidRequest("a new key takes no body, or {}")
         return json_reply(await run_in_threadpool(context.services.principals.rotate, actor, name))
 
@@ -86,6 +85,6 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses=problem_responses(401, 403, 404, 409),
     )
     async def revoke_principal(request: Request, name: str) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         await run_in_threadpool(context.services.principals.revoke, actor, name)
         return Response(status_code=204)

@@ -10,7 +10,7 @@ from app.http import paging, schemas
 from app.http.context import Context
 from app.http.openapi import SESSION, page_parameters, problem_responses
 from app.http.replies import encoded_reply, json_reply
-from app.http.requests import asker_of, idempotency_key, json_object, parse_body, principal_of, read_body
+from app.http.requests import asker_of, idempotency_key, json_object, optional_json_body
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.sessions import SESSION_ID
@@ -54,7 +54,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra=page_parameters(SESSION),
     )
     async def list_sessions(request: Request) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         asked = paging.parse(request, SESSION_ID)
         return paging.reply(
             request, asked, await run_in_threadpool(context.services.sessions.list, actor, asked.after, asked.limit)
@@ -68,7 +68,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses=problem_responses(401, 404),
     )
     async def get_session(request: Request, id: str) -> Response:
-        actor = await principal_of(request, context)
+        actor = await context.authenticator.authenticate(request)
         return json_reply(await run_in_threadpool(context.services.sessions.get, actor, id))
 
     @app.post(
@@ -80,8 +80,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     )
     async def close(request: Request, id: str) -> Response:
         actor = await asker_of(request, context)
-        body = await read_body(request, context)
-        document = parse_body(request, context, actor, body) if body.strip() else {}
+        document = await optional_json_body(request, context, actor)
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = idempotency_key(request, actor, document)

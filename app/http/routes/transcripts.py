@@ -11,7 +11,6 @@ from starlette.responses import Response
 from app.http.context import Context
 from app.http.exports import ExportResponse, PagedLines, open_export
 from app.http.openapi import problem_responses
-from app.http.requests import principal_of
 
 #: Pages of transcripts that are read from the database at a time, in all. A page is as long as its longest record.
 PAGES = 2
@@ -30,7 +29,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses={200: {"content": {"application/x-ndjson": {}}}, **problem_responses(401, 404)},
     )
     async def transcript(request: Request, id: str) -> Response:
-        actor = await principal_of(request, context, heavy=True)
+        actor = await context.authenticator.authenticate(request, heavy=True)
         with open_export(context, actor) as export:
             async with context.exports.turn(request, actor):
                 pages = PagedLines(export, await run_in_threadpool(context.services.sessions.transcript, actor, id))
