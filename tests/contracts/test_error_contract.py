@@ -186,8 +186,6 @@ class Game:
         while left:
             state, mechanism = session.hypothesis, session.mechanism
             gaps = {k: abs(truths[k] - mechanism.construction.answer(state, left[k][1])) for k in left}
-                k: abs(truths[k] - session.mechanism.construction.answer(session.hypothesis, left[k][1])) for k in left
-            }
             # Between two hits nothing moves, and so the order of all that are left stays.
             for key in sorted(gaps, key=lambda k: -gaps[k]):
                 self.ask(*left.pop(key))
