@@ -23,6 +23,9 @@ class Noise:
     def laplace(self, scale: Any) -> _Source:
         return _Source(self, scale)
 
+    def gaussian(self, scale: Any) -> _Source:
+        return _Source(self, scale)
+
     def poisson(self, mean: Any, cut: int) -> _Once:
         return _Once()
 

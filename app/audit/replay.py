@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Mechanism, Test, mechanism_of
+from app.curator.mechanisms import Answer, Measure, Mechanism, Test, mechanism_of
 from app.curator.opening import Header
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
@@ -356,7 +356,7 @@ class _Replay:
         unit = session.real(1)
         if isinstance(due, Test):
             gap = value - session.real(int(due.hypothesis[0]))
-            threshold = session.real(due.terms.threshold)
+            threshold = session.real(due.threshold)
             if source == "hypothesis":
                 if abs(gap) > unit:
                     raise _Broken("the answer is not the hypothesis' own", sequence)
@@ -364,6 +364,9 @@ class _Replay:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
             elif abs(gap) <= threshold - unit:
                 raise _Broken("a measurement lies within the threshold", sequence)
+        elif isinstance(due, Measure):
+            if source != "measurement":
+                raise _Broken("the answer claims a source that it cannot have", sequence)
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.privacy.noise import DiscreteLaplace, NoiseBlock
+from app.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 
 #: Noise values drawn at a time.
@@ -17,6 +17,10 @@ class SystemNoise:
     def laplace(self, scale: Any) -> NoiseBlock:
         """Discrete Laplace noise of this exact scale in grid units."""
         return NoiseBlock(DiscreteLaplace(scale), NOISE_BLOCK)
+
+    def gaussian(self, scale: Any) -> NoiseBlock:
+        """Discrete Gaussian noise of this exact scale in grid units."""
+        return NoiseBlock(DiscreteGaussian(scale), NOISE_BLOCK)
 
     def poisson(self, mean: Any, cut: int) -> PoissonCounts:
         """Secret counts of a race, from the system's generator."""

@@ -55,6 +55,7 @@ def plan_table(made: Plan) -> Table:
     return _facts(
         "Plan",
         {
+            "noise": made.noise,
             "noise scale (counts)": made.noise_scale,
             "threshold (counts)": made.threshold,
             "error bound (counts)": made.error_bound,

@@ -123,11 +123,14 @@ class Ledger:
 class Plan:
     """What a session would do: its noise, its bounds and its cost. Errors and scales are in counts.
 
+    ``threshold`` is None where every question is measured.
+
     ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
     """
 
+    noise: str
     noise_scale: float
-    threshold: float
+    threshold: float | None
     error_bound: float
     beta: float
     max_updates: int
@@ -146,8 +149,9 @@ class Plan:
     def parse(cls, reply: JSON) -> Self:
         """From ``POST /v1/plans``, or the ``plan`` of a session."""
         return cls(
+            noise=str(need(reply, "noise")),
             noise_scale=float(need(reply, "noise_scale")),
-            threshold=float(need(reply, "threshold")),
+            threshold=_optional_float(need(reply, "threshold")),
             error_bound=float(need(reply, "error_bound")),
             beta=float(need(reply, "beta")),
             max_updates=int(need(reply, "max_updates")),
@@ -261,7 +265,8 @@ class SessionState:
 class Answer:
     """One answer, in counts; with probability 1 - ``beta`` all of a session's keep their ``error_bound``.
 
-    ``error_bound`` is None for an answer that was asked for as unverified.
+    ``error_bound`` is None for an answer that was asked for as unverified, ``standard_error`` where it is not known.
+    ``charged_epsilon`` is what the answer cost.
     """
 
     sequence: int
@@ -269,6 +274,8 @@ class Answer:
     source: Source
     error_bound: float | None
     beta: float | None
+    standard_error: float | None
+    charged_epsilon: float
     updates_used: int
     updates_left: int
     queries_left: int
@@ -284,6 +291,8 @@ class Answer:
             source=need(reply, "source"),
             error_bound=_optional_float(need(reply, "error_bound")),
             beta=_optional_float(need(reply, "beta")),
+            standard_error=_optional_float(need(reply, "standard_error")),
+            charged_epsilon=float(need(reply, "charged_epsilon")),
             updates_used=int(need(reply, "updates_used")),
             updates_left=int(need(reply, "updates_left")),
             queries_left=int(need(reply, "queries_left")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from app.constructions.base import BOUNDED_STEPS, Step
 from app.geometry.norms import Family, Norm, Side, auto_exponent
@@ -12,6 +12,8 @@ from app.spaces.space import Space
 from app.spaces.spec import Model, Whole
 
 Construction = Literal["mw", "fk", "md", "smw", "median"]
+#: Mechanisms without a construction: each question is measured on its own, with this noise.
+DirectNoise = Literal["laplace", "gaussian"]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
 
 #: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
@@ -29,7 +31,7 @@ class Mechanism(Model):
     }
     needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",), "smw": ("sparsity",)}
 
-    construction: Construction
+    construction: Construction | DirectNoise
     step: Step = "projection"
     potential: PotentialName | None = Field(default=None, description="md: the geometry it steps in")
     p: float | Literal["auto"] | None = Field(
@@ -84,9 +86,10 @@ class Mechanism(Model):
             for name in fields:
                 if getattr(self, name) is not None and self.construction != construction:
                     raise ValueError(f"{name} belongs to {construction}")
-        for name in self.needed.get(self.construction, ()):
-            if getattr(self, name) is None:
-                raise ValueError(f"{self.construction} needs {name}")
+        for construction, fields in self.needed.items():
+            for name in fields:
+                if getattr(self, name) is None and self.construction == construction:
+                    raise ValueError(f"{construction} needs {name}")
         if self.potential == "entropy" and (self.p is not None or self.ball_p is not None):
             raise ValueError("the entropy has no p and no ball_p: its hypothesis has the data's mass")
         if self.construction in ("smw", "median") and self.step not in BOUNDED_STEPS:
@@ -94,6 +97,24 @@ class Mechanism(Model):
         if (self.potential == "group") != (self.axis is not None):
             raise ValueError("axis (rows or columns) goes with potential group, and group needs it")
         return self
+
+    @model_validator(mode="after")
+    def _steps(self) -> Self:
+        if self.direct is not None and "step" in self.model_fields_set:
+            raise ValueError("step belongs to constructions: laplace and gaussian keep no hypothesis")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_steps(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        document: dict[str, Any] = handler(self)
+        if self.direct is not None:
+            del document["step"]
+        return document
+
+    @property
+    def direct(self) -> DirectNoise | None:
+        """The noise with which each question is measured on its own; None where a construction keeps a hypothesis."""
+        return self.construction if self.construction in ("laplace", "gaussian") else None
 
     @property
     def entropic(self) -> bool:

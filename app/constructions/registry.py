@@ -71,3 +71,5 @@ def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: 
         case "median":
             kind = SampledMedian if mechanism.sampled else Median
             return kind(space, facts, mechanism.step, progress, queries, signed=mechanism.weights != "nonnegative")
+        case _:
+            raise InvalidRequest(f"mechanism.construction: {mechanism.construction} keeps no hypothesis")

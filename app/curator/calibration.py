@@ -175,6 +175,8 @@ def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) ->
     ``exact``, which takes seconds, is given for a plan that is calibrated so. None for other plans, and where a
     calibration has no scale at these parameters.
     """
+    if plan.direct:  # its noise is no test's
+        return dict.fromkeys(("exact", "rdp", "race", "jt2012", "gru2011"))
     budget, updates = dataset.budget, plan.max_updates
     found: dict[str, Fraction | Decimal | None] = {"exact": None}
     if plan.calibration == "exact":

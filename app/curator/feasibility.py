@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 
 from app.bisection import least_integer_near
 from app.constructions.base import Construction
@@ -18,11 +17,11 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct, missing, unfit
 from app.curator.calibration import MOST_EXACT_UPDATES, Calibrator
 from app.curator.dataset import PublicDataset
+from app.curator.direct import direct_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
 from app.curator.plan import Infeasible, Plan, Terms
-from app.curator.promises import MOST_UPDATES, step_size, worst_case
+from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
 from app.curator.request import SessionRequest
-from app.privacy.conversion import epsilon_alone
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, PrivacyEvent, PureStep, renyi_cost
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
@@ -35,6 +34,8 @@ PURCHASE_PART = 20
 def find_plan(dataset: PublicDataset, request: SessionRequest) -> Plan | Infeasible:
     """The plan of a session, or why there is none. Reads public facts only: the same for neighbouring data."""
     budget = dataset.budget
+    if request.mechanism.direct is not None:
+        return direct_plan(dataset, request, request.mechanism.direct)
     reason = unfit(request.mechanism, dataset.space)
     if reason is not None:
         return Infeasible(reason)
@@ -146,13 +147,7 @@ def _epsilon_alone(dataset: PublicDataset, request: SessionRequest, terms: Terms
         events.append((PureStep(purchase.epsilon), 1))
     if request.calibration == "exact":
         return request.epsilon
-    return _least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
-
-
-@lru_cache(maxsize=4096)
-def _least_epsilon(events: tuple[tuple[PrivacyEvent, int], ...], delta: Fraction) -> Decimal:
-    """Sessions of one plan are loaded again and again; the search over orders is made once."""
-    return epsilon_alone(events, delta)[0]
+    return least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
 
 
 def _unbearable(dataset: PublicDataset, request: SessionRequest, terms: Terms) -> Infeasible | None:

@@ -1,11 +1,12 @@
 """Mechanisms: what becomes of a query, decided from what is public alone.
 
-A mechanism looks at the public state and the query and says what is due: an answer that costs nothing, or a test, which
-whoever holds the private data plays on the terms that the decision names. It learns from what was released, and
-estimates any query from its state. It never sees private data.
+A mechanism looks at the public state and the query and says what is due: an answer that costs nothing, or a test or a
+measurement, which whoever holds the private data makes on the terms that the decision names. It learns from what was
+released, and estimates any query from its state. It never sees private data.
 
 The papers' mechanism (:class:`OnlineQueryResponse`: GRU11, algorithm 1; JT12, algorithm 1) tests every query that it
-has not answered and learns the value that a hit releases, whatever the construction that keeps its hypothesis.
+has not answered and learns the value that a hit releases, whatever the construction that keeps its hypothesis. A direct
+mechanism (:class:`DirectMeasurement`) measures every query.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import numpy.typing as npt
 
 from app.constructions.base import Hypothesis, Measurement
 from app.constructions.dumps import Dump
+from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
-from app.curator.plan import Race
+from app.curator.plan import Plan, Race
+from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
 
 #: Where an answer came from.
@@ -48,19 +51,23 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Noise:
+    """Integer noise on the answer grid: its law, and the law's scale in grid units, exact; of ``gaussian`` sigma."""
+
+    law: Literal["laplace", "gaussian"]
+    scale: Fraction
+
+
+@dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What a test is played on; all of it is public.
+    """What a round is played on; all of it is public.
 
     Attributes:
-        scale: of the discrete Laplace noise, in grid units, exact.
-        threshold: T, in grid units.
-        race: the Poisson race that the test is; None for a single comparison.
-        price: what a hit costs, and a forfeit, at the ledger's order.
+        noise: that is added to the private values.
+        price: what a measurement costs, and a forfeit, at the ledger's order.
     """
 
-    scale: Fraction
-    threshold: int
-    race: Race | None
+    noise: Noise
     price: Decimal
 
 
@@ -68,13 +75,31 @@ class RoundTerms:
 class Test:
     """The hypothesis' own values are to be held against the private ones.
 
-    ``error_bound`` (counts) is what the answer keeps with probability 1 - beta, a hit or a miss.
+    Attributes:
+        hypothesis: its values.
+        threshold: T, in grid units.
+        race: the Poisson race that the test is; None for a single comparison.
+        terms: its noise and price.
+        error_bound: what the answer keeps with probability 1 - beta, a hit or a miss, in counts.
     """
 
     #: Collectors of tests take classes of this name for their own.
     __test__ = False
 
     hypothesis: Units
+    threshold: int
+    race: Race | None
+    terms: RoundTerms
+    error_bound: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measure:
+    """The private values are to be released with noise, whatever they are.
+
+    ``error_bound`` (counts) is what the answer keeps with probability 1 - beta.
+    """
+
     terms: RoundTerms
     error_bound: float
 
@@ -119,7 +144,7 @@ class Mechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query) -> Answer | Test:
+    def decide(self, state: State, query: Query) -> Answer | Test | Measure:
         """What is due for a query that was not answered before.
 
         Raises:
@@ -133,7 +158,11 @@ class Mechanism(Protocol):
         """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
 
     def estimate(self, state: State, query: Query) -> Estimate:
-        """What the state says of a query by itself, whether or not a test is due."""
+        """What the state says of a query by itself, whether or not a round is due.
+
+        Raises:
+            InvalidRequest: when it says nothing of any query.
+        """
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
@@ -158,12 +187,16 @@ class Mechanism(Protocol):
         """What :meth:`start` makes the same hypothesis of."""
 
     def export(self, state: State) -> Hypothesis:
-        """The hypothesis as data to look at."""
+        """The hypothesis as data to look at.
+
+        Raises:
+            InvalidRequest: when there is none.
+        """
 
 
 def mechanism_of(opening: Opening) -> Mechanism:
     """The mechanism of a session."""
-    return OnlineQueryResponse(opening)
+    return DirectMeasurement(opening) if opening.plan.direct else OnlineQueryResponse(opening)
 
 
 class OnlineQueryResponse:
@@ -177,9 +210,8 @@ class OnlineQueryResponse:
         self._plan, self._prior = opening.plan, opening.prior
         self.construction = opening.construction()
         plan = self._plan
-        self._terms = RoundTerms(plan.noise_scale_units, plan.threshold_units, plan.race, plan.cost_per_update)
+        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
-        self._half_unit = math.ldexp(1, -plan.answer_bits - 1)
 
     @property
     def bound(self) -> int | None:
@@ -218,7 +250,8 @@ class OnlineQueryResponse:
                 "another session, or ask with unverified",
                 updates_used=state.updates,
             )
-        return Test(self.units(self.estimate(state, query)), self._terms, bound)
+        own = self.units(self.estimate(state, query))
+        return Test(own, self._plan.threshold_units, self._plan.race, self._terms, bound)
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """The state after the update that a hit is due."""
@@ -261,29 +294,12 @@ class OnlineQueryResponse:
         return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in held], np.int64)
 
     def error_bound(self, query: Query) -> float:
-        """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
-
-        T + L, what rounding the weights can move on all of the mass, and half a grid unit where the exact
-        value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
-        asked weights of zero.
-        """
-        return self._error_bound(query, query.rounding)
+        """T + L, and what rounding moves (:func:`kept_bound`)."""
+        return kept_bound(self._plan, self._prior, query, query.rounding)
 
     def largest_bound(self, query: Query) -> float:
-        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled.
-
-        A transcript keeps the weights as they were compiled, which does not tell what they were rounded from.
-        """
-        return self._error_bound(query, self._prior.space.most_rounding)
-
-    def _error_bound(self, query: Query, rounding: float) -> float:
-        off = rounding * self._prior.mass_bound
-        if query.is_zero:
-            return off
-        bound = self._plan.error_bound + off
-        if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
-            bound += self._half_unit
-        return bound
+        """The same for the most that rounding can move."""
+        return kept_bound(self._plan, self._prior, query, self._prior.space.most_rounding)
 
     def _has_learnt_all(self, state: State) -> bool:
         """Whether as many updates were learnt as there can be, so that what is left to ask is within its bound.
@@ -292,3 +308,105 @@ class OnlineQueryResponse:
         """
         bound = self.bound
         return self._plan.guaranteed and bound is not None and state.updates - state.forfeits >= bound
+
+
+class DirectMeasurement:
+    """Each question is measured on its own: nothing is tested, nothing is learnt, and there is no hypothesis.
+
+    Args:
+        opening: of the session, whose plan says noise and price.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self._plan, self._prior = opening.plan, opening.prior
+        plan = self._plan
+        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
+
+    @property
+    def bound(self) -> int | None:
+        """One for each question."""
+        return self._plan.update_bound
+
+    def start(self, dump: Dump | None = None) -> State:
+        """Nothing is known."""
+        return State(None)
+
+    def admit(self, query: Query) -> None:
+        """Every query is taken."""
+
+    def decide(self, state: State, query: Query) -> Answer | Measure:
+        """A measurement; but nothing asked is nothing.
+
+        Raises:
+            UpdatesExhausted: when forfeits have used what the question was to be paid from.
+        """
+        bound = self.error_bound(query)
+        if query.is_zero:
+            return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+        if state.updates >= self._plan.max_updates:
+            raise UpdatesExhausted(
+                "all measurements of the plan are used, some by rounds that could not be recorded: open another "
+                "session",
+                max_updates=self._plan.max_updates,
+            )
+        return Measure(self._terms, bound)
+
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """One measurement less to make."""
+        state.updates += 1
+        return state
+
+    def forfeit(self, state: State) -> State:
+        """The same."""
+        state.updates += 1
+        state.forfeits += 1
+        return state
+
+    def estimate(self, state: State, query: Query) -> Estimate:
+        """Nothing."""
+        raise InvalidRequest("the session keeps no hypothesis to answer from: leave unverified out")
+
+    def units(self, estimate: Estimate) -> Units:
+        """Estimated values on the answer grid."""
+        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in estimate.values], np.int64)
+
+    def error_bound(self, query: Query) -> float:
+        """L, and what rounding moves (:func:`kept_bound`)."""
+        return kept_bound(self._plan, self._prior, query, query.rounding)
+
+    def largest_bound(self, query: Query) -> float:
+        """The same for the most that rounding can move."""
+        return kept_bound(self._plan, self._prior, query, self._prior.space.most_rounding)
+
+    def nbytes(self, updates: int) -> int:
+        """There is no state to speak of."""
+        return 0
+
+    def working_bytes(self, state: State, query: Query) -> int:
+        """Nothing is learnt."""
+        return 0
+
+    def dump(self, state: State) -> Dump:
+        """Nothing."""
+        return Dump()
+
+    def export(self, state: State) -> Hypothesis:
+        """Nothing."""
+        raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
+
+
+def kept_bound(plan: Plan, prior: PublicDataset, query: Query, rounding: float) -> float:
+    """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
+
+    The plan's error bound, what rounding each weight by up to ``rounding`` can move on all of the mass, and half a grid
+    unit where the exact value is finer than the grid. Of a zero query the rounding alone: weights too small for the
+    grid are not asked weights of zero. A transcript keeps the weights as they were compiled, which does not tell what
+    they were rounded from.
+    """
+    off = rounding * prior.mass_bound
+    if query.is_zero:
+        return off
+    bound = plan.error_bound + off
+    if query.grid_bits + prior.space.data_bits > plan.answer_bits:
+        bound += math.ldexp(1, -plan.answer_bits - 1)
+    return bound

@@ -87,7 +87,7 @@ class StatedPlan:
     max_updates: int
     calibration: str
     update_bound: int | None
-    progress: float
+    progress: float | None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -144,7 +144,7 @@ class Header:
 
     def bound_status(self) -> BoundStatus:
         """What the ``update_bound`` of the plan says, or why it says nothing."""
-        if self.plan.update_bound is not None:
+        if self.plan.update_bound is not None or self.plan.progress is None:
             return "bound"
         dataset = _shared(orjson.dumps(self.document["dataset"]))
         mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).mechanism

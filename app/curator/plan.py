@@ -84,6 +84,8 @@ class Plan(Terms):
     """What a session will do and promises.
 
     Attributes:
+        noise: of which law the noise is; ``scale`` is its parameter.
+        direct: whether every question is measured, without a test.
         max_queries: k.
         beta: the probability with which some answer may break its error bound.
         guaranteed: whether the updates last for all queries whatever the data.
@@ -114,15 +116,30 @@ class Plan(Terms):
     update_bound: int | None
     bound_status: BoundStatus
     step_size: float | None
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    direct: bool = False
+
+    @property
+    def standard_error(self) -> float | None:
+        """The standard deviation of an answer in counts, where every answer is a measurement; None elsewhere.
+
+        Of discrete Laplace noise exactly; of discrete Gaussian noise sigma, which is no less.
+        """
+        if not self.direct:
+            return None
+        if self.noise == "gaussian":
+            return float(self.scale)
+        return math.ldexp(1 / (math.sqrt(2) * math.sinh(1 / (2 * float(self.noise_scale_units)))), -self.answer_bits)
 
     def document(self) -> dict[str, Any]:
         """As JSON, as a transcript's header keeps it; exact amounts are decimal strings."""
         return {
+            "noise": self.noise,
             "noise_scale": float(self.scale),
-            "threshold": math.ldexp(self.threshold_units, -self.answer_bits),
+            "threshold": None if self.direct else math.ldexp(self.threshold_units, -self.answer_bits),
             "error_bound": self.error_bound,
             "noise_bound": self.noise_bound,
-            "progress": self.progress,
+            "progress": None if self.direct else self.progress,
             "beta": self.beta,
             "max_updates": self.max_updates,
             "max_queries": self.max_queries,

@@ -16,7 +16,7 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import Answer, Test, Units, mechanism_of
+from app.curator.mechanisms import Answer, Measure, Test, Units, mechanism_of
 from app.curator.opening import Opening
 from app.spaces.query import Query
 
@@ -76,6 +76,10 @@ class Session:
         """Unverified answers that may still be given."""
         return max(self.plan.max_queries, UNVERIFIED) - self.unverified_given
 
+    def standard_error(self, query: Query) -> float | None:
+        """The standard error of an answer to a query, in counts; None where it is not known."""
+        return None if query.is_zero else self.plan.standard_error
+
     def grid(self, value: float) -> int:
         """The nearest whole number of answer-grid units."""
         return round(math.ldexp(value, self.plan.answer_bits))
@@ -84,13 +88,14 @@ class Session:
         """Grid units in counts."""
         return math.ldexp(units, -self.plan.answer_bits)
 
-    def consider(self, query: Query, *, unverified: bool = False) -> Answer | Test:
-        """The answer where the public state has one, else the test that must be played.
+    def consider(self, query: Query, *, unverified: bool = False) -> Answer | Test | Measure:
+        """The answer where the public state has one, else the test or measurement that must be made.
 
         Raises:
             InvalidQuery: other queries were promised.
             QueriesExhausted: all queries of the plan were asked, or all unverified answers given.
             UpdatesExhausted: the mechanism has nothing left to answer with.
+            InvalidRequest: an unverified answer is asked of a mechanism that keeps no hypothesis.
         """
         self.mechanism.admit(query)
         if unverified:

@@ -103,11 +103,13 @@ class PlanView(Reply):
     ``bound_status`` what it says or why it is null: ``bound``; ``above-limit``, more than 10^7; ``fact-unknown``, it
     depends on a mass or norm that is not public; ``no-worst-case-bound``, there is none, the plan is best effort only
     (steps ``full`` and ``refit``, the sampled median mechanism). ``step_size`` is the rate of the fixed step that keeps
-    this bound, null for steps that have none.
+    this bound, null for steps that have none. ``noise`` is the law of the noise, ``laplace`` or ``gaussian``, whose
+    sigma then is ``noise_scale``; ``threshold`` is null where every question is measured.
     """
 
+    noise: str
     noise_scale: float
-    threshold: float
+    threshold: float | None
     error_bound: float
     beta: float
     max_updates: int
@@ -186,13 +188,19 @@ class SessionView(Reply):
 
 
 class AnswerView(Reply):
-    """A released value with its bound and its place in the transcript."""
+    """A released value with its bound and its place in the transcript.
+
+    ``standard_error`` is null where it is not known, as of a hypothesis that was only ever tested; ``charged_epsilon``
+    is what the answer cost, 0 for most.
+    """
 
     sequence: int
     value: float
     source: Literal["hypothesis", "measurement", "cached"]
     error_bound: float | None
     beta: float
+    standard_error: float | None
+    charged_epsilon: float
     updates_used: int
     updates_left: int
     queries_left: int

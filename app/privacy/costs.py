@@ -28,6 +28,8 @@ GREATEST_SCALE = Fraction(10**24)
 #: Largest scale of discrete Laplace noise that is drawn, in grid units: up to here P[|noise| > 2^62] < 2 e^-178 <
 #: 2^-255, so neither the sampler's 64 bits nor a sum with a value below 2^62 matters.
 GREATEST_LAPLACE_SCALE = Fraction(2**62, 178)
+#: Largest sigma of discrete Gaussian noise that is drawn, in grid units: P[|noise| > 2^62] < 2 e^-200 < 2^-287.
+GREATEST_GAUSSIAN_SCALE = Fraction(2**62, 20)
 _LEAST_MARGIN = Decimal("1e-15")
 _GREATEST_UNITS = 2**62
 

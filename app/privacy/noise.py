@@ -18,14 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import opendp.prelude as dp
 
-from app.privacy.costs import GREATEST_LAPLACE_SCALE
+from app.privacy.costs import GREATEST_GAUSSIAN_SCALE, GREATEST_LAPLACE_SCALE
 from app.privacy.errors import InvalidEvent
 from app.privacy.exactness import Exact, exact, float_at_least
 
 Integers = npt.NDArray[np.int64]
-
-#: P[|noise| > 2^62] < 2 e^-200 < 2^-287 up to here.
-GREATEST_GAUSSIAN_SCALE = Fraction(2**62, 20)
 
 
 class NoiseSource(Protocol):

@@ -351,6 +351,9 @@ class NoisePort(Protocol):
     def laplace(self, scale: Any) -> Any:
         """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``."""
 
+    def gaussian(self, scale: Any) -> Any:
+        """The same of discrete Gaussian noise."""
+
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""
 

@@ -10,13 +10,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Units, mechanism_of
+from app.curator.mechanisms import Answer, Noise, Units, mechanism_of
 from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
@@ -82,8 +81,8 @@ class Live:
     cost_seconds: float
     #: The most memory that it ever had to have ready for an update.
     working: int = 0
-    #: Where its noise comes from, by its scale, and the secret numbers of its races.
-    noise: dict[Fraction, Any] = field(default_factory=dict)
+    #: Where its noise comes from, by its law and scale, and the secret numbers of its races.
+    noise: dict[Noise, Any] = field(default_factory=dict)
     counts: dict[Race, Any] = field(default_factory=dict)
 
     @property
@@ -171,11 +170,13 @@ class Residents:
         live.working = max(live.working, needed)
         self._ballast.hold(needed)
 
-    def noise(self, live: Live, scale: Fraction) -> Any:
-        """Where a session's discrete Laplace noise of this scale, in grid units, comes from."""
-        if scale not in live.noise:
-            live.noise[scale] = self._noise.laplace(scale)
-        return live.noise[scale]
+    def noise(self, live: Live, noise: Noise) -> Any:
+        """Where a session's noise of this law and scale comes from."""
+        source = live.noise.get(noise)
+        if source is None:
+            make = self._noise.laplace if noise.law == "laplace" else self._noise.gaussian
+            source = live.noise[noise] = make(noise.scale)
+        return source
 
     def count(self, live: Live, race: Race) -> int:
         """The secret number of comparisons of a session's race."""

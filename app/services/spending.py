@@ -13,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from app.curator.opening import Header, StatedPlan
+from app.curator.plan import Plan
 from app.privacy.errors import InsufficientBudget
 from app.privacy.ledger import Account, Budget, Share
 from app.services.errors import BudgetExhausted
@@ -119,6 +120,11 @@ def account_view(account: Account) -> dict[str, str]:
         "remaining": str(account.remaining),
         "sum": str(account.used),
     }
+
+
+def charged_epsilon(plan: Plan, price: Decimal | None) -> float:
+    """What an answer costs, as a part of the epsilon that its session was opened with."""
+    return 0.0 if price is None else float(Fraction(plan.epsilon) * Fraction(price) / Fraction(plan.reserved))
 
 
 def share_view(row: SessionRow, plan: StatedPlan) -> dict[str, str | float]:

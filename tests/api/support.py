@@ -69,6 +69,9 @@ class Noise:
     def laplace(self, scale: Any) -> _Source:
         return _Source(self, float(scale))
 
+    def gaussian(self, scale: Any) -> _Source:
+        return _Source(self, float(scale))
+
 
 @dataclass
 class _Source:

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms import Answer, Measure, Test
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
 from app.services.answering.work import Context, Work
@@ -66,11 +66,11 @@ class Rounds:
         work.base.setdefault(live.row.id, live.row)
         due = session.consider(query, unverified=unverified)
         price = None
-        if isinstance(due, Test):
+        if not isinstance(due, Answer):
             private = session.dataset.space.to_answer_grid(query.exact(live.data), query)
             self._residents.make_ready(live, query)
         try:
-            if isinstance(due, Test):
+            if not isinstance(due, Answer):
                 # From here on the round counts, whatever happens to the request.
                 work.rounds.setdefault(live.row.id, []).append(due.terms.price)
                 outcome = self._play(live, due, private)
@@ -82,15 +82,17 @@ class Rounds:
         except CuratorError as error:
             raise _Unfinished from error
 
-    def _play(self, live: Live, test: Test, private: int) -> Hit | Miss:
+    def _play(self, live: Live, due: Test | Measure, private: int) -> Hit | Miss:
         """Take noise and play."""
-        terms, own = test.terms, int(test.hypothesis[0])
-        source = self._residents.noise(live, terms.scale)
-        if terms.race is None:
-            outcome = play(own, private, int(source.take(1)[0]), terms.threshold)
+        source = self._residents.noise(live, due.terms.noise)
+        outcome: Hit | Miss
+        if isinstance(due, Measure):
+            outcome = Hit(private + int(source.take(1)[0]))
+        elif due.race is None:
+            outcome = play(int(due.hypothesis[0]), private, int(source.take(1)[0]), due.threshold)
         else:
-            noise = source.take(terms.race.cut)
-            outcome = race(own, private, noise, self._residents.count(live, terms.race), terms.threshold)
+            noise, count = source.take(due.race.cut), self._residents.count(live, due.race)
+            outcome = race(int(due.hypothesis[0]), private, noise, count, due.threshold)
         if source.low:
             self._context.refill(source)
         return outcome
@@ -133,6 +135,8 @@ class Rounds:
             "source": answer.source,
             "error_bound": answer.error_bound,
             "beta": session.plan.beta,
+            "standard_error": session.standard_error(query),
+            "charged_epsilon": spending.charged_epsilon(session.plan, price),
             "updates_used": session.updates_used,
             "updates_left": session.updates_left,
             "queries_left": session.queries_left,

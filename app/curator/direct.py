@@ -1,0 +1,107 @@
+"""Direct mechanisms: every question is measured on its own, with noise that all of them share the budget for.
+
+With k questions the noise of each may cost a k-th of the session's share at the ledger's order. All k noises stay
+within L with probability 1 - beta, which is the error bound: ``L = b ln(k/beta)`` for discrete Laplace noise, as for
+the noise of a test, and ``L = sigma sqrt(2 ln(2k/beta))`` for discrete Gaussian noise, which is subgaussian with
+parameter sigma (Canonne, Kamath, Steinke 2020, corollary 17).
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from app.bisection import least_integer_near
+from app.constructions.mechanism import DirectNoise
+from app.curator.dataset import PublicDataset
+from app.curator.plan import Infeasible, Plan
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.privacy.calibration import per_hit
+from app.privacy.costs import (
+    GREATEST_GAUSSIAN_SCALE,
+    GREATEST_LAPLACE_SCALE,
+    DiscreteGaussianAnswer,
+    DiscreteLaplaceAnswer,
+    renyi_cost,
+)
+from app.privacy.errors import PrivacyError
+
+#: Scales are whole multiples of 2^-16 grid units.
+_SCALE_BITS = 16
+
+
+def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNoise) -> Plan | Infeasible:
+    """The plan of a session that measures every question, or why there is none."""
+    if request.max_updates is not None:
+        return Infeasible(f"{noise} takes no max_updates: every answer is a measurement")
+    if request.calibration != "rdp" or request.release != "single":
+        return Infeasible(f"{noise} is calibrated by rdp, and its release is single: leave both out")
+    budget, bits = dataset.budget, dataset.space.answer_bits
+    sensitivity = int(dataset.space.sensitivity * (1 << bits))
+    try:
+        share = budget.share(request.epsilon)
+        units = _least_scale(noise, per_hit(share, request.max_queries), budget.order, sensitivity)
+        if units is None:
+            return Infeasible("the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries")
+        event = event_of(noise, units, sensitivity)
+        cost = renyi_cost(event, budget.order)
+        alone = least_epsilon(((event, request.max_queries),), Fraction(budget.delta) - budget.set_aside)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    assert cost * request.max_queries <= share
+    return Plan(
+        noise=noise,
+        direct=True,
+        scale=units / (1 << bits),
+        noise_bound_units=_noise_bound(noise, units, request.max_queries, request.beta),
+        threshold_units=0,
+        answer_bits=bits,
+        max_updates=request.max_queries,
+        cost_per_update=cost,
+        max_queries=request.max_queries,
+        beta=request.beta,
+        guaranteed=True,
+        epsilon=request.epsilon,
+        epsilon_alone=alone,
+        delta=budget.delta,
+        calibration=request.calibration,
+        release=request.release,
+        order=budget.order,
+        reserved=share,
+        purchase=None,
+        update_bound=request.max_queries,
+        bound_status="bound",
+        step_size=None,
+    )
+
+
+def event_of(noise: DirectNoise, units: Fraction, sensitivity: int) -> DiscreteLaplaceAnswer | DiscreteGaussianAnswer:
+    """What one answer costs budget by: its noise of this scale, in grid units, and its sensitivity in the same."""
+    if noise == "laplace":
+        return DiscreteLaplaceAnswer(units, sensitivity)
+    return DiscreteGaussianAnswer(units, sensitivity**2)
+
+
+@lru_cache(maxsize=1024)
+def _least_scale(noise: DirectNoise, cost: Decimal, order: Decimal, sensitivity: int) -> Fraction | None:
+    """The least scale, in grid units, of noise that costs no more; None where it would be too large to be drawn."""
+    most = GREATEST_LAPLACE_SCALE if noise == "laplace" else GREATEST_GAUSSIAN_SCALE
+    # The cost of Gaussian noise, which that of Laplace noise is about while it is small.
+    guess = sensitivity * math.sqrt(float(order) / (2 * float(cost)))
+
+    def meets(count: int) -> bool:
+        return renyi_cost(event_of(noise, Fraction(count, 1 << _SCALE_BITS), sensitivity), order) <= cost
+
+    greatest = int(most * (1 << _SCALE_BITS))
+    first = min(max(1, round(guess * 2**_SCALE_BITS)), greatest)
+    found = least_integer_near(meets, first, 1, greatest)
+    return None if found is None else Fraction(found, 1 << _SCALE_BITS)
+
+
+def _noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:
+    """L in grid units; a unit more than the noise needs, as private values are rounded to the grid."""
+    tail = math.log(queries / beta) if noise == "laplace" else math.sqrt(2 * math.log(2 * queries / beta))
+    return math.ceil(float(units) * (1 + 2.0**-40) * tail) + 1
