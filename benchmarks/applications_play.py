@@ -118,7 +118,7 @@ class Game:
 
     def hypothesis(self) -> FloatArray:
         """The public hypothesis as counts."""
-        return self.session.construction.dense(self.session.hypothesis)
+        return self.session.mechanism.construction.dense(self.session.hypothesis)
 
     def _draw(self) -> int:
         if self._source is None:

@@ -34,8 +34,7 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.constructions.base import Construction
-from app.curator.mechanisms import Answer, Test
+from app.curator.mechanisms import Answer, Mechanism, Test, mechanism_of
 from app.curator.opening import Header
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
@@ -211,9 +210,9 @@ class _Replay:
         if needed > self.memory_limit:
             raise self._too_much(f"a hypothesis and queries of about {needed:,} bytes", sequence)
 
-    def _grow(self, construction: Construction, updates: int) -> None:
+    def _grow(self, mechanism: Mechanism, updates: int) -> None:
         """Count what the hypothesis takes while it goes to so many updates."""
-        self.work = _WORK_FACTOR * construction.nbytes(updates)
+        self.work = _WORK_FACTOR * mechanism.nbytes(updates)
 
     def _header(self, line: bytes, record: dict[str, Any]) -> None:
         if record.get("format") != records.FORMAT:
@@ -227,7 +226,7 @@ class _Replay:
             opening = header.opening()
             space = opening.dataset.space
             if space.extent != "unbounded":
-                self._grow(opening.construction(), 1)
+                self._grow(mechanism_of(opening), 1)
                 self._afford(0, None)
             session, due = Session(opening), opening.document()
         except (CuratorError, PrivacyError) as error:
@@ -331,7 +330,7 @@ class _Replay:
             if record["source"] == "measurement":
                 self.held += self.keeps * len(line)
                 if session.dataset.space.extent != "unbounded":
-                    self._grow(session.construction, session.updates_used + 1)
+                    self._grow(session.mechanism, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:
                 self._answer(session, query, record, sequence)

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from app.constructions.base import Measurement
+from app.constructions.base import Hypothesis, Measurement
 from app.constructions.dumps import Dump
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
@@ -138,9 +138,32 @@ class Mechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
+    def error_bound(self, query: Query) -> float:
+        """What every answer to a query keeps with probability 1 - beta over the session, in counts."""
+
+    def largest_bound(self, query: Query) -> float:
+        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled."""
+
     @property
     def bound(self) -> int | None:
         """The most hits that there can be; None where no number is known from public facts."""
+
+    def nbytes(self, updates: int) -> int:
+        """About how many bytes a state takes after so many updates."""
+
+    def working_bytes(self, state: State, query: Query) -> int:
+        """The most bytes that deciding on a query and learning from it take beside the state."""
+
+    def dump(self, state: State) -> Dump:
+        """What :meth:`start` makes the same hypothesis of."""
+
+    def export(self, state: State) -> Hypothesis:
+        """The hypothesis as data to look at."""
+
+
+def mechanism_of(opening: Opening) -> Mechanism:
+    """The mechanism of a session."""
+    return OnlineQueryResponse(opening)
 
 
 class OnlineQueryResponse:
@@ -215,6 +238,22 @@ class OnlineQueryResponse:
         """The hypothesis' own value, of which a bound is known once all is learnt that there is to learn."""
         bound = self.error_bound(query) if self._has_learnt_all(state) else None
         return Estimate((self.construction.answer(state.hypothesis, query),), None, bound)
+
+    def nbytes(self, updates: int) -> int:
+        """The construction's."""
+        return self.construction.nbytes(updates)
+
+    def working_bytes(self, state: State, query: Query) -> int:
+        """The construction's."""
+        return self.construction.working_bytes(state.hypothesis, query)
+
+    def dump(self, state: State) -> Dump:
+        """The construction's own state."""
+        return self.construction.dump(state.hypothesis)
+
+    def export(self, state: State) -> Hypothesis:
+        """The construction's hypothesis."""
+        return self.construction.export(state.hypothesis)
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid, held within what a round can be played at."""

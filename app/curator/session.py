@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.base import Construction
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import Answer, OnlineQueryResponse, Test, Units
+from app.curator.mechanisms import Answer, Test, Units, mechanism_of
 from app.curator.opening import Opening
 from app.spaces.query import Query
 
@@ -37,7 +36,7 @@ class Session:
         """
         self.opening, self.plan = opening, opening.plan
         self.dataset = opening.prior
-        self.mechanism = OnlineQueryResponse(opening)
+        self.mechanism = mechanism_of(opening)
         self.sequence = 0
         self.queries_asked = 0
         self.unverified_given = 0
@@ -46,11 +45,6 @@ class Session:
             self.state = self.mechanism.start()
         else:
             self._load(state)
-
-    @property
-    def construction(self) -> Construction:
-        """The construction that keeps the hypothesis."""
-        return self.mechanism.construction
 
     @property
     def hypothesis(self) -> Any:
@@ -171,7 +165,7 @@ class Session:
             "forfeits": self.state.forfeits,
         }
         own = Dump(self._given.arrays(), counters)
-        return own | self.construction.dump(self.hypothesis).within("hypothesis")
+        return own | self.mechanism.dump(self.state).within("hypothesis")
 
     def _load(self, dump: Dump) -> None:
         self._given = FirstAnswers.of(dump.arrays)

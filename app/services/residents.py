@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Units
+from app.curator.mechanisms import Answer, Units, mechanism_of
 from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
@@ -167,7 +167,7 @@ class Residents:
         Raises:
             Unavailable: when there is none.
         """
-        needed = live.session.construction.working_bytes(live.session.hypothesis, query)
+        needed = live.session.mechanism.working_bytes(live.session.state, query)
         live.working = max(live.working, needed)
         self._ballast.hold(needed)
 
@@ -272,11 +272,11 @@ class Residents:
         # Taken first: making room may drop the last session that has these numbers in memory.
         data = self._private.tensor(space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
-        reserved = opening.construction().nbytes(ahead) + SESSION_BYTES
+        reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES
         if not self._make_room(reserved, unwritten):
             raise NoRoom
         session, kept = resume_session(tx, row, TimedSession, self._snapshots)
-        written = session.construction.nbytes(session.updates_used) + session.known_bytes
+        written = session.mechanism.nbytes(session.updates_used) + session.known_bytes
         live = self._live[row.id] = Live(
             row=row,
             recorded_at=last_recorded(tx, row),

@@ -18,6 +18,7 @@ from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
+from app.curator.mechanisms import mechanism_of
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
@@ -200,7 +201,7 @@ class Sessions:
             PlanInfeasible: when there is no plan, or the hypothesis takes more memory than the service has.
         """
         opening = Opening(dataset, request, make_plan(dataset, request))
-        needed = opening.construction().nbytes(1)
+        needed = mechanism_of(opening).nbytes(1)
         if needed > self._memory_limit:
             cells = dataset.space.cells
             raise PlanInfeasible(
@@ -392,7 +393,7 @@ class Sessions:
             opening = opening_of(row.header)
         # The state, and beside it what an update or showing it takes: see the documents on memory.
         dense = opening.dataset.space.dense_bytes
-        take(opening.construction().nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)
+        take(mechanism_of(opening).nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)
         kept = self._snapshots.read(id)
         if kept is not None:
             # It may be newer than the row was.

@@ -66,7 +66,7 @@ def _write(
         work.idle += export.reserve_memory(size, work.check)
 
     row, session = context.services.sessions.state(actor, id, reserve, work.check)
-    shown = session.construction.export(session.hypothesis)
+    shown = session.mechanism.export(session.state)
     offered = FORMATS if isinstance(shown, DenseHypothesis) else {kind: FORMATS[kind] for kind in _TABLES}
     media_type = _negotiate(accept, tuple(offered))
     facts = {"session": row.id, "updates": str(session.updates_used)}

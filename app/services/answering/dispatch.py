@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.curator.errors import SessionClosed
+from app.curator.mechanisms import mechanism_of
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
 from app.services.answering.work import Context, Meter
@@ -107,7 +108,7 @@ class Answering:
         if known is None:
             row = self._find(id)
             opening = opening_of(row.header)
-            nbytes = opening.construction().nbytes(min(opening.plan.max_updates, UPDATES_AHEAD))
+            nbytes = mechanism_of(opening).nbytes(min(opening.plan.max_updates, UPDATES_AHEAD))
             lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
             known = (row.owner, lane)
             with self._lock:

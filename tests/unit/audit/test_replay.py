@@ -666,7 +666,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
     query = session.dataset.space.compile(parse_query(CELLS[2]))
     with pytest.raises(UpdatesExhausted):
         session.consider(query)
-    value = session.real(session.grid(session.construction.answer(session.hypothesis, query)))
+    value = session.real(session.grid(session.mechanism.construction.answer(session.hypothesis, query)))
     documents = played.documents
     entry = {
         **documents[-2],

@@ -117,8 +117,8 @@ def test_it_is_mw_over_all_slots(step: Step, updates: list[tuple[dict[str, float
             # At the boundary of the simplex, a billionth of the mass short of it.
             margin = (high - low) * 2.0**-30
             written.project(q, min(max((present + (value - present) * 2 / 3) / 900, low + margin), high - margin))
-        assert tuple(state.places.items()) == tuple(written.h.items())
-        taken = len(state.places)
+        assert tuple(state.slot_of.items()) == tuple(written.h.items())
+        taken = len(state.slot_of)
         np.testing.assert_allclose(state.masses[:taken], 900 * written.d[:taken], rtol=1e-8, atol=1e-9)
         assert state.free == pytest.approx(900 * written.d[-1], rel=1e-8)
         for element in POOL:
@@ -182,7 +182,7 @@ def test_the_bound_holds_against_the_worst_adversary(step: Step, padding: float,
     updates = 0
     for updates, (state, _) in enumerate(battle(construction, alpha, adverse), 1):
         assert updates <= bound
-        assert len(state.places) <= min(sparsity * updates, len(POOL)) < state.slots
+        assert len(state.slot_of) <= min(sparsity * updates, len(POOL)) < state.slots
     assert updates > 0
 
 
@@ -205,7 +205,7 @@ def test_the_potential_falls_as_the_proof_says(step: Step, padding: float, adver
     other = 1 - share.sum()
 
     def potential(state: SlotsState) -> float:
-        masses = np.array([state.masses[state.places[e]] if e in state.places else state.free for e in final]) / mass
+        masses = np.array([state.masses[state.slot_of[e]] if e in state.slot_of else state.free for e in final]) / mass
         free = slots - len(final)
         kept = share > 0
         total = float(share[kept] @ np.log(share[kept] / masses[kept]))
@@ -228,7 +228,7 @@ def test_memory_grows_with_updates_and_not_with_slots() -> None:
     for i in range(50):
         weights = {f"word {10 * i + j}": 1.0 for j in range(10)}
         construction.update(state, Measurement(query(weights), 100.0, 1.0))
-    assert len(state.places) == 500
+    assert len(state.slot_of) == 500
     assert len(state.masses) < 2000
     assert construction.nbytes(50) >= 500 * 8
 
@@ -286,7 +286,7 @@ def test_absurd_measurements_leave_a_finite_hypothesis(step: Step) -> None:
     asked: list[dict[str, float]] = [{"the": 1.0}, {"of": -1.0, "and": 0.5}, {"the": 0.25, "é": 1.0}]
     for i in range(60):
         construction.update(state, Measurement(query(asked[i % 3]), (-1) ** i * 1e9, 1.0))
-        values: list[Any] = [state.free, *state.masses[: len(state.places)]]
+        values: list[Any] = [state.free, *state.masses[: len(state.slot_of)]]
         assert all(math.isfinite(v) and v >= 0 for v in values)
     if step == "projection":
         construction.update(state, Measurement(query({"the": 1.0}), 300.0, 0.0))
@@ -299,7 +299,7 @@ def test_what_certifies_nothing_changes_nothing() -> None:
     state = construction.start()
     asked = query({"the": 1.0})
     construction.update(state, Measurement(asked, construction.answer(state, asked) + 5.0, 6.0))
-    assert not state.places
+    assert not state.slot_of
     assert construction.export(state).content() == construction.export(construction.start()).content()
 
 
