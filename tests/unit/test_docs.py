@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +13,56 @@ from app.constructions import median, refit
 from app.curator import plan, promises
 from app.settings import settings_table
 from benchmarks.document import filled
+
+#: What a document calls by its path from the root, as a Python module, or by a link.
+_PATH = re.compile(r"(?<![\w/.-])((?:app|benchmarks|deploy|docs|migrations|tests)/[\w./*-]*[\w*])")
+_MODULE = re.compile(r"(?<![\w/.-])((?:app|benchmarks|tests)(?:\.[a-z_]+)+)")
+_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+#: A file that is called by its name alone.
+_NAME = re.compile(r"`(\w+\.py)`")
+
+
+def missing(root: Path, document: Path) -> Iterator[str]:
+    """What a document names of the repository and is not in it."""
+    text = document.read_text()
+    for path in _PATH.findall(text):
+        if not any(root.glob(path)):
+            yield path
+    for module in _MODULE.findall(text):
+        path = module.replace(".", "/")
+        if not module.endswith(".py") and not (root / path).is_dir() and not (root / f"{path}.py").is_file():
+            yield module
+    for link in _LINK.findall(text):
+        if not (document.parent / link).exists():
+            yield link
+    for name in _NAME.findall(text):
+        if not any(next((root / folder).rglob(name), None) for folder in ("app", "benchmarks", "tests")):
+            yield name
+
+
+class TestPaths:
+    def test_everything_named_is_there(self, root: Path) -> None:
+        """Catches a file, folder or module that was moved or renamed while a document sends readers where it was."""
+        documents = [*(root / "docs").rglob("*.md"), *(root / f"{name}.md" for name in ("README", "CONTRIBUTING"))]
+        assert len(documents) > 20
+        wrong = {str(path.relative_to(root)): found for path in documents if (found := [*missing(root, path)])}
+        assert wrong == {}
+
+    def test_what_is_not_there_is_noticed(self, root: Path, tmp_path: Path) -> None:
+        """Catches a check that would take any path."""
+        document = tmp_path / "page.md"
+        document.write_text(
+            "`app/http/doors.py::Door`, (tests/unit/nothing), docs/*.txt, `python -m benchmarks.nothing`, `doors.py`, "
+            "[it](nowhere.md#top), [that](https://a.example/b), app.http.app, `app/http/app.py`, docs/*.md, `app.py`."
+        )
+        assert [*missing(root, document)] == [
+            "app/http/doors.py",
+            "tests/unit/nothing",
+            "docs/*.txt",
+            "benchmarks.nothing",
+            "nowhere.md",
+            "doors.py",
+        ]
 
 
 class TestOperations:

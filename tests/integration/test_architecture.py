@@ -1,0 +1,132 @@
+"""The ways of a query and of an upload are those of docs/architecture.md."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import httpx
+import pytest
+
+from tests.api.support import Noise, Service, serving
+
+#: A row of a way: its number or letter, the file, the function.
+_ROW = re.compile(r"^\| (\w+) \| `([\w/.]+)` \| `([\w.]+)` \|", re.MULTILINE)
+_SPEC = {
+    "kind": "table",
+    "records_public": True,
+    "attributes": [{"name": "sex", "size": 2}],
+    "budget": {"epsilon": 1.0, "delta": 1e-9},
+}
+
+
+class Calls:
+    """The functions of the service that are called in a thread which begins while this is entered, in their order."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = f"{root}/"
+        self._seen: list[tuple[str, str]] | None = None
+
+    def __enter__(self) -> Calls:
+        threading.setprofile(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+    def _called(self, frame: FrameType, event: str, _: object) -> None:
+        seen, code = self._seen, frame.f_code
+        if event == "call" and seen is not None and code.co_filename.startswith(self._root):
+            function = code.co_qualname.rpartition("<locals>.")[2]
+            seen.append((code.co_filename.removeprefix(self._root), function))
+
+    def of(self, request: Callable[[], httpx.Response]) -> list[tuple[str, str]]:
+        """The calls that a request leads to, until its reply is there."""
+        self._seen = seen = []
+        reply = request()
+        self._seen = None
+        assert reply.is_success, reply.text
+        return seen
+
+
+def rows(root: Path, title: str) -> dict[str, tuple[str, str]]:
+    """The rows of a way by their numbers and letters: file and function."""
+    text = (root / "docs" / "architecture.md").read_text()
+    _, _, section = text.partition(f"\n## {title}\n")
+    return {mark: (file, function) for mark, file, function in _ROW.findall(section.partition("\n## ")[0])}
+
+
+def follow(way: Sequence[tuple[str, str]], calls: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What of a way is left when its steps are looked for among the calls, one behind the other."""
+    left = list(way)
+    for call in calls:
+        if left and call == left[0]:
+            del left[0]
+    return left
+
+
+@pytest.fixture(scope="module")
+def noise() -> Noise:
+    return Noise()
+
+
+@pytest.fixture(scope="module")
+def calls(root: Path) -> Iterator[Calls]:
+    with Calls(root) as calls:
+        yield calls
+
+
+@pytest.fixture(scope="module")
+def service(calls: Calls, noise: Noise, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("ways"), noise=noise) as running:
+        yield running
+
+
+def upload(service: Service, name: str) -> httpx.Response:
+    files = {"data": ("people.csv", "sex\n" + "0\n1\n" * 500)}
+    return service.admin.post("/v1/datasets", files=files, data={"spec": json.dumps({"name": name, **_SPEC})})
+
+
+def test_query(root: Path, calls: Calls, service: Service, noise: Noise) -> None:
+    """Catches a step that was added, moved or renamed while the document tells the way as it was, and an answer that
+    was given before and takes memory or noise all the same.
+    """
+    way = rows(root, "The way of a query")
+    assert [mark for mark in way if mark.isdigit()] == [str(n) for n in range(1, len(way) - len("abcdefgh") + 1)]
+    assert [mark for mark in way if mark.isalpha()] == [*"abcdefgh"]
+    upload(service, "asked").raise_for_status()
+    mechanism = {"construction": "mw"}
+    terms = {"dataset": "asked", "mechanism": mechanism, "epsilon": 0.5, "max_queries": 10, "max_updates": 3}
+    id = service.admin.post("/v1/sessions", json=terms).json()["id"]
+
+    def ask(value: int) -> list[tuple[str, str]]:
+        query = {"type": "predicate", "where": {"sex": {"equals": value}}}
+        return calls.of(lambda: service.admin.post(f"/v1/sessions/{id}/queries", json=query))
+
+    miss = ask(0)
+    assert follow([step for mark, step in way.items() if mark != "h"], miss) == []
+    assert way["h"] not in miss
+    noise.draw = lambda _scale: 10**9
+    assert follow([*way.values()], ask(1)) == []
+    again = ask(0)
+    assert follow([step for mark, step in way.items() if mark not in "cdeh"], again) == []
+    assert not {way[mark] for mark in "cdeh"} & set(again)
+
+
+def test_upload(root: Path, calls: Calls, service: Service) -> None:
+    """Catches a step that was added, moved or renamed while the document tells the way as it was."""
+    way = rows(root, "The way of an upload")
+    assert list(way) == [str(n) for n in range(1, len(way) + 1)]
+    assert follow([*way.values()], calls.of(lambda: upload(service, "followed"))) == []
+
+
+def test_a_way_that_is_not_gone_is_noticed(root: Path, calls: Calls, service: Service) -> None:
+    """Catches a comparison that would take any way: in another order, or through what is not called."""
+    way = [*rows(root, "The way of an upload").values()]
+    seen = calls.of(lambda: upload(service, "compared"))
+    assert follow(way[::-1], seen) != []
+    assert follow([*way, ("app/http/app.py", "create_app")], seen) == [("app/http/app.py", "create_app")]
