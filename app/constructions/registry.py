@@ -22,6 +22,11 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
         return refusal if space.extent != "unbounded" else None
     if space.extent == "unbounded":
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
+    if space.extent == "addressable" and len(space.shape) > 2:
+        return (
+            f"{name} keeps a number for each of {approximate(space.cells)} cells, more than can be held: declare fewer "
+            "attributes or coarser bins, or have each question measured on its own, with gaussian or laplace"
+        )
     if mechanism.entropic and space.signed:
         return (
             f"{name} spreads a mass over cells, and these entries may be negative: use fk, or md with another potential"
@@ -73,3 +78,8 @@ def construct(mechanism: Mechanism, space: Space, facts: PublicFacts, progress: 
             return kind(space, facts, mechanism.step, progress, queries, signed=mechanism.weights != "nonnegative")
         case _:
             raise InvalidRequest(f"mechanism.construction: {mechanism.construction} keeps no hypothesis")
+
+
+def approximate(size: int) -> str:
+    """A whole number in words: in full while that can be read, else as a power of ten."""
+    return f"{size:,}" if size < 10**15 else f"10^{len(str(size)) - 1}"

@@ -146,6 +146,8 @@ def _budget(epsilon: Decimal, delta: Decimal) -> Budget:
     return Budget.of(epsilon, delta)
 
 
-def _number(value: int) -> int | float:
-    """A size as a JSON number: beyond 2^53 the nearest one."""
-    return value if value < 2**53 else float(value)
+def _number(value: int) -> int | float | None:
+    """A size as a JSON number: beyond 2^53 the nearest one, and None where there is none near."""
+    if value < 2**53:
+        return value
+    return float(value) if value.bit_length() < 1024 else None

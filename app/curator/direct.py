@@ -43,7 +43,10 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     sensitivity = int(dataset.space.sensitivity * (1 << bits))
     try:
         share = budget.share(request.epsilon)
-        units = _least_scale(noise, per_hit(share, request.max_queries), budget.order, sensitivity)
+        each = per_hit(share, request.max_queries)
+        if not each:
+            return Infeasible("so small a share does not pay for so many questions: raise epsilon, or ask fewer")
+        units = _least_scale(noise, each, budget.order, sensitivity)
         if units is None:
             return Infeasible("the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries")
         event = event_of(noise, units, sensitivity)

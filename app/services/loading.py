@@ -9,8 +9,9 @@ trusted as the database is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
 
 import orjson
 import structlog
@@ -27,42 +28,54 @@ log = structlog.get_logger(__name__)
 #: What a snapshot holds and how; another is not read.
 FORMAT = 1
 _PAGE = 500
-Kind = TypeVar("Kind", bound=Session)
 
 
-def load_session(tx: Transaction, row: SessionRow, kind: type[Kind]) -> Kind:
-    """A session's state up to its row's counters, from the transcript alone."""
-    session = kind(opening_of(row.header))
-    catch_up(tx, row.id, session)
-    return session
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A session's state up to its row's counters.
 
-
-def resume_session(tx: Transaction, row: SessionRow, kind: type[Kind], snapshots: Snapshots) -> tuple[Kind, int]:
-    """The same from the snapshot and the entries since, where that can be done.
-
-    Returns:
-        The session, and the entry that the snapshot stood on; 0 where none was used.
+    Attributes:
+        session: the session.
+        kept: the entry that the snapshot stood on; 0 where none was used.
+        seconds: how long it took to take in the entries after that.
     """
+
+    session: Session
+    kept: int
+    seconds: float
+
+
+def load_session(tx: Transaction, row: SessionRow) -> Loaded:
+    """A session from its transcript alone."""
+    return _caught_up(tx, row, Session(opening_of(row.header)))
+
+
+def resume_session(tx: Transaction, row: SessionRow, snapshots: Snapshots) -> Loaded:
+    """A session from its snapshot and the entries since, where that can be done."""
     snapshot = snapshots.read(row.id)
     if snapshot is not None:
         try:
-            found = _resume(tx, row, kind, snapshot)
+            found = _resume(tx, row, snapshot)
         except (LookupError, TypeError, ValueError, ArithmeticError) as error:
             log.warning("a snapshot does not fit its session and is not used", error=type(error).__name__)
             found = None
         if found is not None:
             return found
         del snapshot
-    return load_session(tx, row, kind), 0
+    return load_session(tx, row)
 
 
-def _resume(tx: Transaction, row: SessionRow, kind: type[Kind], snapshot: Snapshot) -> tuple[Kind, int] | None:
+def _caught_up(tx: Transaction, row: SessionRow, session: Session) -> Loaded:
+    kept, started = session.sequence, time.perf_counter()
+    take_in(tx, row.id, session, tx.known_entries(row.id, kept))
+    return Loaded(session, kept, time.perf_counter() - started)
+
+
+def _resume(tx: Transaction, row: SessionRow, snapshot: Snapshot) -> Loaded | None:
     if not _fits(tx, row, snapshot):
         return None
-    session = kind(opening_of(row.header), state=_dump_of(snapshot))
-    kept = session.sequence
-    catch_up(tx, row.id, session)
-    return (session, kept) if _reached(session, row) else None
+    loaded = _caught_up(tx, row, Session(opening_of(row.header), state=_dump_of(snapshot)))
+    return loaded if _reached(loaded.session, row) else None
 
 
 def look(
@@ -139,11 +152,6 @@ def _stands(tx: Transaction, row: SessionRow, sequence: int, head_hash: str) -> 
         return False
     lines = tx.entry_lines(row.id, sequence - 1, 1)
     return [(n, orjson.loads(line)["entry_hash"]) for n, line in lines] == [(sequence, head_hash)]
-
-
-def catch_up(tx: Transaction, id: str, session: Session) -> None:
-    """Take in the entries a session has not seen yet."""
-    take_in(tx, id, session, tx.known_entries(id, session.sequence))
 
 
 def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Noise, Units, mechanism_of
+from app.curator.mechanisms import Answer, Noise, mechanism_of
 from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
@@ -49,35 +49,24 @@ class NoRoom(Exception):
     """A session does not fit into memory beside those whose answers are not written yet."""
 
 
-class TimedSession(Session):
-    """A session that knows how long its updates took, which is how long they would take again."""
-
-    seconds = 0.0
-
-    def learn(self, query: Query, units: Units) -> None:
-        """Learn what a measurement teaches."""
-        started = time.perf_counter()
-        super().learn(query, units)
-        self.seconds += time.perf_counter() - started
-
-
 @dataclass(slots=True, eq=False)
 class Live:
     """A session in memory, at the state of ``row``, whose newest record was made at ``recorded_at``.
 
     ``reserved`` is the memory that does not depend on the answers, ``nbytes`` all that is accounted for it. The
-    snapshot stands on the entry ``kept``, when its updates had taken ``kept_seconds``; writing takes ``cost_seconds``.
+    snapshot stands on the entry ``kept``; what was learnt after it took ``learning_seconds``, writing takes
+    ``cost_seconds``.
     """
 
     row: SessionRow
     recorded_at: str
-    session: TimedSession
+    session: Session
     data: PrivateTensor
     entry: dict[str, str]
     reserved: int
     nbytes: int
     kept: int
-    kept_seconds: float
+    learning_seconds: float
     cost_seconds: float
     #: The most memory that it ever had to have ready for an update.
     working: int = 0
@@ -88,8 +77,7 @@ class Live:
     @property
     def redo_seconds(self) -> float:
         """How long it would take to make again what the snapshot does not have."""
-        session = self.session
-        return session.seconds - self.kept_seconds + ENTRY_SECONDS * (session.sequence - self.kept)
+        return self.learning_seconds + ENTRY_SECONDS * (self.session.sequence - self.kept)
 
 
 class Residents:
@@ -136,7 +124,9 @@ class Residents:
         for id, (known, line) in tx.latest_entries(spans).items():
             live, row = behind[id]
             try:
+                started = time.perf_counter()
                 take_in(tx, id, live.session, known)
+                live.learning_seconds += time.perf_counter() - started
                 live.recorded_at, live.row = time_of(line), row
             except Exception as error:  # noqa: BLE001 - an entry may have been counted whose update was not made
                 log.warning("a session did not follow its transcript", error=type(error).__name__)
@@ -188,7 +178,11 @@ class Residents:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""
         if answer.source == "measurement":
             self._ballast.release()
-        live.session.record(query, answer)
+            started = time.perf_counter()
+            live.session.record(query, answer)
+            live.learning_seconds += time.perf_counter() - started
+        else:
+            live.session.record(query, answer)
 
     def checkpoint(self, ids: Iterable[str], unwritten: Container[str] = ()) -> None:
         """Between two turns: account for what these sessions have learnt, and write down those for which it is time.
@@ -244,7 +238,7 @@ class Residents:
         started = time.perf_counter()
         keep_session(self._snapshots, live.row, live.session)
         live.cost_seconds = time.perf_counter() - started
-        live.kept, live.kept_seconds = live.session.sequence, live.session.seconds
+        live.kept, live.learning_seconds = live.session.sequence, 0.0
 
     def _account(self, live: Live) -> None:
         grown = live.reserved + live.session.known_bytes
@@ -276,7 +270,8 @@ class Residents:
         reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES
         if not self._make_room(reserved, unwritten):
             raise NoRoom
-        session, kept = resume_session(tx, row, TimedSession, self._snapshots)
+        loaded = resume_session(tx, row, self._snapshots)
+        session = loaded.session
         written = session.mechanism.nbytes(session.updates_used) + session.known_bytes
         live = self._live[row.id] = Live(
             row=row,
@@ -286,9 +281,8 @@ class Residents:
             entry=stored.vault_entry,
             reserved=reserved,
             nbytes=0,
-            kept=kept,
-            # What came after the snapshot was learnt just now.
-            kept_seconds=0.0,
+            kept=loaded.kept,
+            learning_seconds=loaded.seconds,
             cost_seconds=SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
         )
         self._account(live)

@@ -206,10 +206,10 @@ class Sessions:
             cells = dataset.space.cells
             raise PlanInfeasible(
                 f"a hypothesis of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
-                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, or have the "
-                "limit raised (CURATOR_MEMORY_LIMIT)",
-                cells=float(cells),
-                bytes=float(needed),
+                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, have each "
+                "question measured on its own (gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                cells=cells,
+                bytes=needed,
                 limit=self._memory_limit,
             )
         return opening

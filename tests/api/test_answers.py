@@ -39,6 +39,8 @@ FIELDS = {
     "source",
     "error_bound",
     "beta",
+    "standard_error",
+    "charged_epsilon",
     "updates_used",
     "updates_left",
     "queries_left",
@@ -72,6 +74,9 @@ class TestAnswer:
         assert (answer["sequence"], answer["value"], answer["source"]) == (1, 10000.0, "measurement")
         assert (answer["updates_used"], answer["updates_left"], answer["queries_left"]) == (1, 9, 99)
         assert (answer["error_bound"], answer["beta"]) == (session["plan"]["error_bound"], 0.05)
+        charged = float(session["plan"]["epsilon"]) * float(session["plan"]["cost_per_update"])
+        assert answer["charged_epsilon"] == pytest.approx(charged / float(session["plan"]["reserved"]), rel=1e-12)
+        assert answer["standard_error"] is None
 
     def test_a_hypothesis_answer(self, analyst: httpx.Client, session: JSON) -> None:
         """All 15,000 are what the hypothesis has: a miss, free. And within the threshold the hypothesis' value is

@@ -307,11 +307,11 @@ def _write_down_everything(resumed: Path) -> None:
     resume = residents.resume_session
 
     def telling_resume(*arguments: Any) -> Any:
-        session, kept = resume(*arguments)
-        if kept:
+        loaded = resume(*arguments)
+        if loaded.kept:
             with resumed.open("a") as file:
-                file.write(f"{kept}\n")
-        return session, kept
+                file.write(f"{loaded.kept}\n")
+        return loaded
 
     residents.SNAPSHOT_SHARE = 0
     residents.resume_session = telling_resume

@@ -87,9 +87,9 @@ def states(world: World, id: str) -> tuple[Session, Session, int]:
     with world.store.read() as tx:
         row = tx.session(id)
         assert row is not None
-        plain = load_session(tx, row, Session)
-        resumed, kept = resume_session(tx, row, Session, SnapshotFiles(folder(world), 1 << 30))
-    return plain, resumed, kept
+        plain = load_session(tx, row)
+        resumed = resume_session(tx, row, SnapshotFiles(folder(world), 1 << 30))
+    return plain.session, resumed.session, resumed.kept
 
 
 def content(session: Session) -> tuple[Any, ...]:

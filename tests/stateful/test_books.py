@@ -27,7 +27,7 @@ from app.http.json_bodies import fingerprint
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey
-from app.spaces.errors import InvalidQuery
+from app.spaces.errors import InvalidQuery, InvalidRequest
 from tests.integration.world import ADMIN, HIT, World, eventually, ledger_of, make_world, open_session, query, wait
 
 #: A lane that dies in the middle of a commit is what `crash_in_a_commit` is about.
@@ -67,6 +67,8 @@ class Opened:
     dataset: str
     given: dict[str, tuple[float, Any]] = field(default_factory=dict)
     closed: bool = False
+    #: Whether every question is measured, so that there is no hypothesis to ask.
+    direct: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,17 @@ class Books(RuleBasedStateMachine):
             }
         )
 
+    @rule(
+        dataset=st.sampled_from([*TABLES, GRAPH]),
+        law=st.sampled_from(["laplace", "gaussian"]),
+        epsilon=st.sampled_from([0.1, 0.3]),
+        queries=st.sampled_from([1, 5, 30]),
+    )
+    def open_direct(self, dataset: str, law: str, epsilon: float, queries: int) -> None:
+        self.begin_session(
+            {"dataset": dataset, "mechanism": {"construction": law}, "epsilon": epsilon, "max_queries": queries}
+        )
+
     @rule()
     def open_exact(self) -> None:
         self.begin_session(
@@ -214,7 +227,8 @@ class Books(RuleBasedStateMachine):
             return
         except PlanInfeasible:
             return
-        self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"]))
+        direct = asked["mechanism"]["construction"] in ("laplace", "gaussian")
+        self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"], direct=direct))
         assert open_session(services, self.ann, asked, key) == reply
 
     @precondition(lambda self: self.sessions)
@@ -278,6 +292,11 @@ class Books(RuleBasedStateMachine):
             answer = self.world.ask(self.ann, session.id, {**self.question(session, which), "unverified": True})
         except REFUSALS:
             return
+        except InvalidRequest:
+            assert session.direct
+            assert self.world.noise.drawn == before
+            return
+        assert not session.direct
         assert (answer["source"], answer["error_bound"], self.world.noise.drawn) == ("hypothesis", None, before)
 
     @precondition(lambda self: self.said)

@@ -28,6 +28,7 @@ from app.client import Curator, Problem, ProtocolError, Session, Unreachable, de
 from app.client.transport import retry_after
 
 PLAN = {
+    "noise": "laplace",
     "noise_scale": 10.0,
     "threshold": 20.0,
     "error_bound": 30.0,
@@ -48,6 +49,8 @@ ANSWER = {
     "source": "hypothesis",
     "error_bound": 30.0,
     "beta": 0.05,
+    "standard_error": None,
+    "charged_epsilon": 0.0,
     "updates_used": 0,
     "updates_left": 5,
     "queries_left": 99,

@@ -1,0 +1,133 @@
+"""Direct mechanisms through the whole service: every kind of data, charged, recorded, exported, replayed."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.audit.replay import replay_file
+from tests.api.support import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-9}
+TABLE = {"kind": "table", "attributes": [{"name": "a", "size": 3}, {"name": "b", "size": 2}], "records_public": True}
+KINDS: dict[str, tuple[JSON, bytes, str, list[tuple[JSON, float]]]] = {
+    "table": (
+        TABLE,
+        npy(np.arange(6).reshape(3, 2)),
+        "t.npy",
+        [
+            ({"type": "predicate", "where": {"a": {"equals": 1}}}, 5.0),
+            ({"type": "dense", "weights": [0.5, -1, 0, 0, 0, 1]}, 4.0),
+        ],
+    ),
+    "graph": (
+        {"kind": "graph", "nodes": 4},
+        b"0 1\n1 2\n",
+        "g.txt",
+        [({"type": "cut", "left": [1], "right": [0, 2]}, 2.0)],
+    ),
+    "matrix": (
+        {"kind": "matrix", "rows": 2, "columns": 2, "lower": -1, "upper": 1},
+        npy(np.array([[1, -0.5], [0.25, 0]])),
+        "m.npy",
+        [({"type": "rank_one", "left": [1, 1], "right": [1, 0]}, 1.25)],
+    ),
+    "multiset": (
+        {"kind": "multiset"},
+        b"element,count\nthe,7\nof,3\n",
+        "w.csv",
+        [({"type": "elements", "weights": {"the": 1.0, "of": -1.0}}, 4.0)],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def analyst(service: Service) -> httpx.Client:
+    return service.principal("analyst")
+
+
+def opened(service: Service, analyst: httpx.Client, kind: str, law: str, **more: Any) -> tuple[str, JSON]:
+    spec, data, filename, _ = KINDS[kind]
+    name = unique(kind)
+    reply = register(service.admin, {**spec, "name": name, "budget": BUDGET}, data, filename)
+    assert reply.status_code == 201, reply.text
+    asked = {"mechanism": {"construction": law}, "epsilon": 0.5, "max_queries": 4, "max_updates": None} | more
+    return name, open_session(analyst, name, **asked)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data(
+    service: Service, noise: Noise, analyst: httpx.Client, kind: str, law: str, tmp_path: Path
+) -> None:
+    """Answers are the truth and the noise, whatever these are; each is charged once. Catches a kind of data that cannot
+    be measured, noise in other units, a charge that is missing in the books, and a transcript that does not replay.
+    """
+    name, session = opened(service, analyst, kind, law)
+    id, unit, plan = session["id"], session["plan"]["answer_grid"], session["plan"]
+    assert (plan["noise"], plan["threshold"], plan["max_updates"], session["updates_left"]) == (law, None, 4, 4)
+    spent = Decimal(0)
+    for number, (query, truth) in enumerate(KINDS[kind][3], start=1):
+        noise.draw = lambda _scale, number=number: -number
+        try:
+            answer = ask(analyst, id, query)
+        finally:
+            noise.draw = lambda _scale: 0
+        assert (answer["value"], answer["source"]) == (truth - number * unit, "measurement")
+        assert answer["error_bound"] >= plan["error_bound"]
+        assert 0 < answer["standard_error"] < answer["error_bound"]
+        assert answer["charged_epsilon"] == pytest.approx(0.5 / 4, rel=1e-9)
+        spent += Decimal(plan["cost_per_update"])
+        again = ask(analyst, id, query)
+        assert (again["value"], again["source"], again["charged_epsilon"]) == (answer["value"], "cached", 0.0)
+        assert again["standard_error"] == answer["standard_error"]
+    state = analyst.get(f"/v1/sessions/{id}").json()
+    assert Decimal(state["spent"]) == spent
+    ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
+    assert Decimal(ledger["spent"]) == spent
+    assert [entry["kind"] for entry in ledger["entries"]] == ["reserve"] + ["charge"] * len(KINDS[kind][3])
+    path = tmp_path / "transcript.ndjson"
+    path.write_bytes(analyst.get(f"/v1/sessions/{id}/transcript").content)
+    verdict = replay_file(path)
+    assert verdict.ok, verdict.problem
+    assert verdict.summary["measurement_answers"] == len(KINDS[kind][3])
+    closed = analyst.post(f"/v1/sessions/{id}/close").json()
+    assert (Decimal(closed["spent"]), closed["reserved"]) == (spent, "0")
+
+
+def test_what_there_is_not(service: Service, analyst: httpx.Client) -> None:
+    """No hypothesis: it is neither shown nor asked, and the refusals leave no trace. Catches a 500."""
+    _, session = opened(service, analyst, "table", "gaussian")
+    path = f"/v1/sessions/{session['id']}"
+    query = KINDS["table"][3][0][0]
+    problem = refused(analyst.post(f"{path}/queries", json={**query, "unverified": True}), "invalid-request")
+    assert "leave unverified out" in problem["detail"]
+    refused(analyst.get(f"{path}/hypothesis"), "invalid-request")
+    assert analyst.get(path).json()["sequence"] == 0
+
+
+def test_queries_come_to_an_end(service: Service, analyst: httpx.Client) -> None:
+    """Catches a measurement that nothing was reserved for."""
+    _, session = opened(service, analyst, "table", "laplace", max_queries=1)
+    (first, _), (second, _) = KINDS["table"][3]
+    ask(analyst, session["id"], first)
+    refused(analyst.post(f"/v1/sessions/{session['id']}/queries", json=second), "queries-exhausted")
+    state = analyst.get(f"/v1/sessions/{session['id']}").json()
+    assert Decimal(state["spent"]) <= Decimal(session["plan"]["reserved"])
+
+
+def test_plans_of_all_sorts_side_by_side(service: Service, analyst: httpx.Client) -> None:
+    """For few questions plain noise is best, and what the plan recommends can be opened. Catches a comparison that
+    passes direct mechanisms over."""
+    name, _ = opened(service, analyst, "table", "laplace")
+    asked = {"dataset": name, "epsilon": 0.4, "max_queries": 3}
+    mechanisms = [{"construction": name} for name in ("mw", "gaussian", "laplace")]
+    found = analyst.post("/v1/plans", json={**asked, "mechanisms": mechanisms}).json()
+    best = mechanisms[found["best"]]
+    assert best["construction"] in ("gaussian", "laplace")
+    assert analyst.post("/v1/sessions", json={**asked, "mechanism": best}).status_code == 201
