@@ -1,0 +1,137 @@
+"""An audit of measured answers: real noise through the whole service, held against the law that the plan states.
+
+A thousand different questions on data that the audit knows. What is left of each answer must be a draw of its own from
+the plan's law: its size by the sum of a statistic whose law is known exactly (of Gaussian noise squares, of Laplace
+noise magnitudes), its shape by the likelihood beside that of the other law of the same deviation. Wrong alarms have
+probability below 1e-6 a test; a planted fault is missed with a probability of some 1e-4 at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from app.bootstrap.noise import SystemNoise
+from app.privacy.noise import NoiseBlock
+from tests.integration.world import SHAPE, World, distinct_queries, make_world
+
+pytestmark = pytest.mark.statistical
+
+QUESTIONS = 1000
+ALARM = 1e-7
+#: Counts of no pattern, so that an answer to another question is no draw around this one's truth.
+COUNTS = np.random.default_rng(1).integers(0, 10_000, SHAPE)
+
+
+class Scaled(SystemNoise):
+    """A planted fault: noise of another scale than the one asked for."""
+
+    def __init__(self, factor: Fraction) -> None:
+        self._factor = factor
+
+    def laplace(self, scale: Any) -> NoiseBlock:
+        return super().laplace(Fraction(scale) * self._factor)
+
+    def gaussian(self, scale: Any) -> NoiseBlock:
+        return super().gaussian(Fraction(scale) * self._factor)
+
+
+class Swapped(SystemNoise):
+    """A planted fault: Laplace noise of the same deviation in the place of Gaussian noise, and the other way round."""
+
+    def laplace(self, scale: Any) -> NoiseBlock:
+        return super().gaussian(Fraction(scale) * Fraction(2**0.5))
+
+    def gaussian(self, scale: Any) -> NoiseBlock:
+        return super().laplace(Fraction(scale) / Fraction(2**0.5))
+
+
+class Reused(SystemNoise):
+    """A planted fault: each value is handed out twice."""
+
+    def laplace(self, scale: Any) -> Any:
+        return _Twice(super().laplace(scale))
+
+    def gaussian(self, scale: Any) -> Any:
+        return _Twice(super().gaussian(scale))
+
+
+class _Twice:
+    low = False
+
+    def __init__(self, source: NoiseBlock) -> None:
+        self._source, self._kept = source, None
+
+    def take(self, n: int) -> Any:
+        if self._kept is None:
+            self._kept = self._source.take(n)
+            return self._kept.copy()
+        kept, self._kept = self._kept, None
+        return kept
+
+
+def standardised(folder: Path, law: str, noise: SystemNoise) -> np.ndarray:
+    """What is left of the answers, in units of the plan's scale, in the order asked."""
+    world: World = make_world(folder, noise=noise)
+    try:
+        world.register("d", COUNTS, records_public=True)
+        ann = world.analyst("ann")
+        id = world.open(ann, "d", mechanism={"construction": law}, epsilon=1.0, max_queries=QUESTIONS, max_updates=None)
+        scale = world.built.services.sessions.get(ann, id)["plan"]["noise_scale"]
+        left = []
+        for asked, _ in zip(distinct_queries(), range(QUESTIONS), strict=False):
+            where = asked["where"]
+            truth = COUNTS[where["a"]["equals"], where["b"]["in"]].sum()
+            left.append((world.ask(ann, id, asked)["value"] - truth) / scale)
+        world.audit()
+    finally:
+        world.stop()
+    return np.array(left)
+
+
+def alarms(left: np.ndarray, law: str) -> list[str]:
+    """What is wrong with draws that should be independent ones of a standard law."""
+    found = []
+    if law == "gaussian":
+        size = stats.chi2(len(left)).cdf(float(left @ left))
+        stated, other = stats.norm(), stats.laplace(scale=0.5**0.5)
+    else:
+        size = stats.gamma(len(left)).cdf(float(np.abs(left).sum()))
+        stated, other = stats.laplace(), stats.norm(scale=2**0.5)
+    if not ALARM < size < 1 - ALARM:
+        found.append("size")
+    # By Markov's inequality the other law is this much likelier with a probability of at most ALARM.
+    if float((other.logpdf(left) - stated.logpdf(left)).sum()) > -np.log(ALARM):
+        found.append("shape")
+    # Ranks of neighbours are independent: their correlation is about normal with deviation 1/sqrt(n).
+    rank = stats.spearmanr(left[::2], left[1::2]).statistic
+    if abs(rank) * np.sqrt(len(left) / 2) > stats.norm.isf(ALARM):
+        found.append("dependence")
+    return found
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_the_service_adds_the_noise_that_it_states(law: str, tmp_path: Path) -> None:
+    """Would catch noise of another scale or law, and noise that is used twice: see the faults below."""
+    assert alarms(standardised(tmp_path / "data", law, SystemNoise()), law) == []
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("fault", "alarm"),
+    [
+        (lambda: Scaled(Fraction(7, 10)), "size"),
+        (lambda: Scaled(Fraction(13, 10)), "size"),
+        (Swapped, "shape"),
+        (Reused, "dependence"),
+    ],
+    ids=["30 percent too small", "30 percent too large", "the other law", "used twice"],
+)
+def test_other_noise_is_found(law: str, fault: Callable[[], SystemNoise], alarm: str, tmp_path: Path) -> None:
+    assert alarm in alarms(standardised(tmp_path / "data", law, fault()), law)
