@@ -50,9 +50,13 @@ class Answer:
     unverified: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """Integer noise on the answer grid: its law, and the law's scale in grid units, exact; of ``gaussian`` sigma."""
+    """Integer noise on the answer grid: its law, and the law's scale in grid units, exact; of ``gaussian`` sigma.
+
+    One of these is one source of noise: a mechanism that goes on with the same noise names the same object, which is
+    found at once, where a fraction of many digits takes as long to look up as a round to play.
+    """
 
     law: Literal["laplace", "gaussian"]
     scale: Fraction

@@ -13,7 +13,7 @@ import pytest
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.mechanisms import Answer, DirectMeasurement, Measure, Noise
+from app.curator.mechanisms import Answer, DirectMeasurement, Measure
 from app.curator.opening import Opening
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
@@ -160,7 +160,7 @@ class TestSession:
         session, plan = Session(made), made.plan
         due = session.consider(QUERY)
         assert isinstance(due, Measure)
-        assert due.terms.noise == Noise(law, plan.noise_scale_units)  # type: ignore[arg-type]
+        assert (due.terms.noise.law, due.terms.noise.scale) == (law, plan.noise_scale_units)
         assert due.terms.price == plan.cost_per_update
         assert due.error_bound == plan.error_bound
         session.record(QUERY, released(77, "measurement", due.error_bound))

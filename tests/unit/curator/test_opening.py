@@ -11,7 +11,7 @@ import pytest
 from app.audit import records
 from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.mechanisms import GREATEST_ANSWER, Answer, Estimate, Noise, OnlineQueryResponse, RoundTerms, Test
+from app.curator.mechanisms import GREATEST_ANSWER, Answer, Estimate, OnlineQueryResponse, Test
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -90,7 +90,11 @@ class TestOnlineQueryResponse:
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
         due = mechanism.decide(state, query)
         assert isinstance(due, Test)
-        assert due.terms == RoundTerms(Noise("laplace", plan.noise_scale_units), plan.cost_per_update)
+        assert (due.terms.noise.law, due.terms.noise.scale) == ("laplace", plan.noise_scale_units)
+        assert due.terms.price == plan.cost_per_update
+        again = mechanism.decide(state, query)
+        assert isinstance(again, Test)
+        assert again.terms.noise is due.terms.noise
         assert (due.threshold, due.race) == (plan.threshold_units, plan.race)
         assert due.error_bound == plan.error_bound
         assert due.hypothesis.tolist() == [250_000 << plan.answer_bits]
