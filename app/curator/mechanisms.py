@@ -23,10 +23,9 @@ import numpy.typing as npt
 
 from app.constructions.base import Hypothesis, Measurement
 from app.constructions.dumps import Dump
-from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
-from app.curator.plan import Plan, Race
+from app.curator.plan import Race
 from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
 
@@ -203,7 +202,58 @@ def mechanism_of(opening: Opening) -> Mechanism:
     return DirectMeasurement(opening) if opening.plan.direct else OnlineQueryResponse(opening)
 
 
-class OnlineQueryResponse:
+class _Planned:
+    """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
+
+    def __init__(self, opening: Opening) -> None:
+        plan = opening.plan
+        self._plan, self._prior = plan, opening.prior
+        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
+        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
+
+    @property
+    def bound(self) -> int | None:
+        """The plan's."""
+        return self._plan.update_bound
+
+    def forfeit(self, state: State) -> State:
+        """The state with one update less to make."""
+        state.updates += 1
+        state.forfeits += 1
+        return state
+
+    def units(self, estimate: Estimate) -> Units:
+        """Estimated values on the answer grid, held within what a round can be played at."""
+        held = [min(max(value, -self._farthest), self._farthest) for value in estimate.values]
+        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in held], np.int64)
+
+    def error_bound(self, query: Query) -> float:
+        """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
+
+        The plan's error bound, what rounding the weights can move on all of the mass, and half a grid unit where the
+        exact value is finer than the grid. Of a zero query the rounding alone: weights too small for the grid are not
+        asked weights of zero.
+        """
+        return self._error_bound(query, query.rounding)
+
+    def largest_bound(self, query: Query) -> float:
+        """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled.
+
+        A transcript keeps the weights as they were compiled, which does not tell what they were rounded from.
+        """
+        return self._error_bound(query, self._prior.space.most_rounding)
+
+    def _error_bound(self, query: Query, rounding: float) -> float:
+        off = rounding * self._prior.mass_bound
+        if query.is_zero:
+            return off
+        bound = self._plan.error_bound + off
+        if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
+            bound += math.ldexp(1, -self._plan.answer_bits - 1)
+        return bound
+
+
+class OnlineQueryResponse(_Planned):
     """The papers' mechanism over one of their constructions.
 
     Args:
@@ -211,16 +261,8 @@ class OnlineQueryResponse:
     """
 
     def __init__(self, opening: Opening) -> None:
-        self._plan, self._prior = opening.plan, opening.prior
+        super().__init__(opening)
         self.construction = opening.construction()
-        plan = self._plan
-        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
-        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
-
-    @property
-    def bound(self) -> int | None:
-        """The plan's, where it is one that the construction keeps."""
-        return self._plan.update_bound
 
     def start(self, dump: Dump | None = None) -> State:
         """The construction's start, or the hypothesis of a dump."""
@@ -265,12 +307,6 @@ class OnlineQueryResponse:
         self.construction.update(state.hypothesis, Measurement(query, released, self._plan.noise_bound))
         return state
 
-    def forfeit(self, state: State) -> State:
-        """The state with one update less to make."""
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
     def estimate(self, state: State, query: Query) -> Estimate:
         """The hypothesis' own value, of which a bound is known once all is learnt that there is to learn."""
         bound = self.error_bound(query) if self._has_learnt_all(state) else None
@@ -292,19 +328,6 @@ class OnlineQueryResponse:
         """The construction's hypothesis."""
         return self.construction.export(state.hypothesis)
 
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid, held within what a round can be played at."""
-        held = [min(max(value, -self._farthest), self._farthest) for value in estimate.values]
-        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in held], np.int64)
-
-    def error_bound(self, query: Query) -> float:
-        """T + L, and what rounding moves (:func:`kept_bound`)."""
-        return kept_bound(self._plan, self._prior, query, query.rounding)
-
-    def largest_bound(self, query: Query) -> float:
-        """The same for the most that rounding can move."""
-        return kept_bound(self._plan, self._prior, query, self._prior.space.most_rounding)
-
     def _has_learnt_all(self, state: State) -> bool:
         """Whether as many updates were learnt as there can be, so that what is left to ask is within its bound.
 
@@ -314,22 +337,12 @@ class OnlineQueryResponse:
         return self._plan.guaranteed and bound is not None and state.updates - state.forfeits >= bound
 
 
-class DirectMeasurement:
+class DirectMeasurement(_Planned):
     """Each question is measured on its own: nothing is tested, nothing is learnt, and there is no hypothesis.
 
     Args:
         opening: of the session, whose plan says noise and price.
     """
-
-    def __init__(self, opening: Opening) -> None:
-        self._plan, self._prior = opening.plan, opening.prior
-        plan = self._plan
-        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
-
-    @property
-    def bound(self) -> int | None:
-        """One for each question."""
-        return self._plan.update_bound
 
     def start(self, dump: Dump | None = None) -> State:
         """Nothing is known."""
@@ -360,27 +373,9 @@ class DirectMeasurement:
         state.updates += 1
         return state
 
-    def forfeit(self, state: State) -> State:
-        """The same."""
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
     def estimate(self, state: State, query: Query) -> Estimate:
         """Nothing."""
         raise InvalidRequest("the session keeps no hypothesis to answer from: leave unverified out")
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid."""
-        return np.array([round(math.ldexp(value, self._plan.answer_bits)) for value in estimate.values], np.int64)
-
-    def error_bound(self, query: Query) -> float:
-        """L, and what rounding moves (:func:`kept_bound`)."""
-        return kept_bound(self._plan, self._prior, query, query.rounding)
-
-    def largest_bound(self, query: Query) -> float:
-        """The same for the most that rounding can move."""
-        return kept_bound(self._plan, self._prior, query, self._prior.space.most_rounding)
 
     def nbytes(self, updates: int) -> int:
         """There is no state to speak of."""
@@ -397,20 +392,3 @@ class DirectMeasurement:
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
         raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
-
-
-def kept_bound(plan: Plan, prior: PublicDataset, query: Query, rounding: float) -> float:
-    """What every answer to ``query`` keeps with probability 1 - beta over the session, in counts.
-
-    The plan's error bound, what rounding each weight by up to ``rounding`` can move on all of the mass, and half a grid
-    unit where the exact value is finer than the grid. Of a zero query the rounding alone: weights too small for the
-    grid are not asked weights of zero. A transcript keeps the weights as they were compiled, which does not tell what
-    they were rounded from.
-    """
-    off = rounding * prior.mass_bound
-    if query.is_zero:
-        return off
-    bound = plan.error_bound + off
-    if query.grid_bits + prior.space.data_bits > plan.answer_bits:
-        bound += math.ldexp(1, -plan.answer_bits - 1)
-    return bound
