@@ -110,7 +110,7 @@ def restore(folder: Path, *, final: bool) -> None:
                     forfeit_all(store, utc_now)
                     store.close()
                 if embedded is not None:
-                    backups.settle(copy, embedded)
+                    backups.publish(copy, embedded)
                 else:
                     backups.pour(copy, writing)
             finally:
@@ -160,7 +160,7 @@ def rotate_vault() -> int:
                 Vault(settings.vault_dir, each, keys_folder=settings.keys_dir)
                 for each in (settings.vault_old_key_bytes(), key)
             )
-            done, lost = reseal(store, VaultResealer(old, new, store.settle))
+            done, lost = reseal(store, VaultResealer(old, new, store.await_writers))
         finally:
             store.close()
     if lost:

@@ -70,7 +70,7 @@ class SessionRow:
     opened_at: str
     closed_at: str | None = None
 
-    def moved(
+    def after(
         self, sequence: int, queries_asked: int, updates_used: int, share: Share | None, head_hash: str
     ) -> SessionRow:
         """The row after a record, made without going through all fields by name as ``dataclasses.replace`` does;

@@ -118,8 +118,8 @@ class Residents:
 
         One that does not get there is dropped: it is loaded anew when it is asked.
         """
-        moved = [(live, row) for id, row in rows.items() if (live := self._live.get(id)) is not None]
-        behind = {row.id: (live, row) for live, row in moved if live.row.sequence < row.sequence}
+        held = [(live, row) for id, row in rows.items() if (live := self._live.get(id)) is not None]
+        behind = {row.id: (live, row) for live, row in held if live.row.sequence < row.sequence}
         spans = {id: (live.session.sequence, row.sequence) for id, (live, row) in behind.items()}
         for id, (known, line) in tx.latest_entries(spans).items():
             live, row = behind[id]

@@ -178,12 +178,12 @@ def remove(database: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def settle(path: Path, place: Path) -> None:
-    """Give a whole file its place, durably."""
+def publish(path: Path, target: Path) -> None:
+    """Give a whole file its name, durably."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    os.replace(path, place)
-    sync_folder(place.parent)
+    os.replace(path, target)
+    sync_folder(target.parent)
 
 
 def _save_rows(engine: Engine, path: Path) -> None:
@@ -243,4 +243,4 @@ def _write(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(content)
-    settle(temporary, path)
+    publish(temporary, path)

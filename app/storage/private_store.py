@@ -66,11 +66,11 @@ def _unusable(error: Exception) -> Unavailable:
 class VaultStore:
     """Private arrays in a vault; one tensor a data set, shared by all its sessions in memory and gone with the last.
 
-    ``settle`` waits until no transaction that may still name a file is under way.
+    ``await_writers`` waits until no transaction that may still name a file is under way.
     """
 
-    def __init__(self, vault: Vault, memory_limit: int, settle: Callable[[], None]) -> None:
-        self._vault, self._memory_limit, self._settle = vault, memory_limit, settle
+    def __init__(self, vault: Vault, memory_limit: int, await_writers: Callable[[], None]) -> None:
+        self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
         self._tensors: WeakValueDictionary[str, PrivateTensor] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -210,14 +210,14 @@ class VaultStore:
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
-        sweep(self._vault, known, self._settle)
+        sweep(self._vault, known, self._await_writers)
 
 
 class VaultResealer:
     """Private files on their way from one vault to another on the same folder, which differ in their keys."""
 
-    def __init__(self, old: Vault, new: Vault, settle: Callable[[], None]) -> None:
-        self._old, self._new, self._settle = old, new, settle
+    def __init__(self, old: Vault, new: Vault, await_writers: Callable[[], None]) -> None:
+        self._old, self._new, self._await_writers = old, new, await_writers
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the new file is committed."""
@@ -247,17 +247,17 @@ class VaultResealer:
 
     def sweep(self, known: Callable[[], Iterable[str]]) -> None:
         """Remove files that no committed row names."""
-        sweep(self._new, known, self._settle)
+        sweep(self._new, known, self._await_writers)
 
 
-def sweep(vault: Vault, known: Callable[[], Iterable[str]], settle: Callable[[], None]) -> None:
+def sweep(vault: Vault, known: Callable[[], Iterable[str]], await_writers: Callable[[], None]) -> None:
     """Remove files that no row names once no transaction that may still name one is under way."""
 
-    def settled() -> set[str]:
-        settle()
+    def named() -> set[str]:
+        await_writers()
         return set(known())
 
-    vault.sweep(settled)
+    vault.sweep(named)
 
 
 def _tensor_of(space: Space, data: PrivateData) -> PrivateTensor:

@@ -829,7 +829,7 @@ class SqlStore:
         with self._reading.connect() as connection:
             return int(connection.execute(select(func.count()).select_from(t.datasets)).scalar_one())
 
-    def settle(self) -> None:
+    def await_writers(self) -> None:
         """Wait for every transaction that is adding a data set, such as one whose process has just died.
 
         PostgreSQL ends a commit that it has received, whoever is still there to hear of it. Where one process

@@ -39,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param == "memory":
         return MemoryPrivateStore()
     key = bytes(range(32)) if request.param == "sealed vault" else None
-    return VaultStore(Vault(tmp_path / "vault", key), 1 << 28, settle=lambda: None)
+    return VaultStore(Vault(tmp_path / "vault", key), 1 << 28, await_writers=lambda: None)
 
 
 @pytest.fixture

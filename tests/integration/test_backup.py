@@ -544,7 +544,7 @@ class TestRefusals:
         """
         operate(tmp_path / "restored", None)
         with monkeypatch.context() as patch:
-            patch.setattr(backups, "settle", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+            patch.setattr(backups, "publish", lambda *_: (_ for _ in ()).throw(OSError("no space")))
             with pytest.raises(OSError, match="no space"):
                 maintenance.restore(tmp_path / "backup", final=True)
         left = (tmp_path / "restored").glob("*.sqlite3*")

@@ -413,7 +413,7 @@ def served(world: World) -> Iterator[int]:
         world.built.app, host="127.0.0.1", port=0, log_config=None, lifespan="off", http=HttpProtocol
     )
     server = uvicorn.Server(config)
-    delivery = world.answering.deliver
+    delivery = world.answering.context.deliver
 
     async def run() -> None:
         delivery.loop = asyncio.get_running_loop()

@@ -49,9 +49,9 @@ class Answering:
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = Context(
-            store, private, noise, snapshots, clock, meter, render, self._finished, self._refills.put
+            store, private, noise, snapshots, clock, meter, render, deliver, self._leave, self._refills.put
         )
-        self.deliver, self._soon = deliver, soon
+        self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
         lanes = 1 + HEAVY_LANES
         self._lanes = [Lane(self.context, f"lane-{i}", memory_limit // lanes) for i in range(lanes)]
@@ -162,8 +162,8 @@ class Answering:
             tickets, self._outboxes[lane] = self._outboxes[lane], []
         self._lanes[lane].inbox.put(tickets)
 
-    def _finished(self, tickets: list[Ticket]) -> None:
-        """Requests that are done no longer wait; who sent them is told."""
+    def _leave(self, tickets: list[Ticket]) -> None:
+        """Requests that are done no longer wait."""
         with self._lock:
             for ticket in tickets:
                 left = self._waiting.get(ticket.session, 1) - 1
@@ -171,7 +171,6 @@ class Answering:
                     self._waiting[ticket.session] = left
                 else:
                     self._waiting.pop(ticket.session, None)
-        self.deliver(tickets)
 
     def close_now(self, id: str, seconds: float | None = None) -> None:
         """Close a session in its own turn and wait for it so many seconds; where none are named, as long as clients do.

@@ -83,7 +83,8 @@ class Groups:
         if not group:  # all of it was deferred
             return
         meter = self._context.meter
-        self._context.finished(group)
+        self._context.leave(group)
+        self._context.deliver(group)
         for source, number in Counter(work.sources).items():
             meter.answered(source, number)
         meter.group(len(group), time.perf_counter() - started)
@@ -204,7 +205,7 @@ class Groups:
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
         share, movement = spending.charge(row, price, sequence, now)
         work.ledger.append(movement)
-        return row.moved(sequence, row.queries_asked, row.updates_used + 1, share, sealed.entry_hash)
+        return row.after(sequence, row.queries_asked, row.updates_used + 1, share, sealed.entry_hash)
 
     def _abandon(self, work: Work) -> None:
         """After an unforeseen error: forget the group's state in memory and charge the rounds it had begun."""

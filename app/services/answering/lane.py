@@ -88,7 +88,8 @@ class Lane(threading.Thread):
         tickets = self.deferred.clear()
         for ticket in tickets:
             ticket.error = Unavailable("the session is held by another process: send the request again")
-        self._context.finished(tickets)
+        self._context.leave(tickets)
+        self._context.deliver(tickets)
 
     def _gather(self) -> list[Ticket]:
         """Wait for requests and take a group of them; an empty one when there is something else to do.

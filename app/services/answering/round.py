@@ -125,7 +125,7 @@ class Rounds:
         )
         if query.blob is not None and answer.source != "cached":
             self._keep_weights(live, query, sequence, work)
-        live.row = work.rows[row.id] = row.moved(
+        live.row = work.rows[row.id] = row.after(
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
         work.sources.append(kind)

@@ -40,7 +40,8 @@ class Context:
 
     Attributes:
         render: a refusal as the document that a batch has in the place of an answer.
-        finished: called with requests that have their reply or error.
+        deliver: called with requests that have their reply or error: tells those who sent them.
+        leave: called with the same before that: they no longer wait.
         refill: called with a source of noise that runs low; it is filled up by another thread.
     """
 
@@ -51,7 +52,8 @@ class Context:
     clock: Clock
     meter: Meter
     render: Callable[[CuratorError], dict[str, Any]]
-    finished: Callable[[list[Ticket]], None]
+    deliver: Callable[[list[Ticket]], None]
+    leave: Callable[[list[Ticket]], None]
     refill: Callable[[Any], None]
 
 

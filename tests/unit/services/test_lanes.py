@@ -138,7 +138,8 @@ class Process:
             lambda: NOW,
             Told(),
             render=lambda error: {"refused": type(error).__name__},
-            finished=self.done.extend,
+            deliver=self.done.extend,
+            leave=lambda tickets: None,
             refill=lambda block: None,
         )
         self.lane = Lane(self.context, "lane", 1 << 28)
