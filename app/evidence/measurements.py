@@ -224,7 +224,7 @@ class Noise:
     ``scale`` is in counts: b of Laplace noise, sigma of Gaussian noise.
 
     Raises:
-        ValueError: for a scale that is not positive and finite, or bits out of range.
+        ValueError: for a scale that is not finite or less than a sixteenth of a grid unit, or bits out of range.
     """
 
     kind: NoiseKind
@@ -234,8 +234,8 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in ("laplace", "gaussian"):
             raise ValueError("noise is laplace or gaussian")
-        if not self.scale.is_finite() or self.scale <= 0 or not 0 <= self.bits < 62:
-            raise ValueError("the scale of noise is positive and finite, its grid 2^0 to 2^-61")
+        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale * 2**self.bits * 16 < 1:
+            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61, its scale a sixteenth of a unit or more")
 
     @lazy
     def variance(self) -> float:
@@ -246,8 +246,7 @@ class Noise:
         """
         t = math.ldexp(float(self.scale), self.bits)
         if self.kind == "laplace":
-            # Below that the variance is less than e^-700.
-            units = 0.5 / math.sinh(min(0.5 / t, 350.0)) ** 2
+            units = 0.5 / math.sinh(0.5 / t) ** 2
         elif t >= _SMOOTH:
             units = t * t
         else:

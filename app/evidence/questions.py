@@ -101,12 +101,12 @@ class Product(Question):
             counts = np.tensordot(vector[partition.members], counts, axes=(0, 0))
         return np.asarray(counts * self.scale)
 
-    def expanded(self) -> Local:
-        """The same weights written out."""
+    def on(self, partitions: Sequence[Partition]) -> FloatArray:
+        """The weights of the cells of one partition for each attribute: of each cell's least values."""
         weights = np.full((), self.scale)
-        for vector in self.vectors:
-            weights = weights[..., None] * vector
-        return Local(self.attributes, weights)
+        for vector, partition in zip(self.vectors, partitions, strict=True):
+            weights = weights[..., None] * vector[partition.members]
+        return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class Local(Question):
             if bool((array == first).all()):
                 array = first.squeeze(axis)
                 del kept[axis]
-        return cls(tuple(kept), np.ascontiguousarray(array))
+        return cls(tuple(kept), np.array(array, order="C"))
 
     @property
     def sizes(self) -> tuple[int, ...]:
