@@ -43,7 +43,9 @@ class Partition:
 
     def __post_init__(self) -> None:
         labels = np.array(self.labels, dtype=np.int64)
-        if labels.ndim != 1 or not len(labels) or not np.array_equal(labels, _numbered(labels)):
+        if labels.ndim != 1 or not len(labels) or labels.min() != 0 or labels[0] != 0:
+            raise ValueError("a partition has a cell for each value, the first of them 0")
+        if bool((labels[1:] > np.maximum.accumulate(labels)[:-1] + 1).any()):
             raise ValueError("cells of a partition are numbered in the order of their least values")
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
@@ -80,12 +82,24 @@ class Partition:
         return np.unique(self.labels, return_index=True)[1]
 
     @lazy
+    def least(self) -> int:
+        """Number of values in the smallest cell."""
+        return int(self.counts.min())
+
+    @lazy
+    def most(self) -> int:
+        """Number of values in the largest cell."""
+        return int(self.counts.max())
+
+    @property
     def even(self) -> bool:
         """Whether every cell has equally many values."""
-        return bool((self.counts == self.counts[0]).all())
+        return self.least == self.most
 
     def refines(self, other: Partition) -> bool:
         """Whether every cell of the other is a union of cells of this one."""
+        if self.cells == self.size == other.size:
+            return True
         return self.size == other.size and bool((other.labels[self.members][self.labels] == other.labels).all())
 
     def met(self, other: Partition) -> Partition:
@@ -93,8 +107,10 @@ class Partition:
         return Partition.of(self.labels * other.cells + other.labels)
 
     def over(self, finer: Partition) -> Partition:
-        """This partition as one of the cells of a finer one."""
-        return Partition.of(self.labels[finer.members])
+        """This partition as one of the cells of a finer one, which are in the order of their least values too."""
+        if finer.cells == finer.size:
+            return self
+        return Partition(self.labels[finer.members])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Partition) and np.array_equal(self.labels, other.labels)

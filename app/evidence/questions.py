@@ -49,8 +49,23 @@ class Question(ABC):
         """The answers from counts of cells, one partition for each named attribute, each finer than :meth:`told`."""
 
 
+class Sum(Question):
+    """A question with a single answer."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @abstractmethod
+    def on(self, partitions: Sequence[Partition]) -> FloatArray:
+        """The weights of the cells of one partition for each named attribute: those of each cell's least values."""
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        return np.asarray((counts * self.on(partitions)).sum())
+
+
 @dataclass(frozen=True, eq=False)
-class Product(Question):
+class Product(Sum):
     """Weights that are a product of one vector for each attribute, times ``scale``.
 
     Make it with :meth:`over`, which leaves out what weighs all values alike.
@@ -81,10 +96,6 @@ class Product(Question):
     def sizes(self) -> tuple[int, ...]:
         return tuple(len(v) for v in self.vectors)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
     @lazy
     def range(self) -> tuple[float, float]:
         low = high = self.scale
@@ -96,13 +107,7 @@ class Product(Question):
     def told(self, axis: int) -> Partition:
         return Partition.of(self.vectors[axis])
 
-    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
-        for vector, partition in zip(self.vectors, partitions, strict=True):
-            counts = np.tensordot(vector[partition.members], counts, axes=(0, 0))
-        return np.asarray(counts * self.scale)
-
     def on(self, partitions: Sequence[Partition]) -> FloatArray:
-        """The weights of the cells of one partition for each attribute: of each cell's least values."""
         weights = np.full((), self.scale)
         for vector, partition in zip(self.vectors, partitions, strict=True):
             weights = weights[..., None] * vector[partition.members]
@@ -110,7 +115,7 @@ class Product(Question):
 
 
 @dataclass(frozen=True, eq=False)
-class Local(Question):
+class Local(Sum):
     """Any weights on the cells of a marginal: one axis for each named attribute, a weight for each combination.
 
     Make it with :meth:`over`, which leaves out attributes that do not matter.
@@ -142,10 +147,6 @@ class Local(Question):
     def sizes(self) -> tuple[int, ...]:
         return self.weights.shape
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return ()
-
     @lazy
     def range(self) -> tuple[float, float]:
         return float(self.weights.min()), float(self.weights.max())
@@ -154,11 +155,7 @@ class Local(Question):
         rows = np.moveaxis(self.weights, axis, 0).reshape(self.weights.shape[axis], -1)
         return Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
 
-    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
-        return np.asarray((counts * self.on(partitions)).sum())
-
     def on(self, partitions: Sequence[Partition]) -> FloatArray:
-        """The weights of the cells of one partition for each attribute: of each cell's least values."""
         return self.weights[np.ix_(*(p.members for p in partitions))] if partitions else self.weights
 
 

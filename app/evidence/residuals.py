@@ -34,7 +34,7 @@ import numpy as np
 
 from app.evidence.axes import along, spread, summed
 from app.evidence.measurements import Marginal, Measurement, Partition
-from app.evidence.questions import Cells, Local, Product, Question
+from app.evidence.questions import Cells, Local, Product, Question, Sum
 from app.spaces.tensor import Array, FloatArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
@@ -70,6 +70,12 @@ class _Residual:
     values: FloatArray
     precision: float
 
+    def learn(self, values: FloatArray, precision: float) -> None:
+        """Average independent values in, but for those of what is known exactly."""
+        if self.precision < math.inf:
+            self.precision += precision
+            self.values = self.values + (values - self.values) * (precision / self.precision)
+
 
 class Residuals:
     """All measurements of one table, as residuals and what stays apart.
@@ -85,6 +91,7 @@ class Residuals:
         #: Everything taken in, in order.
         self.measurements: list[Measurement] = []
         self._apart: list[Measurement] = []
+        self._apart_total = _Residual(np.array(0.0), 0.0)
         # Of each attribute the partitions whose levels are told apart, from coarse to fine.
         self._chains: list[list[Partition]] = [[] for _ in sizes]
         self._residuals: dict[Key, _Residual] = {}
@@ -101,11 +108,12 @@ class Residuals:
             ValueError: when it is of another table.
         """
         marginal = measurement.marginal
-        self._check(marginal.attributes, marginal.sizes)
+        self.check(marginal.attributes, marginal.sizes)
         self.measurements.append(measurement)
         levels = [marginal.partition(k) for k in range(len(marginal.attributes))]
         if not all(self._nested(a, p) for a, p in zip(marginal.attributes, levels, strict=True)):
             self._apart.append(measurement)
+            self._apart_total.learn(measurement.values.sum(), 1 / (measurement.variance * marginal.cells))
             return False
         for attribute, partition in zip(marginal.attributes, levels, strict=True):
             if partition not in self._chains[attribute]:
@@ -114,7 +122,8 @@ class Residuals:
             self._chains[a][: self._chains[a].index(p) + 1] for a, p in zip(marginal.attributes, levels, strict=True)
         ]
         for key, values, merged in _contrasts(measurement.values, marginal.attributes, chains, averaged=False):
-            self._learn(key, values, 1 / (measurement.variance * merged))
+            known = self._residuals.setdefault(key, _Residual(np.zeros(()), 0.0))
+            known.learn(values, 1 / (measurement.variance * merged))
         return True
 
     def unbiased(self, question: Question) -> Unbiased:
@@ -128,12 +137,17 @@ class Residuals:
         Raises:
             ValueError: when it is of another table.
         """
-        self._check(question.attributes, question.sizes)
+        self.check(question.attributes, question.sizes)
         told = [self._closed(question)]
-        told += [found for found in (_own(question, measurement) for measurement in self._apart) if found is not None]
+        if not question.attributes and self._apart:
+            # The sums of what stays apart, averaged as they come.
+            scale = float(question.of(np.array(1.0), ()))
+            told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
+        elif question.attributes:
+            told += [found for found in (_own(question, m) for m in self._apart) if found is not None]
         return _averaged(told) if len(told) > 1 else told[0]
 
-    def covariance(self, one: Product | Local, other: Product | Local) -> float:
+    def covariance(self, one: Sum, other: Sum) -> float:
         """The covariance of the noise of two best linear unbiased values; NaN unless both are estimable.
 
         Raises:
@@ -159,7 +173,8 @@ class Residuals:
         """The number of records: public, or the best estimate from all measurements; NaN before the first."""
         return self.unbiased(Product.over({}))
 
-    def _check(self, attributes: Sequence[int], sizes: Sequence[int]) -> None:
+    def check(self, attributes: Sequence[int], sizes: Sequence[int]) -> None:
+        """Raise ValueError unless attributes with so many values are among those of this table."""
         if any(a >= len(self.sizes) or self.sizes[a] != n for a, n in zip(attributes, sizes, strict=True)):
             raise ValueError("attributes are not those of this table")
 
@@ -183,14 +198,6 @@ class Residuals:
             between = (*key[:axis], (attribute, partition.cells), *key[axis + 1 :])
             self._residuals[between] = _Residual(sums, known.precision / merged)
             known.values = known.values - spread(sums / merged, axis, coarse)
-
-    def _learn(self, key: Key, values: FloatArray, precision: float) -> None:
-        known = self._residuals.get(key)
-        if known is None:
-            self._residuals[key] = _Residual(values, precision)
-        elif known.precision < math.inf:
-            known.precision += precision
-            known.values = known.values + (values - known.values) * (precision / known.precision)
 
     def _variance(self, key: Key) -> float:
         return 1 / self._residuals[key].precision
@@ -252,7 +259,7 @@ class Residuals:
             variance += _inner(weights, weights) / known.precision
         return Unbiased(np.array(value), np.array(variance))
 
-    def _weights(self, question: Product | Local) -> dict[Key, FloatArray | tuple[FloatArray, ...]]:
+    def _weights(self, question: Sum) -> dict[Key, FloatArray | tuple[FloatArray, ...]]:
         """What each residual weighs in a question, those that weigh nothing left out.
 
         Of a product these are the vectors along the axes, of which the first one carries the scale.
@@ -265,6 +272,7 @@ class Residuals:
                 for key, weights, _ in _contrasts(question.weights, question.attributes, chains, averaged=True)
                 if float(np.abs(weights).max(initial=0.0)) > _ROUNDING * largest
             }
+        assert isinstance(question, Product)
         choices = [
             [(None if p.level is None else (a, p.level.cells), p.weights) for p in _Vector(v).parts(self._levels(a))]
             for a, v in zip(question.attributes, question.vectors, strict=True)
@@ -277,9 +285,9 @@ class Residuals:
                 found[key] = (np.array([scalar]), *(w for level, w in parts if level is not None))
         return found
 
-    def _shares(self, question: Product | Local) -> Mapping[Measurement | None, float]:
+    def _shares(self, question: Sum) -> Mapping[Measurement | None, float]:
         """The part of each source in the value of a question: None for the closed form; empty if not estimable."""
-        self._check(question.attributes, question.sizes)
+        self.check(question.attributes, question.sizes)
         closed = float(self._closed(question).variances)
         if closed == 0:
             return {None: 1.0}
@@ -414,7 +422,7 @@ def _contrasts(
     yield from pieces
 
 
-def _on(question: Product | Local, marginal: Marginal) -> FloatArray:
+def _on(question: Sum, marginal: Marginal) -> FloatArray:
     """The weights of a question on the cells of a marginal, all of whose members weigh alike."""
     partitions = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
     shape = [n if a in question.attributes else 1 for a, n in zip(marginal.attributes, marginal.shape, strict=True)]
@@ -425,11 +433,16 @@ def _own(question: Question, measurement: Measurement) -> Unbiased | None:
     """What a single measurement tells of a question: sums of its cells; None if nothing."""
     if not set(question.attributes) <= set(measurement.marginal.attributes):
         return None
+    if isinstance(question, Cells) and any(
+        measurement.marginal.partition(measurement.marginal.attributes.index(a)).least > question.told(k).most
+        for k, a in enumerate(question.attributes)
+    ):
+        return None
     attributes = frozenset(question.attributes)
     marginal = measurement.marginal.onto(attributes)
     variance = measurement.variance * (measurement.marginal.cells // marginal.cells)
     cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
-    if isinstance(question, Product | Local):
+    if isinstance(question, Sum):
         if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
             return None
         weights = question.on(cells)
