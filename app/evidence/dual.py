@@ -26,6 +26,8 @@ _MOST_INNER_STEPS = 2000
 _GAIN = 1e-4
 #: Systems up to this size are factored, larger ones solved by conjugate gradients to this part of the gradient.
 _FACTORED, _SOLVED = 1024, 1e-3
+#: What float64 can tell of a gradient: this part of the total, for each unit of the largest exponent.
+_ROUNDING = 2.0**-46
 #: A factor serves for further steps as long as each divides the distance from the optimum by this.
 _REUSED = 4.0
 
@@ -56,18 +58,18 @@ class Dual:
 
         Args:
             start: any theta.
-            tolerance: the gradient ends within this, one a value.
+            tolerance: the gradient ends within this, one a value, or within what float64 can tell where that is more.
 
         Raises:
             NotConverged: when the tolerance is not met.
         """
-        theta = start
-        level, fitted, gradient = self._at(theta)
+        theta, scale = start, np.maximum(tolerance, _ROUNDING * self._total)
+        level, fitted, gradient, told = self._at(theta)
         solver: Callable[[FloatArray], FloatArray] | None = None
         for _ in range(_MOST_STEPS):
-            distance = float(np.abs(gradient / tolerance).max())
-            if distance <= 1:
+            if bool((np.abs(gradient) <= np.maximum(tolerance, told)).all()):
                 return theta, fitted
+            distance = float(np.abs(gradient / scale).max())
             fresh = solver is None
             solver = solver or self._solver(fitted)
             step = -solver(gradient)
@@ -75,9 +77,9 @@ class Dual:
             for length in 0.5 ** np.arange(40 if fresh else 1):
                 there = theta + length * step
                 found = self._at(there)
-                fast = float(np.abs(found[2] / tolerance).max()) <= distance / _REUSED
+                fast = float(np.abs(found[2] / scale).max()) <= distance / _REUSED
                 if fast or (fresh and found[0] - level <= _GAIN * length * slope):
-                    theta, (level, fitted, gradient) = there, found
+                    theta, (level, fitted, gradient, told) = there, found
                     solver = solver if fast else None
                     break
             else:
@@ -86,8 +88,8 @@ class Dual:
                 solver = None
         raise NotConverged("a fit did not reach its tolerance")
 
-    def _at(self, theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """What is to be least, the fitted counts, and the gradient."""
+    def _at(self, theta: FloatArray) -> tuple[float, FloatArray, FloatArray, float]:
+        """What is to be least, the fitted counts, the gradient, and how well float64 can tell that."""
         exponents = self._logarithms + self._cells @ theta
         top = float(exponents.max())
         fitted = np.exp(exponents - top)
@@ -95,7 +97,8 @@ class Dual:
         fitted *= self._total / mass
         pull = self._ridge * theta
         level = self._total * (top + float(np.log(mass))) + float(theta @ (pull / 2 - self._values))
-        return level, fitted, self._counted @ fitted - self._values + pull
+        told = _ROUNDING * self._total * (1 + float(np.abs(exponents).max()))
+        return level, fitted, self._counted @ fitted - self._values + pull, told
 
     def _solver(self, fitted: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """Solves with the matrix of second derivatives: by values or by cells, whichever are fewer, or by iteration."""

@@ -37,8 +37,8 @@ from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray, IntArray
 
 #: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of
-#: the sigma of each measured value, or of the total where float64 can promise no better.
-TOLERANCE, ROUNDING = 1e-6, 2.0**-44
+#: the sigma of each measured value, where float64 can tell.
+TOLERANCE = 1e-6
 #: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
 MOST_CELLS = 1 << 14
 #: No cell of a one-way marginal counts less in a base.
@@ -174,9 +174,8 @@ class LocalFits:
             )
             variances = np.concatenate([k.variances for k in known])
             start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
-            tolerance = np.maximum(TOLERANCE * np.sqrt(variances), ROUNDING * total)
             dual = Dual(incidence(known, len(flat)), flat, total, values, strength * variances)
-            theta, fitted = dual.solve(start, tolerance)
+            theta, fitted = dual.solve(start, TOLERANCE * np.sqrt(variances))
             ends = np.cumsum([len(k.values) for k in known])[:-1]
             place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
         else:

@@ -276,11 +276,13 @@ def coverage(sigma_told: float, kind: str, rounds: int) -> float:
     return held / rounds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 def test_coverage(kind: str) -> None:
     """Nominal 95% over 4,000 seeded repetitions, 94% at the least (a standard deviation is 0.35%)."""
     assert coverage(1.0, kind, 4000) >= 0.94
 
 
+@pytest.mark.slow
 def test_the_coverage_test_sees_a_variance_30_percent_too_small() -> None:
     assert coverage(math.sqrt(0.7), "gaussian", 4000) < 0.94
