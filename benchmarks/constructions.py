@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from app.constructions.base import Construction, Measurement, PublicFacts
+from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.spaces.factory import space_of
@@ -151,7 +151,7 @@ def measure(case: Case) -> list[Any]:
         present = construction.answer(state, query)
         # Towards where there is room, whatever has been learnt.
         sign = 1.0 if present < MASS / 4 else -1.0
-        measurement = Measurement(query, present + sign * MASS / 20, MASS / 100)
+        measurement = MeasuredQuery(query, present + sign * MASS / 20, MASS / 100)
         return _milliseconds(partial(construction.update, state, measurement))
 
     for _ in range(case.before):

@@ -50,7 +50,7 @@ class PublicFacts:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredQuery:
     """A query with its released value (counts) and the bound its noise keeps with probability 1 - beta."""
 
     query: Query
@@ -159,7 +159,7 @@ class Construction(ABC):
         """<f, h> in counts."""
 
     @abstractmethod
-    def update(self, state: Any, measurement: Measurement) -> None:
+    def update(self, state: Any, measurement: MeasuredQuery) -> None:
         """Move the hypothesis towards a measurement that it missed, in place."""
 
     @abstractmethod
@@ -214,7 +214,7 @@ def simplex_reach(low: _Real, high: _Real, mass: float) -> tuple[_Real, _Real]:
     return (low + margin) * mass, (high - margin) * mass
 
 
-def certified(measurement: Measurement, present: float) -> float:
+def certified(measurement: MeasuredQuery, present: float) -> float:
     """The edge of the half-space that holds the data: the released value, drawn back by the noise bound.
 
     It lies between the present answer and the value: where the gap is below the noise bound the measurement
@@ -225,7 +225,7 @@ def certified(measurement: Measurement, present: float) -> float:
     return min(present, measurement.value + measurement.noise_bound)
 
 
-def target_of(measurement: Measurement, present: float, step: Step) -> float:
+def target_of(measurement: MeasuredQuery, present: float, step: Step) -> float:
     """The answer that an update aims at: the certified edge, or the released value itself."""
     return measurement.value if step in ("full", "refit") else certified(measurement, present)
 

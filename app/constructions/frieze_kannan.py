@@ -13,7 +13,7 @@ import numpy as np
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Measurement,
+    MeasuredQuery,
     PublicFacts,
     Step,
     target_of,
@@ -75,7 +75,7 @@ class FriezeKannan(RefittingConstruction):
         """<f, h> in counts."""
         return query.inner(state.tensor)
 
-    def update(self, state: CutState, measurement: Measurement) -> None:
+    def update(self, state: CutState, measurement: MeasuredQuery) -> None:
         """Add a multiple of the query, in place."""
         query = measurement.query
         norm2sq = query.norm2sq
@@ -91,7 +91,7 @@ class FriezeKannan(RefittingConstruction):
             scale = (target_of(measurement, present, self.step) - present) / norm2sq
         self._add(state, [(scale, query)])
 
-    def _refit(self, state: CutState, measurement: Measurement) -> None:
+    def _refit(self, state: CutState, measurement: MeasuredQuery) -> None:
         """The refit of the present hypothesis to all measurements; see :mod:`app.constructions.refit`."""
         kept = state.kept
         kept.keep(measurement, self._inner)

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.constructions import dense
-from app.constructions.base import PARTS_BYTES, CellConstruction, Measurement, PublicFacts, Step, certified
+from app.constructions.base import PARTS_BYTES, CellConstruction, MeasuredQuery, PublicFacts, Step, certified
 from app.constructions.dumps import Dump
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
@@ -231,7 +231,7 @@ class Median(_MedianBase):
         totals, bits = self._totals(state, query)
         return twice_median(totals) / 2 * self._scale(bits)
 
-    def update(self, state: DatabasesState, measurement: Measurement) -> None:
+    def update(self, state: DatabasesState, measurement: MeasuredQuery) -> None:
         """Drop the members on the wrong side, in place.
 
         Where no member is on the right side, which the bound excludes while noises keep theirs, the set stays.
@@ -359,7 +359,7 @@ class SampledMedian(_MedianBase):
         """The median of the points' answers, in counts."""
         return _median(inner(state.points, self._weights(query)))
 
-    def update(self, state: SampleState, measurement: Measurement) -> None:
+    def update(self, state: SampleState, measurement: MeasuredQuery) -> None:
         """Cut, bring the points inside, and let each of them walk, in place."""
         query = measurement.query
         released = struct.pack("<d", measurement.value)

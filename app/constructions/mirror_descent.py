@@ -14,7 +14,7 @@ import numpy as np
 
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Measurement,
+    MeasuredQuery,
     PublicFacts,
     Step,
     check_zeta,
@@ -97,7 +97,7 @@ class MirrorDescent(RefittingConstruction):
         exact = exact_norm(self.space, self.facts, self.ball)
         return self.facts.norms.get(self.ball.name) if exact is None else exact
 
-    def update(self, state: MirrorState, measurement: Measurement) -> None:
+    def update(self, state: MirrorState, measurement: MeasuredQuery) -> None:
         """Move theta along the query, in place; confine and refit where that is asked for."""
         query = measurement.query
         zeta = self.form.zeta(query)

@@ -14,7 +14,7 @@ import numpy as np
 from app.constructions import dense
 from app.constructions.base import (
     BOUNDED_STEPS,
-    Measurement,
+    MeasuredQuery,
     PublicFacts,
     Step,
     check_zeta,
@@ -41,7 +41,7 @@ class WeightsState:
 
     tensor: DenseTensor
     slack: float
-    kept: list[Measurement] = field(default_factory=list)
+    kept: list[MeasuredQuery] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class MultiplicativeWeights(RefittingConstruction):
         """<f, h> in counts."""
         return query.inner(state.tensor)
 
-    def update(self, state: WeightsState, measurement: Measurement) -> None:
+    def update(self, state: WeightsState, measurement: MeasuredQuery) -> None:
         """Scale the touched cells and normalise, in place."""
         query, n = measurement.query, self.mass
         low, high = query.range

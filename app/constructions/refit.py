@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from app.constructions import dense
-from app.constructions.base import CellConstruction, Measurement, Step, simplex_reach
+from app.constructions.base import CellConstruction, MeasuredQuery, Step, simplex_reach
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
 from app.spaces.query import Query
@@ -70,7 +70,7 @@ class RefittingConstruction(CellConstruction):
         return _SYSTEM_BYTES * (self._measurements(state) + 1) ** 2 if self.step == "refit" else 0
 
 
-def dump_measurements(measurements: list[Measurement]) -> Dump:
+def dump_measurements(measurements: list[MeasuredQuery]) -> Dump:
     """Measurements as their queries' canonical forms and their numbers."""
     values = [(m.value, m.noise_bound) for m in measurements]
     blobs = {
@@ -82,23 +82,23 @@ def dump_measurements(measurements: list[Measurement]) -> Dump:
     return dump | Dump({}, {"queries": [m.query.canonical for m in measurements]}) | Dump(blobs).within("weights")
 
 
-def load_measurements(space: Space, dump: Dump) -> list[Measurement]:
+def load_measurements(space: Space, dump: Dump) -> list[MeasuredQuery]:
     """The measurements of a dump, their queries compiled anew."""
     blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
     queries = [space.from_canonical(form, blobs) for form in dump.words["queries"]]
     values = dump.arrays["numbers"].tolist()
-    return [Measurement(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
+    return [MeasuredQuery(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
 
 
 @dataclass
 class Kept:
     """The measurements so far, their inner products, and the hypothesis' coefficients on them."""
 
-    measurements: list[Measurement] = field(default_factory=list)
+    measurements: list[MeasuredQuery] = field(default_factory=list)
     gram: FloatArray = field(default_factory=lambda: np.zeros((0, 0)))
     coefficients: FloatArray = field(default_factory=lambda: np.zeros(0))
 
-    def keep(self, measurement: Measurement, inner: Callable[[Query, Query], float]) -> None:
+    def keep(self, measurement: MeasuredQuery, inner: Callable[[Query, Query], float]) -> None:
         """Add a measurement; ``inner`` is <f, g> of two queries."""
         self.measurements.append(measurement)
         row = np.array([inner(known.query, measurement.query) for known in self.measurements])
@@ -131,7 +131,7 @@ def euclidean(kept: Kept, answers: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.solve(kept.gram + kappa * np.diag(bounds**2), residuals), dtype=np.float64)
 
 
-def entropic(measurements: list[Measurement], tensor: DenseTensor, slack: float, mass: float, copies: int) -> float:
+def entropic(measurements: list[MeasuredQuery], tensor: DenseTensor, slack: float, mass: float, copies: int) -> float:
     """Refit masses of a simplex in place, its last cell one that no query touches.
 
     The solution is ``h exp(sum_j c_j f_j)``, normalised, with ``a_j + kappa L_j^2 c_j = y_j``: the least c of

@@ -39,7 +39,7 @@ from app.constructions.base import (
     PARTS_BYTES,
     Construction,
     ListedHypothesis,
-    Measurement,
+    MeasuredQuery,
     PublicFacts,
     Step,
     certified,
@@ -191,7 +191,7 @@ class SparseWeights(Construction):
             return 0.0
         return float(query.real @ state.count(query.elements))
 
-    def update(self, state: SlotsState, measurement: Measurement) -> None:
+    def update(self, state: SlotsState, measurement: MeasuredQuery) -> None:
         """Give the query's elements slots, tilt these and normalise all, in place.
 
         Raises:

@@ -21,7 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from app.constructions.base import Hypothesis, Measurement
+from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
@@ -50,7 +50,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Noise:
+class RoundNoise:
     """Integer noise on the answer grid: its law, and the law's scale in grid units, exact; of ``gaussian`` sigma.
 
     One of these is one source of noise: a mechanism that goes on with the same noise names the same object, which is
@@ -70,7 +70,7 @@ class RoundTerms:
         price: what a measurement costs, and a forfeit, at the ledger's order.
     """
 
-    noise: Noise
+    noise: RoundNoise
     price: Decimal
 
 
@@ -208,7 +208,7 @@ class _Planned:
     def __init__(self, opening: Opening) -> None:
         plan = opening.plan
         self._plan, self._prior = plan, opening.prior
-        self._terms = RoundTerms(Noise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
+        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
 
     @property
@@ -304,7 +304,7 @@ class OnlineQueryResponse(_Planned):
         state.updates += 1
         (value,) = units
         released = math.ldexp(int(value), -self._plan.answer_bits)
-        self.construction.update(state.hypothesis, Measurement(query, released, self._plan.noise_bound))
+        self.construction.update(state.hypothesis, MeasuredQuery(query, released, self._plan.noise_bound))
         return state
 
     def estimate(self, state: State, query: Query) -> Estimate:

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Noise, mechanism_of
+from app.curator.mechanisms import Answer, RoundNoise, mechanism_of
 from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
@@ -71,7 +71,7 @@ class Live:
     #: The most memory that it ever had to have ready for an update.
     working: int = 0
     #: Where its noise comes from, by its law and scale, and the secret numbers of its races.
-    noise: dict[Noise, Any] = field(default_factory=dict)
+    noise: dict[RoundNoise, Any] = field(default_factory=dict)
     counts: dict[Race, Any] = field(default_factory=dict)
 
     @property
@@ -160,7 +160,7 @@ class Residents:
         live.working = max(live.working, needed)
         self._ballast.hold(needed)
 
-    def noise(self, live: Live, noise: Noise) -> Any:
+    def noise(self, live: Live, noise: RoundNoise) -> Any:
         """Where a session's noise of this law and scale comes from."""
         source = live.noise.get(noise)
         if source is None:

@@ -24,7 +24,7 @@ from app.constructions.base import (
     DenseHypothesis,
     Hypothesis,
     ListedHypothesis,
-    Measurement,
+    MeasuredQuery,
     PublicFacts,
 )
 from app.constructions.mechanism import Mechanism
@@ -585,7 +585,7 @@ def digest(construction: Construction, state: Any) -> bytes:
     return repr(dump.words).encode() + b"".join(arrays)
 
 
-def played(row: Row, progress: float, rounds: int = 25) -> tuple[Construction, Any, list[Measurement]]:
+def played(row: Row, progress: float, rounds: int = 25) -> tuple[Construction, Any, list[MeasuredQuery]]:
     """A construction after updates on every form in turn, with measurements on either side of the truth."""
     construction = row.make(progress)
     state, taken = construction.start(), []
@@ -594,7 +594,7 @@ def played(row: Row, progress: float, rounds: int = 25) -> tuple[Construction, A
         query = forms[i % len(forms)]
         value = row.of.truth(query) + ((i * 7) % 5 - 2) * 0.3
         if abs(value - construction.answer(state, query)) > 0.7:
-            taken.append(Measurement(query, value, 0.6))
+            taken.append(MeasuredQuery(query, value, 0.6))
             construction.update(state, taken[-1])
     return construction, state, taken
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.constructions.base import Construction, Measurement, PublicFacts
+from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.dumps import Dump
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
@@ -117,12 +117,12 @@ def test_a_state_of_low_rank_survives_on_disk(name: str, step: str, tmp_path: Pa
     mechanism = Mechanism.model_validate({**words[name], "step": step})
     cuts: list[Words] = [{"type": "cut", "left": list(range(i, i + 9)), "right": [0, 3 * i, 59]} for i in range(1, 13)]
     queries = [graph.compiled(cut) for cut in cuts]
-    taken = [Measurement(query, 5.0 + 3 * i, 0.5) for i, query in enumerate(queries)]
+    taken = [MeasuredQuery(query, 5.0 + 3 * i, 0.5) for i, query in enumerate(queries)]
     kept = survives(lambda: construct(mechanism, graph.space, PublicFacts(300.0), 1.0, 100), taken, queries, tmp_path)
     assert not isinstance(getattr(kept, "form", kept).tensor, DenseTensor)
 
 
-def survives(make: Callable[[], Construction], taken: list[Measurement], probe: list[Query], folder: Path) -> Any:
+def survives(make: Callable[[], Construction], taken: list[MeasuredQuery], probe: list[Query], folder: Path) -> Any:
     """Hold a state that goes to the disk and back before each update against one that does not."""
     construction, files = make(), SnapshotFiles(folder, 1 << 30)
     kept, state = construction.start(), construction.start()
@@ -147,7 +147,7 @@ def test_a_new_start_is_untouched_by_an_old_session(row: Row) -> None:
     before = construction.export(construction.start()).content()
     state = construction.start()
     query = row.of.forms()[0]
-    construction.update(state, Measurement(query, construction.answer(state, query) + 9.0, 1.0))
+    construction.update(state, MeasuredQuery(query, construction.answer(state, query) + 9.0, 1.0))
     assert construction.export(construction.start()).content() == before
     assert construction.export(state).content() != before
 
@@ -169,7 +169,7 @@ def test_an_update_moves_the_answer_towards_the_measurement_and_no_further(row: 
             if room <= 0.5:
                 continue
             value = present + side * room
-            construction.update(state, Measurement(query, value, 0.25 * room))
+            construction.update(state, MeasuredQuery(query, value, 0.25 * room))
             after = construction.answer(state, query)
             assert side * (after - present) > 0
             if row.tight:
@@ -184,7 +184,7 @@ def test_what_certifies_nothing_changes_nothing(row: Row) -> None:
     before, numbers = digest(construction, state), counts(construction.export(state)).copy()
     for query in row.of.forms():
         for off in (-0.4, 0.0, 0.4):
-            construction.update(state, Measurement(query, construction.answer(state, query) + off, 0.5))
+            construction.update(state, MeasuredQuery(query, construction.answer(state, query) + off, 0.5))
             if row.ball:
                 np.testing.assert_allclose(counts(construction.export(state)), numbers, rtol=1e-12, atol=1e-12)
             else:
@@ -201,7 +201,7 @@ def test_what_certifies_nothing_halves_a_set_as_the_paper_does(row: Row) -> None
         states = construction.start(), paper.start()
         value = construction.answer(states[0], query) + 0.4
         for made, state in zip((construction, paper), states, strict=True):
-            made.update(state, Measurement(query, value, 0.5))
+            made.update(state, MeasuredQuery(query, value, 0.5))
         assert digest(construction, states[0]) == digest(paper, states[1])
 
 
@@ -217,7 +217,7 @@ def test_a_paper_step_asks_for_the_side_of_a_measurement_alone(row: Row) -> None
                 construction = row.make(1.0)
                 state = construction.start()
                 value = construction.answer(state, query) + side * off
-                construction.update(state, Measurement(query, value, noise))
+                construction.update(state, MeasuredQuery(query, value, noise))
                 if row.mechanism.get("sampled"):
                     seen.add(construction.dump(state).arrays["edges"].tobytes())
                 else:
@@ -232,7 +232,7 @@ def test_a_full_step_to_the_present_answer_changes_nothing(row: Row) -> None:
     construction, state, _ = played(row, 1.0)
     before, numbers = digest(construction, state), counts(construction.export(state)).copy()
     for query in row.of.forms():
-        construction.update(state, Measurement(query, construction.answer(state, query), 0.5))
+        construction.update(state, MeasuredQuery(query, construction.answer(state, query), 0.5))
         if row.simplex:
             np.testing.assert_allclose(counts(construction.export(state)), numbers, rtol=1e-12, atol=1e-12)
         else:
@@ -248,10 +248,10 @@ def test_a_refit_to_what_it_answers_already_stays_where_it_is(row: Row) -> None:
     first, *others = row.of.forms()
     start = construction.answer(state, first)
     value = start + 0.3 * ((first.range[1] * row.mass if row.simplex else 3.0) - start)
-    construction.update(state, Measurement(first, value, 0.5))
+    construction.update(state, MeasuredQuery(first, value, 0.5))
     before = counts(construction.export(state)).copy()
     for query in others:
-        construction.update(state, Measurement(query, construction.answer(state, query), 0.5))
+        construction.update(state, MeasuredQuery(query, construction.answer(state, query), 0.5))
     assert construction.answer(state, first) == pytest.approx(value, abs=0.5 * 2.0**-7)
     np.testing.assert_allclose(counts(construction.export(state)), before, rtol=0, atol=0.5 * 2.0**-6)
 
@@ -279,11 +279,11 @@ def test_absurd_measurements_leave_a_finite_hypothesis(row: Row) -> None:
     forms = row.of.forms()
     for i, query in enumerate(forms * 3):
         far = (-1) ** i * 1e6 * row.mass
-        construction.update(state, Measurement(query, far, 1.0))
+        construction.update(state, MeasuredQuery(query, far, 1.0))
         assert np.isfinite(counts(construction.export(state))).all()
     if row.tight:
         query = forms[0]
         target = row.mass / 3
         for value in (target, target):
-            construction.update(state, Measurement(query, value, 0.0))
+            construction.update(state, MeasuredQuery(query, value, 0.0))
         assert construction.answer(state, query) == pytest.approx(target, rel=1e-5, abs=1e-5)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from app.constructions import frieze_kannan, median, mirror_descent, multiplicative_weights, sparse_weights
-from app.constructions.base import Construction, ListedHypothesis, Measurement, certified
+from app.constructions.base import Construction, ListedHypothesis, MeasuredQuery, certified
 from app.constructions.mirror.schatten import SchattenForm
 from app.spaces.query import Query
 from tests.contracts.proofs import Normed, Slots, Update, proof_of
@@ -49,7 +49,7 @@ ROUNDING = 1e-9
 class Round:
     """A query that is a hit: its measurement, and the true and the certified gap to the present answer."""
 
-    measurement: Measurement
+    measurement: MeasuredQuery
     gap: float
     certified: float
     edge: float
@@ -103,7 +103,7 @@ def siege(
         # What is asked and what is exported are one hypothesis, in every state that a siege comes through.
         assert truth - present == pytest.approx(gap, rel=1e-9, abs=1e-9 * row.of.size)
         side = math.copysign(1.0, gap)
-        measurement = Measurement(query, float(truth + side * offset * noise), noise)
+        measurement = MeasuredQuery(query, float(truth + side * offset * noise), noise)
         edge = measurement.value - side * noise
         yield Round(measurement, abs(truth - present), side * (edge - present), edge)
 
@@ -510,7 +510,7 @@ def now_and_then(patch: pytest.MonkeyPatch) -> None:
     calls = itertools.count()
     for cls in (frieze_kannan.FriezeKannan, mirror_descent.MirrorDescent, multiplicative_weights.MultiplicativeWeights):
 
-        def update(self: Any, state: Any, m: Measurement, right: Any = cls.update) -> None:
+        def update(self: Any, state: Any, m: MeasuredQuery, right: Any = cls.update) -> None:
             if next(calls) % 5 != 4:
                 right(self, state, m)
 
@@ -520,7 +520,7 @@ def now_and_then(patch: pytest.MonkeyPatch) -> None:
 def ties_stay(patch: pytest.MonkeyPatch) -> None:
     """The databases at the median are kept with the half."""
 
-    def update(self: Any, state: Any, m: Measurement) -> None:
+    def update(self: Any, state: Any, m: MeasuredQuery) -> None:
         totals, _ = self._totals(state, m.query)
         side = 1 if m.value > self.answer(state, m.query) else -1
         state.members = state.members[:, side * (2 * totals - median.twice_median(totals)) >= 0]

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from app.constructions.base import Measurement, PublicFacts, Step
+from app.constructions.base import MeasuredQuery, PublicFacts, Step
 from app.constructions.mechanism import Mechanism
 from app.constructions.median import (
     MOST_COUNTS,
@@ -163,7 +163,7 @@ def test_the_set_is_that_of_all_multisets(case: Case, step: Step) -> None:
         turn = (turn + 5 * i + 3) % len(queries)
         query = queries[turn]
         value = float(written.median(query)) + (1.3 if i % 2 else -1.7) * alpha
-        construction.update(state, Measurement(query, value, alpha / 3))
+        construction.update(state, MeasuredQuery(query, value, alpha / 3))
         written.update(query, value, alpha / 3, step)
         width = state.members.shape[0]
         found = {tuple(int(v) for v in column) for column in state.members.T}
@@ -209,7 +209,7 @@ def battle(case: Case, construction: Any, queries: list[Query], adverse: bool) -
         if abs(gap) + off <= 3 * noise:
             return
         value = truths[at] + math.copysign(off, off * gap)
-        construction.update(state, Measurement(queries[at], value, noise))
+        construction.update(state, MeasuredQuery(queries[at], value, noise))
         yield state
 
 
@@ -398,7 +398,7 @@ class TestSample:
         samples = []
         for i in range(40):  # the value seeds the walk
             state = construction.start()
-            construction.update(state, Measurement(query, 45.0 + i / 2**20, 5.0 + i / 2**20))
+            construction.update(state, MeasuredQuery(query, 45.0 + i / 2**20, 5.0 + i / 2**20))
             samples.append(state.points)
         rest = (np.concatenate(samples) - [40, 0, 0, 0]) / 60
         assert (rest >= -1e-9).all()
@@ -442,7 +442,7 @@ class TestSample:
             for query, value in zip(queries, values, strict=True):
                 for other in queries * between:
                     construction.answer(state, other)
-                construction.update(state, Measurement(query, value, 2.0))
+                construction.update(state, MeasuredQuery(query, value, 2.0))
             return state
 
         first, again = run([70.0, 50.0, 90.0, 15.0], 0), run([70.0, 50.0, 90.0, 15.0], 2)
@@ -476,7 +476,7 @@ class TestSample:
             state = construction.start()
             for i, words in enumerate(forms(TABLE) * 2):
                 query = TABLE.compiled(words)
-                construction.update(state, Measurement(query, (-1) ** i * 1e9, 2.0))
+                construction.update(state, MeasuredQuery(query, (-1) ** i * 1e9, 2.0))
                 assert np.isfinite(state.points).all()
                 np.testing.assert_allclose(state.points.sum(axis=1), 100, rtol=1e-9)
                 assert math.isfinite(construction.answer(state, query))
@@ -489,7 +489,7 @@ def test_the_export_is_the_mean(case: Case, sampled: bool) -> None:
     adds up to the padded mass, or counts in members' records."""
     construction = case.make(case.mass * 0.6, "paper", 3, sampled=sampled, signed=False)
     state = construction.start()
-    construction.update(state, Measurement(case.u.compiled(forms(case.u)[0]), case.mass * 2, 0.1))
+    construction.update(state, MeasuredQuery(case.u.compiled(forms(case.u)[0]), case.mass * 2, 0.1))
     array = construction.export(state).array
     assert array.shape == case.u.space.shape
     rows: Any = state.members.T if isinstance(state, DatabasesState) else state.points
@@ -508,7 +508,7 @@ def test_a_set_that_nothing_fits_stays_as_it_is() -> None:
     state = construction.start()
     query = TABLE.compiled(forms(TABLE)[0])
     for _ in range(20):
-        construction.update(state, Measurement(query, 1e9, 1.0))
+        construction.update(state, MeasuredQuery(query, 1e9, 1.0))
     assert state.members.shape[1] == 1
     assert construction.answer(state, query) == pytest.approx(100.0)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.constructions.base import Construction, Measurement, PublicFacts
+from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.geometry import norms
@@ -110,7 +110,7 @@ def taught(construction: Construction, asked: Sequence[Query], values: Sequence[
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
             construction.answer(state, known)
-            construction.update(state, Measurement(known, value, 500.0))
+            construction.update(state, MeasuredQuery(known, value, 500.0))
             shares.append((tracemalloc.get_traced_memory()[1] - before) / stated)
         held, last = tracemalloc.get_traced_memory()
         return held, max(most, last), shares
@@ -191,7 +191,7 @@ def test_the_schatten_norm_of_full_rank() -> None:
     ctypes.CDLL(None).malloc_trim(0)
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    construction.update(state, Measurement(asked, 9e4, 500.0))
+    construction.update(state, MeasuredQuery(asked, 9e4, 500.0))
     taken = resident("VmHWM") - before
     assert stated / 4 < taken <= stated
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from app.constructions.base import Construction, Measurement, PublicFacts
+from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.mirror.form import matrix_of
 from app.constructions.mirror.schatten import CoreTensor, SchattenForm
@@ -162,7 +162,7 @@ class Machine:
     def answer(self, query: Query) -> float:
         return self.potential.inner(self.f(query), self.h)
 
-    def update(self, measurement: Measurement) -> None:
+    def update(self, measurement: MeasuredQuery) -> None:
         f, present = self.f(measurement.query), self.answer(measurement.query)
         zeta = self.zeta or self.potential.dual_norm(f)
         if zeta == 0:
@@ -214,7 +214,7 @@ def follow(
     for _ in range(rounds):
         query = ask(u, rng, forms)
         value = query.inner(DenseTensor(x)) + rng.uniform(-0.1, 0.1)
-        measurement = Measurement(query, value, 0.1)
+        measurement = MeasuredQuery(query, value, 0.1)
         if abs(value - construction.answer(state, query)) < 0.2:
             continue
         construction.update(state, measurement)
@@ -327,8 +327,8 @@ def test_every_update_lowers_the_divergence(u: Universe, mechanism: Words, step:
         value = truths[at] + noise * math.copysign(bound, gaps[at])
         if abs(gaps[at]) + noise * bound <= 3 * bound:
             break
-        construction.update(state, Measurement(queries[at], value, bound))
-        machine.update(Measurement(queries[at], value, bound))
+        construction.update(state, MeasuredQuery(queries[at], value, bound))
+        machine.update(MeasuredQuery(queries[at], value, bound))
         # By way of theta: h itself may have cells too small for float64, whose link is not.
         after = potential.value(x) + potential.conjugate_value(machine.theta) - potential.inner(machine.theta, x)
         least = potential.mu * alpha**2 / (2 * potential.dual_norm(machine.f(queries[at])) ** 2)
@@ -360,7 +360,7 @@ def test_core_against_full_decompositions(u: Universe, p: float | str) -> None:
     state = construction.start()
     for i in range(18 if u is WIDE else 12):
         query = ask(u, rng, ("product",))
-        measurement = Measurement(query, query.inner(DenseTensor(x)), 0.1)
+        measurement = MeasuredQuery(query, query.inner(DenseTensor(x)), 0.1)
         construction.update(state, measurement)
         machine.update(measurement)
         tensor = state.form.tensor
@@ -381,7 +381,7 @@ def test_queries_learnt_twice_take_no_room() -> None:
         for left, right in (([0, 1], [2, 3]), ([0, 1], "all"), ([5], [2, 3]), ([0, 1, 5], [2, 3]))
     ]
     for i, query in enumerate(queries * 3):
-        construction.update(state, Measurement(query, construction.answer(state, query) + 3 + i, 0.1))
+        construction.update(state, MeasuredQuery(query, construction.answer(state, query) + 3 + i, 0.1))
     assert state.form.tensor.left.size == 2
     assert state.form.tensor.right.size == 2
 
@@ -400,7 +400,7 @@ def test_sparse_queries_are_few_terms(u: Universe, step: str) -> None:
     for cells in (across, [cell[::-1] for cell in across], across):
         query = u.compiled({"type": "sparse", "indices": cells, "weights": rng.uniform(-1, 1, 5).tolist()})
         for asked in (query, ask(u, rng, ("product", "sparse"))):
-            measurement = Measurement(asked, construction.answer(state, asked) + 5.0, 0.1)
+            measurement = MeasuredQuery(asked, construction.answer(state, asked) + 5.0, 0.1)
             construction.update(state, measurement)
             machine.update(measurement)
             mine = np.array([construction.answer(state, probe) for probe in (asked, *probes)])
@@ -428,7 +428,7 @@ def test_dense_queries_of_low_rank(step: str) -> None:
     probes = [ask(WIDE, rng, ("product", "sparse", "dense")) for _ in range(8)]
     for _ in range(4):
         query = low_rank(WIDE, rng)
-        measurement = Measurement(query, construction.answer(state, query) + 20.0, 5.0)
+        measurement = MeasuredQuery(query, construction.answer(state, query) + 20.0, 5.0)
         construction.update(state, measurement)
         machine.update(measurement)
         mine = np.array([construction.answer(state, probe) for probe in (query, *probes)])
@@ -440,7 +440,7 @@ def test_dense_queries_of_low_rank(step: str) -> None:
     assert state.form.tensor.left.size == 12
     again = construction.load(construction.dump(state))
     for kept in (state, again):
-        construction.update(kept, Measurement(query, construction.answer(kept, query) - 30.0, 5.0))
+        construction.update(kept, MeasuredQuery(query, construction.answer(kept, query) - 30.0, 5.0))
     assert [construction.answer(state, probe) for probe in probes] == [construction.answer(again, p) for p in probes]
 
 
@@ -469,12 +469,12 @@ def test_data_stays_on_its_side(sign: float, planted: bool, monkeypatch: pytest.
         query, state = low_rank(WIDE, rng), construction.start()
         weights, near = matrix_of(query, WIDE.space.shape), learnt(construction, query)
         x = ((sign * weights > 0) & (sign * (weights - near) < 0)).astype(float)
-        construction.update(state, Measurement(query, query.inner(DenseTensor(x)), 0.0))
+        construction.update(state, MeasuredQuery(query, query.inner(DenseTensor(x)), 0.0))
         assert isinstance(state.form.tensor, CoreTensor)
         passed.append(sign * float((near * (state.form.tensor.dense() - x)).sum()) > 0)
         x = ((sign * weights > 0) & (sign * (weights - near) > 0)).astype(float)
         state = construction.start()
-        construction.update(state, Measurement(query, query.inner(DenseTensor(x)), 0.0))
+        construction.update(state, MeasuredQuery(query, query.inner(DenseTensor(x)), 0.0))
         passed.append(sign * float((near * (state.form.tensor.dense() - x)).sum()) > 0)
     assert any(passed) == planted
 
@@ -519,7 +519,7 @@ def test_full_rank_falls_back_to_matrices() -> None:
             query = ask(BIPARTITE, rng, forms)
             if query.is_zero:
                 continue
-            measurement = Measurement(query, construction.answer(state, query) + rng.choice([-3.0, 3.0]), 0.1)
+            measurement = MeasuredQuery(query, construction.answer(state, query) + rng.choice([-3.0, 3.0]), 0.1)
             construction.update(state, measurement)
             machine.update(measurement)
             kinds.append(isinstance(state.form.tensor, CoreTensor))
@@ -538,7 +538,7 @@ def test_what_is_shown_is_what_answers(mechanism: Words) -> None:
     x = data(GRAPH, rng)
     for _ in range(6):
         query = ask(GRAPH, rng, ("product", "sparse"))
-        construction.update(state, Measurement(query, query.inner(DenseTensor(x)), 0.1))
+        construction.update(state, MeasuredQuery(query, query.inner(DenseTensor(x)), 0.1))
     h = construction.dense(state)
     assert h == pytest.approx(h.T, abs=1e-12)
     assert not np.diagonal(h).any()
@@ -558,7 +558,7 @@ def test_far_measurements(p: float | str) -> None:
     rest = TABLE.compiled({"type": "predicate", "where": {"x": {"in": [1, 2, 3, 4]}}})
     every = TABLE.compiled({"type": "predicate", "where": {}})
     for value, query in ((1e-6, one), (1e12, rest), (-5.0, one), (1e3, every), (-1e-6, rest), (1e9, one), (0.0, every)):
-        construction.update(state, Measurement(query, value, 1e-9))
+        construction.update(state, MeasuredQuery(query, value, 1e-9))
         # A difference of answers of size 1e12 is known to the rounding of those.
         size = float(np.abs(construction.dense(state)).max())
         assert construction.answer(state, query) == pytest.approx(value, rel=1e-9, abs=1e-11 * size)
@@ -770,6 +770,6 @@ def test_a_ball_without_room_keeps_the_zero_hypothesis(step: str, p: float) -> N
     state = found.start()
     query = BIPARTITE.compiled({"type": "cut", "left": [0, 2], "right": "all"})
     for value in (500.0, -300.0, 400.0):
-        found.update(state, Measurement(query, value, 10.0))
+        found.update(state, MeasuredQuery(query, value, 10.0))
         assert found.answer(state, query) == 0.0
         assert not found.dense(state).any()

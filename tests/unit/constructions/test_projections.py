@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from app.constructions.base import Measurement, PublicFacts, certified
+from app.constructions.base import MeasuredQuery, PublicFacts, certified
 from app.constructions.frieze_kannan import CutState, FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights, WeightsState
 from app.spaces.query import Query
@@ -101,7 +101,7 @@ def test_the_entropic_projection_is_the_solvers(problem: Any, exact: bool) -> No
     value = target * mass + math.copysign(noise, target - present)
     construction = MultiplicativeWeights(u.space, PublicFacts(mass, padded=slack > 0), "projection", 1.0)
     state = WeightsState(DenseTensor(shaped(u, h)), slack)
-    construction.update(state, Measurement(query, value, noise))
+    construction.update(state, MeasuredQuery(query, value, noise))
     found = np.append(flat(u, state.tensor.array), state.slack) if slack else flat(u, state.tensor.array)
     truth = entropic(all_f, all_h / mass, target) * mass
     np.testing.assert_allclose(found, truth, atol=1e-6 * mass)
@@ -130,7 +130,7 @@ def test_the_euclidean_projection_is_the_solvers(u: Universe, d) -> None:
     )
     construction = FriezeKannan(u.space, PublicFacts(), "projection", 1.0)
     state = CutState(DenseTensor(shaped(u, h)))
-    construction.update(state, Measurement(query, target + 0.25 * side, 0.25))
+    construction.update(state, MeasuredQuery(query, target + 0.25 * side, 0.25))
     np.testing.assert_allclose(flat(u, construction.dense(state)), result.x, atol=1e-6)
 
 
@@ -150,7 +150,7 @@ def test_the_ratio_of_odds_is_the_root(problem: Any) -> None:
     arrays = []
     for query in (plain, other):
         state = WeightsState(DenseTensor(shaped(u, h)), slack)
-        construction.update(state, Measurement(query, part * mass, 0.0))
+        construction.update(state, MeasuredQuery(query, part * mass, 0.0))
         arrays.append(np.append(flat(u, state.tensor.array), state.slack))
     np.testing.assert_allclose(arrays[0], arrays[1], atol=4e-6 * mass)
     touched = np.array([c in chosen for c in cells] + [False])
@@ -168,7 +168,7 @@ def test_what_a_measurement_certifies(value: float, present: float, bound: float
     """Every x with |<f, x> - value| <= bound that lies on the value's side of the present answer is kept, and the
     edge never passes the value or the present answer."""
     query = TABLE.compiled({"type": "predicate", "where": {}})
-    edge = certified(Measurement(query, value, bound), present)
+    edge = certified(MeasuredQuery(query, value, bound), present)
     assert min(value, present) <= edge <= max(value, present)
     if value > present:
         assert edge == max(present, value - bound)
@@ -193,7 +193,7 @@ def test_the_papers_multiplicative_weights(problem: Any, part: float, up: bool) 
     construction = MultiplicativeWeights(u.space, PublicFacts(mass), "paper", alpha)
     state = WeightsState(DenseTensor(shaped(u, h)), 0.0)
     value = float(f @ h) + (alpha if up else -alpha)
-    construction.update(state, Measurement(query, value, 0.0))
+    construction.update(state, MeasuredQuery(query, value, 0.0))
     np.testing.assert_allclose(flat(u, state.tensor.array), printed, rtol=1e-12)
     assert construction.step_size(alpha) == alpha / (2 * mass)
     assert construction.bound(alpha) == pytest.approx(4 * mass**2 * math.log(len(u.cells)) / alpha**2)
@@ -211,7 +211,7 @@ def test_the_papers_frieze_kannan(u: Universe, d, alpha: float, up: bool) -> Non
     assert not construction.dense(state).any()
     for times in (1, 2):
         value = construction.answer(state, query) + (1 if up else -1)
-        construction.update(state, Measurement(query, value, 0.0))
+        construction.update(state, MeasuredQuery(query, value, 0.0))
         printed = times * (1 if up else -1) * alpha / len(u.cells) * f
         np.testing.assert_allclose(flat(u, construction.dense(state)), printed, rtol=1e-12, atol=1e-15)
     assert construction.step_size(alpha) == alpha / len(u.cells)
@@ -255,7 +255,7 @@ def test_every_update_lowers_the_potential_by_what_is_proved(u: Universe, d, ste
 
     weights = MultiplicativeWeights(u.space, PublicFacts(mass, padded=padded), step, alpha)
     state = WeightsState(DenseTensor(shaped(u, h[:-1])), h[-1])
-    weights.update(state, Measurement(query, value, noise))
+    weights.update(state, MeasuredQuery(query, value, noise))
     after = np.append(flat(u, state.tensor.array), state.slack)
     x = np.append(counts, slack)
     kept = x > 0
@@ -268,7 +268,7 @@ def test_every_update_lowers_the_potential_by_what_is_proved(u: Universe, d, ste
 
     cuts = FriezeKannan(u.space, PublicFacts(mass), step, alpha)
     dense = CutState(DenseTensor(shaped(u, h[:-1])))
-    cuts.update(dense, Measurement(query, value, noise))
+    cuts.update(dense, MeasuredQuery(query, value, noise))
     before2 = float(((counts - h[:-1]) ** 2).sum())
     after2 = float(((counts - flat(u, cuts.dense(dense))) ** 2).sum())
     proven2 = alpha**2 / (n if step == "paper" else query.norm2sq)
@@ -288,7 +288,7 @@ def adversary(
             break
         updates += 1
         value = exact[at] + math.copysign(noise, gaps[at])
-        construction.update(state, Measurement(asked[at], value, noise))
+        construction.update(state, MeasuredQuery(asked[at], value, noise))
     return updates
 
 
@@ -328,7 +328,7 @@ def test_a_low_rank_hypothesis_equals_its_dense_twin(u: Universe, d, step: Any) 
         value = construction.answer(low, query) + d.draw(st.sampled_from([-3.0, 2.0, 7.0]))
         assert construction.answer(dense, query) == pytest.approx(construction.answer(low, query), rel=1e-9, abs=1e-9)
         for state in (low, dense):
-            construction.update(state, Measurement(query, value, 0.5))
+            construction.update(state, MeasuredQuery(query, value, 0.5))
         np.testing.assert_allclose(construction.dense(low), construction.dense(dense), rtol=1e-9, atol=1e-9)
 
 
@@ -343,7 +343,7 @@ def test_a_low_rank_hypothesis_turns_dense_when_that_is_smaller() -> None:
         left, right = (np.flatnonzero(rng.random(40) < 0.5).tolist() for _ in range(2))
         query = u.compiled({"type": "cut", "left": left, "right": right})
         for state in (low, dense):
-            construction.update(state, Measurement(query, 50.0 + i, 1.0))
+            construction.update(state, MeasuredQuery(query, 50.0 + i, 1.0))
         kinds.add(type(low.tensor))
         np.testing.assert_allclose(construction.dense(low), construction.dense(dense), rtol=1e-9, atol=1e-9)
     assert len(kinds) == 2
@@ -361,7 +361,7 @@ def test_weights_a_hair_apart_keep_the_hypothesis_finite() -> None:
     construction = MultiplicativeWeights(u.space, PublicFacts(mass), "projection", 1.0)
     state = construction.start()
     target = mass * (1 - 2.0**-24)
-    construction.update(state, Measurement(query, target, 0.0))
+    construction.update(state, MeasuredQuery(query, target, 0.0))
     assert np.isfinite(state.tensor.array).all()
     assert construction.answer(state, query) == pytest.approx(target, rel=1e-9)
     assert state.tensor.array.sum() == pytest.approx(mass, rel=1e-13)
@@ -374,7 +374,7 @@ def test_a_certificate_beyond_the_boundary_never_steps_back() -> None:
     query = u.compiled({"type": "predicate", "where": {"x0": {"equals": 0}}})
     construction = MultiplicativeWeights(u.space, PublicFacts(100.0), "projection", 1.0)
     state = WeightsState(DenseTensor(np.array([100.0 - 1e-9, 1e-9])), 0.0)
-    construction.update(state, Measurement(query, 150.0, 1.0))
+    construction.update(state, MeasuredQuery(query, 150.0, 1.0))
     assert state.tensor.array[1] <= 1e-9
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, root
 
-from app.constructions.base import Construction, Measurement, PublicFacts
+from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.refit import SLACK, Kept, euclidean
 from app.constructions.registry import construct
@@ -83,12 +83,12 @@ def made(u: Universe, mechanism: dict[str, Any], padding: float = 0.0) -> Constr
     return construct(Mechanism.model_validate({**mechanism, "step": "refit"}), u.space, facts, 1.0, 100)
 
 
-def play(u: Universe, construction: Construction, off: float) -> tuple[Any, list[Measurement]]:
+def play(u: Universe, construction: Construction, off: float) -> tuple[Any, list[MeasuredQuery]]:
     """All forms twice, so that released values contradict each other."""
     rng = np.random.default_rng(8)
     x, state, taken = counts(u), construction.start(), []
     for query in [*forms(u), *forms(u)]:
-        taken.append(Measurement(query, float(weights_of(u, query) @ x) + off * rng.uniform(-1, 1), 0.5))
+        taken.append(MeasuredQuery(query, float(weights_of(u, query) @ x) + off * rng.uniform(-1, 1), 0.5))
         construction.update(state, taken[-1])
     return state, taken
 
@@ -122,7 +122,7 @@ def test_euclidean_refit_is_the_least(name: str, u: Universe) -> None:
     rng, x = np.random.default_rng(9), counts(u)
     state = construction.start()
     queries = [*forms(u), *forms(u)]
-    taken = [Measurement(q, float(weights_of(u, q) @ x) + rng.uniform(-0.5, 0.5), 0.5) for q in queries]
+    taken = [MeasuredQuery(q, float(weights_of(u, q) @ x) + rng.uniform(-0.5, 0.5), 0.5) for q in queries]
     for measurement in taken[:-1]:
         construction.update(state, measurement)
     # The own step that precedes a refit (Frieze/Kannan's refit starts where it stands).
@@ -156,7 +156,7 @@ def test_entropic_refit_is_the_least(u: Universe, padding: float) -> None:
     rng, x = np.random.default_rng(10), counts(u)
     mass = float(x.sum()) + padding
     queries = [*forms(u), *forms(u)]
-    taken = [Measurement(q, float(weights_of(u, q) @ x) + rng.uniform(-0.5, 0.5), 0.5) for q in queries]
+    taken = [MeasuredQuery(q, float(weights_of(u, q) @ x) + rng.uniform(-0.5, 0.5), 0.5) for q in queries]
     state = construction.start()
     for measurement in taken[:-1]:
         construction.update(state, measurement)
@@ -222,14 +222,14 @@ def test_impossible_values() -> None:
     state = construction.start()
     parts = [TABLE.compiled({"type": "predicate", "where": {"x": {"equals": i}}}) for i in range(4)]
     for query, value in ((parts[0], 3 * mass), (parts[1], -mass), (parts[2], 0.9 * mass), (parts[3], 0.9 * mass)):
-        construction.update(state, Measurement(query, value, 0.5))
+        construction.update(state, MeasuredQuery(query, value, 0.5))
         h = shown(TABLE, construction, state)
         assert np.isfinite(h).all()
         assert h.sum() == pytest.approx(mass)
     # Later, truer values bring the cells back.
     for _ in range(2):
         for query in parts:
-            construction.update(state, Measurement(query, mass / 4, 1e-3))
+            construction.update(state, MeasuredQuery(query, mass / 4, 1e-3))
     assert construction.answer(state, parts[1]) == pytest.approx(mass / 4, rel=0.6)
 
 
@@ -239,8 +239,8 @@ def test_precise_measurements_weigh_more() -> None:
     for name in ("fk", "lp", "schatten"):
         construction = made(BIPARTITE, MECHANISMS[name])
         state = construction.start()
-        construction.update(state, Measurement(query, 10.0, 1.0))
-        construction.update(state, Measurement(query, 4.0, 2.0))
+        construction.update(state, MeasuredQuery(query, 10.0, 1.0))
+        construction.update(state, MeasuredQuery(query, 4.0, 2.0))
         assert construction.answer(state, query) == pytest.approx((10 + 4 / 4) / (1 + 1 / 4), abs=0.1)
 
 
@@ -254,7 +254,7 @@ def test_nothing_new_changes_little() -> None:
         return float(weights_of(TABLE, left) @ weights_of(TABLE, right))
 
     for query in queries:
-        kept.keep(Measurement(query, query.inner(DenseTensor(h)), 1.0), inner)
+        kept.keep(MeasuredQuery(query, query.inner(DenseTensor(h)), 1.0), inner)
     answers = np.array([q.inner(DenseTensor(h)) for q in queries])
     assert euclidean(kept, answers) == pytest.approx(0, abs=1e-12)
     assert kept.gram == pytest.approx(np.array([[inner(a, b) for b in queries] for a in queries]))

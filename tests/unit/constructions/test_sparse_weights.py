@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from app.constructions.base import Measurement, PublicFacts, Step
+from app.constructions.base import MeasuredQuery, PublicFacts, Step
 from app.constructions.sparse_weights import OutOfSlots, SlotsState, SparseWeights, slots_needed
 from app.curator.dataset import PublicDataset
 from app.curator.errors import UpdatesExhausted
@@ -109,7 +109,7 @@ def test_it_is_mw_over_all_slots(step: Step, updates: list[tuple[dict[str, float
         if value == present:
             continue
         noise = abs(value - present) / 3
-        construction.update(state, Measurement(asked, value, noise))
+        construction.update(state, MeasuredQuery(asked, value, noise))
         q = written.vector(weights)
         if step == "paper":
             written.tilt(q, math.copysign(300 / 900 / 2, value - present))
@@ -164,7 +164,7 @@ def battle(construction: SparseWeights, alpha: float, adverse: bool) -> Iterable
         if abs(gap) + off <= 3 * noise:
             return
         assert construction.has_room(state, asked)
-        construction.update(state, Measurement(asked, truth(weights) + math.copysign(off, off * gap), noise))
+        construction.update(state, MeasuredQuery(asked, truth(weights) + math.copysign(off, off * gap), noise))
         yield state, weights
 
 
@@ -227,7 +227,7 @@ def test_memory_grows_with_updates_and_not_with_slots() -> None:
     assert state.slots > 10**12
     for i in range(50):
         weights = {f"word {10 * i + j}": 1.0 for j in range(10)}
-        construction.update(state, Measurement(query(weights), 100.0, 1.0))
+        construction.update(state, MeasuredQuery(query(weights), 100.0, 1.0))
     assert len(state.slot_of) == 500
     assert len(state.masses) < 2000
     assert construction.nbytes(50) >= 500 * 8
@@ -250,13 +250,13 @@ def test_slots_that_run_out_are_told_before_the_round() -> None:
     for i in range(state.slots):
         asked = query({f"{i}": 1.0})
         assert construction.has_room(state, asked)
-        construction.update(state, Measurement(asked, 900.0, 0.0))
+        construction.update(state, MeasuredQuery(asked, 900.0, 0.0))
     more = query({"one": 1.0, "more": 1.0})
     assert not construction.has_room(state, more)
     assert construction.has_room(state, query({"0": 1.0}))
     before = construction.export(state).content()
     with pytest.raises(OutOfSlots):
-        construction.update(state, Measurement(more, 900.0, 0.0))
+        construction.update(state, MeasuredQuery(more, 900.0, 0.0))
     assert construction.export(state).content() == before
     assert construction.answer(state, more) == 0.0
     assert construction.export(state).other == 0.0
@@ -267,7 +267,7 @@ def test_the_export_lists_what_the_answers_say() -> None:
     construction = smw(100.0)
     state = construction.start()
     for weights in ({"the": 1.0, "of": 0.5}, {"é": 1.0}, {"the": -1.0, "absent": 1.0}):
-        construction.update(state, Measurement(query(weights), truth(weights), 1.0))
+        construction.update(state, MeasuredQuery(query(weights), truth(weights), 1.0))
     found = construction.export(state)
     assert found.elements == ("of", "the", "é", "absent")
     for element, count in zip(found.elements, found.counts, strict=True):
@@ -285,11 +285,11 @@ def test_absurd_measurements_leave_a_finite_hypothesis(step: Step) -> None:
     state = construction.start()
     asked: list[dict[str, float]] = [{"the": 1.0}, {"of": -1.0, "and": 0.5}, {"the": 0.25, "é": 1.0}]
     for i in range(60):
-        construction.update(state, Measurement(query(asked[i % 3]), (-1) ** i * 1e9, 1.0))
+        construction.update(state, MeasuredQuery(query(asked[i % 3]), (-1) ** i * 1e9, 1.0))
         values: list[Any] = [state.free, *state.masses[: len(state.slot_of)]]
         assert all(math.isfinite(v) and v >= 0 for v in values)
     if step == "projection":
-        construction.update(state, Measurement(query({"the": 1.0}), 300.0, 0.0))
+        construction.update(state, MeasuredQuery(query({"the": 1.0}), 300.0, 0.0))
         assert construction.answer(state, query({"the": 1.0})) == pytest.approx(300.0, rel=1e-6)
 
 
@@ -298,7 +298,7 @@ def test_what_certifies_nothing_changes_nothing() -> None:
     construction = smw(100.0)
     state = construction.start()
     asked = query({"the": 1.0})
-    construction.update(state, Measurement(asked, construction.answer(state, asked) + 5.0, 6.0))
+    construction.update(state, MeasuredQuery(asked, construction.answer(state, asked) + 5.0, 6.0))
     assert not state.slot_of
     assert construction.export(state).content() == construction.export(construction.start()).content()
 

@@ -1,0 +1,232 @@
+"""Local fits: the most plausible counts on the attributes of one question, from all that was ever measured.
+
+The unbiased value of a question does not know that counts are not negative, nor that what was never measured is mostly
+near a product of what was. A fit does. Every measurement is restricted to the attributes of the question, and among the
+tables over these attributes that sum to the total n the one is taken that strikes a balance between two distances: how
+far it is from what was measured, squared and divided by the variances, and the relative entropy to a base, which is the
+product of the one-way marginals. The dual of that has a number theta for each measured value y of standard deviation
+sigma; its least is where
+
+    n ln Z(theta) - <theta, y> + (strength/2) sum of sigma^2 theta^2,   Z(theta) = sum over cells of base * exp(theta),
+
+each cell's exponent being the sum of the theta of the values it is counted in. There a fitted count differs from what
+was measured by ``strength * sigma^2 * theta``. The strength is one over the geometric mean of sigma over the restricted
+measurements of two or more attributes: entropy is weighed by what measurements are worth.
+
+Cells that neither measurements nor the question tell apart are one cell here, divided in the proportions of the base:
+the work is that of what is known, not of how finely attributes are declared. A measurement of a single attribute does
+not tell its values apart (but where they alone are asked for), since the base has taken it in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.evidence.axes import spread, summed
+from app.evidence.dual import Dual
+from app.evidence.measurements import Marginal, Partition
+from app.evidence.posterior import Posterior, incidence
+from app.evidence.questions import Cells, Question, Sum
+from app.evidence.residuals import Residuals
+from app.evidence.restrictions import Restriction, Values, values_on
+from app.spaces.lazy import lazy
+from app.spaces.tensor import FloatArray, IntArray
+
+#: How far the dual's gradient (fitted minus measured, plus strength * sigma^2 * theta) may end from zero: this part of
+#: the sigma of each measured value, where float64 can tell.
+TOLERANCE = 1e-6
+#: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
+MOST_CELLS = 1 << 14
+#: No cell of a one-way marginal counts less in a base.
+LEAST_COUNT = 0.3
+#: No fitted count is taken to be less when its prior variance is told.
+LEAST_FITTED = 0.05
+#: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (64 MiB).
+MOST_SETS, MOST_NUMBERS = 256, 1 << 23
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Fitted counts of the cells that were told apart, and how well they are known.
+
+    Attributes:
+        attributes: those of the question.
+        partitions: for each the cells that were told apart.
+        counts: fitted counts, one axis for each attribute; they sum to the total.
+        known: what was fitted.
+        strength: what multiplies the relative entropy to the base.
+        total_variance: of the total the counts sum to; 0 where it is public.
+    """
+
+    attributes: tuple[int, ...]
+    partitions: tuple[Partition, ...]
+    counts: FloatArray
+    known: tuple[Values, ...]
+    strength: float
+    total_variance: float
+
+    def values(self, question: Question) -> FloatArray:
+        """The answers of the fitted counts, in the shape of the question, which tells no more cells apart."""
+        return question.of(self.counts, self.partitions)
+
+    def standard_errors(self, question: Question) -> FloatArray:
+        """Posterior standard deviations of the answers, in the shape of the question, which tells no more cells apart.
+
+        By a Gaussian in place of the posterior: the measured values with their variances, the total where it is public,
+        and cells that are independent before, with variance ``max(p/strength, (p/2)^2)`` for a fitted count p. (The
+        second term: what no measurement tells apart is known to half of itself and no better.)
+        """
+        if not self.attributes:
+            return np.asarray(np.abs(question.of(np.array(1.0), ())) * self.total_variance**0.5)
+        if isinstance(question, Sum):
+            weights = question.on(self.partitions).reshape(-1)
+            return np.array(self._posterior.of_sum(weights) ** 0.5)
+        labels: IntArray = np.zeros((), dtype=np.int64)
+        for axis, partition in enumerate(self.partitions):
+            own = question.told(axis)
+            labels = labels[..., None] * own.cells + own.over(partition).labels
+        count = math.prod(question.shape)
+        variances = self._posterior.of_groups(labels.reshape(-1), count)
+        return np.asarray(np.sqrt(variances)).reshape(question.shape)
+
+    @property
+    def numbers(self) -> int:
+        """About how many numbers it holds, those of the standard errors included."""
+        values, cells = sum(len(k.values) for k in self.known), self.counts.size
+        return cells * (2 + len(self.known)) + min(values, cells) ** 2
+
+    @lazy
+    def _posterior(self) -> Posterior:
+        fitted = np.maximum(self.counts.reshape(-1), LEAST_FITTED)
+        prior = np.maximum(fitted / self.strength, (fitted / 2) ** 2)
+        return Posterior(prior, self.known, exact=self.total_variance == 0)
+
+
+class LocalFits:
+    """Local fits over the residuals of a table, which learn of measurements as they are added there.
+
+    A fit is remembered until the next measurement; then what is known on its attributes is brought up to date, and the
+    new fit starts from the last one.
+    """
+
+    def __init__(self, residuals: Residuals) -> None:
+        self._residuals = residuals
+        self._places: OrderedDict[tuple[int, ...], _Place] = OrderedDict()
+        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...]], tuple[int, Fit]] = OrderedDict()
+        self._one_ways: dict[int, tuple[int, _OneWay]] = {}
+        # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
+        self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
+        self._seen = 0
+
+    @property
+    def version(self) -> int:
+        """How many measurements there are."""
+        return len(self._residuals.measurements)
+
+    def fit(self, question: Question) -> Fit:
+        """The fit for a question: over all cells that it tells apart, at least.
+
+        Raises:
+            ValueError: where the total is neither public nor was anything measured, or for another table.
+            NotConverged: when the tolerance is not met.
+        """
+        self._residuals.check(question.attributes, question.sizes)
+        total = self._residuals.total
+        if not total.estimable:
+            raise ValueError("nothing is known of this table yet")
+        attributes = question.attributes
+        place = self._places.setdefault(attributes, _Place(Restriction(attributes)))
+        self._places.move_to_end(attributes)
+        place.restriction.take(self._residuals.measurements)
+        one_ways = [self._one_way(attribute) for attribute in attributes]
+        singles = {a: one.variance for a, one in zip(attributes, one_ways, strict=True)}
+        cells = place.restriction.told(question, singles, MOST_CELLS)
+        found = self._fits.get((attributes, cells))
+        if found is None or found[0] != self.version:
+            found = self.version, self._made(place, cells, one_ways, float(total.values), float(total.variances))
+            self._fits[attributes, cells] = found
+        self._fits.move_to_end((attributes, cells))
+        while len(self._places) > MOST_SETS:
+            self._places.popitem(last=False)
+        while len(self._fits) > 1 and sum(fit.numbers for _, fit in self._fits.values()) > MOST_NUMBERS:
+            self._fits.popitem(last=False)
+        return found[1]
+
+    def _made(
+        self, place: _Place, cells: tuple[Partition, ...], one_ways: list[_OneWay], total: float, variance: float
+    ) -> Fit:
+        attributes, total = place.restriction.attributes, max(total, 1.0)
+        base = np.ones(())
+        for one, partition in zip(one_ways, cells, strict=True):
+            base = base[..., None] * summed(one.shares, 0, partition)
+        told = [values_on(known, attributes, cells) for known in place.restriction.known]
+        known = tuple(values for values in told if values is not None)
+        strength = place.restriction.strength()
+        flat = (base / base.sum()).reshape(-1)
+        if known:
+            # What sums to another total is off by noise, which lies as likely in each value as its variance says.
+            values = np.concatenate(
+                [k.values + (total - k.values.sum()) * k.variances / k.variances.sum() for k in known]
+            )
+            variances = np.concatenate([k.variances for k in known])
+            start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
+            dual = Dual(incidence(known, len(flat)), flat, total, values, strength * variances)
+            theta, fitted = dual.solve(start, TOLERANCE * np.sqrt(variances))
+            ends = np.cumsum([len(k.values) for k in known])[:-1]
+            place.thetas = dict(zip([k.marginal for k in known], np.split(theta, ends), strict=True))
+        else:
+            fitted = total * flat
+        return Fit(attributes, cells, fitted.reshape(base.shape), known, strength, variance)
+
+    def _one_way(self, attribute: int) -> _OneWay:
+        """The best known shares of an attribute's values: from the finest partition whose cells are all estimable."""
+        version, found = self._one_ways.get(attribute, (-1, None))
+        if found is not None and version == self.version:
+            return found
+        for measurement in self._residuals.measurements[self._seen :]:
+            for k, a in enumerate(measurement.marginal.attributes):
+                self._measured[a][measurement.marginal.partition(k)] = None
+        self._seen = self.version
+        size = self._residuals.sizes[attribute]
+        found = _OneWay(np.full(size, 1 / size), math.inf)
+        finest = sorted({Partition.singles(size): None, **self._measured[attribute]}, key=lambda p: -p.cells)
+        for partition in finest:
+            marginal = Marginal.of(self._residuals.sizes, {attribute: partition})
+            known = self._residuals.unbiased(Cells(marginal))
+            if marginal.attributes and known.estimable.all():
+                counts = np.maximum(_projected(known.values), LEAST_COUNT) / partition.counts
+                shares = spread(counts / float(counts @ partition.counts), 0, partition)
+                found = _OneWay(shares, float(known.variances.max()) if marginal.whole else math.inf)
+                break
+        self._one_ways[attribute] = self.version, found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _OneWay:
+    """Shares of the values of one attribute, which sum to one, and the variance of a count (infinite if of coarser
+    cells)."""
+
+    shares: FloatArray
+    variance: float
+
+
+@dataclass(eq=False)
+class _Place:
+    """What is known on some attributes, and the theta of the last fit by marginal."""
+
+    restriction: Restriction
+    thetas: dict[Marginal, FloatArray] = field(default_factory=dict)
+
+
+def _projected(values: FloatArray) -> FloatArray:
+    """The nearest values that are not negative and have the same sum; all zero where that is not positive."""
+    total = max(float(values.sum()), 0.0)
+    ordered = np.sort(values)[::-1]
+    levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
+    level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
+    return np.asarray(np.maximum(values - level, 0.0))

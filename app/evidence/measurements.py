@@ -1,0 +1,357 @@
+"""Measurements: noisy counts of the cells of a marginal of a table, released once and public for ever.
+
+A marginal names some attributes of the table and, for each, the cells its values are counted in: every value by itself,
+or a partition into coarse cells (bins, or inside and outside of a condition). One record is counted in one cell, so
+adding or removing one moves one count by one, whatever the number of cells. The marginal on no attributes is the total.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+from app.spaces.lazy import lazy
+from app.spaces.tensor import Array, FloatArray, IntArray
+
+#: The law of the noise: P[k] proportional to exp(-|k|/t) (laplace) or exp(-k^2/(2 t^2)) (gaussian) on grid units.
+NoiseKind = Literal["laplace", "gaussian"]
+
+#: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
+#: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
+_SMOOTH = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A division of an attribute's values into cells: ``labels[value]`` is the value's cell.
+
+    Cells are numbered in the order of their least values, so that one division has one form.
+
+    Raises:
+        ValueError: when the labels are not numbered so.
+    """
+
+    labels: IntArray
+
+    def __post_init__(self) -> None:
+        labels = np.array(self.labels, dtype=np.int64)
+        if labels.ndim != 1 or not len(labels) or labels.min() != 0 or labels[0] != 0:
+            raise ValueError("a partition has a cell for each value, the first of them 0")
+        if bool((labels[1:] > np.maximum.accumulate(labels)[:-1] + 1).any()):
+            raise ValueError("cells of a partition are numbered in the order of their least values")
+        labels.setflags(write=False)
+        object.__setattr__(self, "labels", labels)
+
+    @classmethod
+    def of(cls, labels: Array) -> Partition:
+        """The partition into values of equal label, however the labels are spelled."""
+        return cls(_numbered(np.asarray(labels)))
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def singles(cls, size: int) -> Partition:
+        """Every value a cell."""
+        return cls(np.arange(size))
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.labels)
+
+    @lazy
+    def cells(self) -> int:
+        """Number of cells."""
+        return int(self.labels.max()) + 1
+
+    @lazy
+    def counts(self) -> IntArray:
+        """Number of values in each cell."""
+        return np.bincount(self.labels, minlength=self.cells)
+
+    @lazy
+    def members(self) -> IntArray:
+        """The least value of each cell."""
+        return np.unique(self.labels, return_index=True)[1]
+
+    @lazy
+    def least(self) -> int:
+        """Number of values in the smallest cell."""
+        return int(self.counts.min())
+
+    @lazy
+    def most(self) -> int:
+        """Number of values in the largest cell."""
+        return int(self.counts.max())
+
+    @property
+    def even(self) -> bool:
+        """Whether every cell has equally many values."""
+        return self.least == self.most
+
+    def refines(self, other: Partition) -> bool:
+        """Whether every cell of the other is a union of cells of this one."""
+        if self.cells == self.size == other.size:
+            return True
+        return self.size == other.size and bool((other.labels[self.members][self.labels] == other.labels).all())
+
+    def met(self, other: Partition) -> Partition:
+        """The coarsest partition that refines both."""
+        return Partition.of(self.labels * other.cells + other.labels)
+
+    def over(self, finer: Partition) -> Partition:
+        """This partition as one of the cells of a finer one, which are in the order of their least values too."""
+        if finer.cells == finer.size:
+            return self
+        return Partition(self.labels[finer.members])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Partition) and np.array_equal(self.labels, other.labels)
+
+    def __hash__(self) -> int:
+        return hash(self.labels.tobytes())
+
+    def __repr__(self) -> str:
+        return f"Partition(size={self.size}, cells={self.cells})"
+
+
+def _numbered(labels: Array) -> IntArray:
+    """Labels renumbered in the order of the first place where each stands."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    numbered: IntArray = rank[inverse]
+    return numbered
+
+
+def _integers(listed: Any) -> IntArray:
+    """Integers of a document. Raises TypeError for anything else."""
+    array = np.array(listed)
+    if array.dtype != np.int64 or array.ndim != 1:
+        raise TypeError("not a list of 64-bit integers")
+    return array
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """What is counted: a cell for each combination of the cells of some attributes.
+
+    Attributes are numbered as the axes of the table and stand in ascending order; ``sizes`` are their numbers of
+    values. ``None`` stands for the partition into single values, which is never written out. There are at least two
+    cells along each attribute: one that is not told apart is not named.
+
+    Raises:
+        ValueError: when it is not of this form.
+    """
+
+    attributes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    partitions: tuple[Partition | None, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.attributes) == len(self.sizes) == len(self.partitions):
+            raise ValueError("a marginal has a size and a partition for each attribute")
+        if any(a < 0 for a in self.attributes) or sorted(set(self.attributes)) != list(self.attributes):
+            raise ValueError("the attributes of a marginal stand in ascending order")
+        for size, partition in zip(self.sizes, self.partitions, strict=True):
+            if size < 2 or (partition is not None and (partition.size != size or not 1 < partition.cells < size)):
+                raise ValueError("a partition has at least two cells, fewer than its attribute has values")
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], cells: Mapping[int, Partition | None]) -> Marginal:
+        """The marginal of a table with these numbers of values that counts each named attribute in the given cells.
+
+        Attributes whose values share one cell are left out.
+
+        Raises:
+            ValueError: when a partition is of another number of values.
+        """
+        kept: dict[int, Partition | None] = {}
+        for attribute, partition in sorted(cells.items()):
+            single = partition is None or partition.cells == partition.size == sizes[attribute]
+            if sizes[attribute] > 1 and (partition is None or partition.cells > 1):
+                kept[attribute] = None if single else partition
+        return cls(tuple(kept), tuple(sizes[a] for a in kept), tuple(kept.values()))
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        """Number of cells along each attribute."""
+        return tuple(s if p is None else p.cells for s, p in zip(self.sizes, self.partitions, strict=True))
+
+    @property
+    def cells(self) -> int:
+        """Number of counts."""
+        return math.prod(self.shape)
+
+    @lazy
+    def whole(self) -> bool:
+        """Whether every named attribute is counted value by value."""
+        return all(p is None for p in self.partitions)
+
+    def partition(self, axis: int) -> Partition:
+        """The partition along one of the named attributes, single values written out."""
+        return self.partitions[axis] or Partition.singles(self.sizes[axis])
+
+    def onto(self, attributes: frozenset[int]) -> Marginal:
+        """This marginal summed over all attributes but the given ones."""
+        kept = [k for k, a in enumerate(self.attributes) if a in attributes]
+        return Marginal(
+            tuple(self.attributes[k] for k in kept),
+            tuple(self.sizes[k] for k in kept),
+            tuple(self.partitions[k] for k in kept),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The marginal as JSON."""
+        return {
+            "attributes": list(self.attributes),
+            "partitions": [None if p is None else p.labels.tolist() for p in self.partitions],
+            "sizes": list(self.sizes),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Marginal:
+        """The marginal of a document.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            return cls(
+                tuple(document["attributes"]),
+                tuple(document["sizes"]),
+                tuple(None if p is None else Partition(_integers(p)) for p in document["partitions"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError("not the document of a marginal") from error
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a measurement, drawn for each cell on its own, on whole units of 2^-bits counts.
+
+    ``scale`` is in counts: b of Laplace noise, sigma of Gaussian noise.
+
+    Raises:
+        ValueError: for a scale that is not finite or less than a sixteenth of a grid unit, or bits out of range.
+    """
+
+    kind: NoiseKind
+    scale: Decimal
+    bits: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("laplace", "gaussian"):
+            raise ValueError("noise is laplace or gaussian")
+        if not self.scale.is_finite() or not 0 <= self.bits < 62 or self.scale * 2**self.bits * 16 < 1:
+            raise ValueError("noise is finite, on a grid of 2^0 to 2^-61, its scale a sixteenth of a unit or more")
+
+    @lazy
+    def variance(self) -> float:
+        """Variance of one cell in counts squared: that of the discrete law, to the precision of float64.
+
+        With t the scale in grid units it is ``1/(2 sinh(1/(2t))^2)`` for Laplace (twice a geometric law of ratio
+        exp(-1/t) on one side) and the sum over the integers for Gaussian noise.
+        """
+        t = math.ldexp(float(self.scale), self.bits)
+        if self.kind == "laplace":
+            units = 0.5 / math.sinh(0.5 / t) ** 2
+        elif t >= _SMOOTH:
+            units = t * t
+        else:
+            squares = np.arange(1.0, 40 * _SMOOTH) ** 2
+            weights = np.exp(-squares / (2 * t * t))
+            units = float(2 * (squares @ weights) / (1 + 2 * weights.sum()))
+        return math.ldexp(units, -2 * self.bits)
+
+    def document(self) -> dict[str, Any]:
+        """The noise as JSON; the scale as text, which loses no digit, without zeros that say nothing."""
+        scale = format(self.scale, "f")
+        return {"bits": self.bits, "kind": self.kind, "scale": scale.rstrip("0").rstrip(".") if "." in scale else scale}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Noise:
+        """The noise of a document.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            return cls(document["kind"], Decimal(document["scale"]), int(document["bits"]))
+        except (KeyError, TypeError, InvalidOperation) as error:
+            raise ValueError("not the document of noise") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A marginal, the noise it was released with, and what was released.
+
+    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
+    is unbiased.
+
+    Raises:
+        ValueError: when the values are not of the marginal's shape.
+    """
+
+    marginal: Marginal
+    noise: Noise
+    units: IntArray
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != self.marginal.shape:
+            raise ValueError(f"a marginal of shape {self.marginal.shape} has no values of shape {units.shape}")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each value, in counts squared."""
+        return self.noise.variance
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The released values in counts."""
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits)
+        values.setflags(write=False)
+        return values
+
+    def onto(self, attributes: frozenset[int]) -> FloatArray:
+        """The values summed over all attributes but the given ones."""
+        outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
+        summed: FloatArray = self.values.sum(axis=outside)
+        return summed
+
+    def document(self) -> dict[str, Any]:
+        """The measurement as JSON of integers and strings, its values row by row."""
+        return {
+            "marginal": self.marginal.document(),
+            "noise": self.noise.document(),
+            "values": self.units.reshape(-1).tolist(),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Measurement:
+        """The measurement of a document.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            marginal, noise = Marginal.read(document["marginal"]), Noise.read(document["noise"])
+            values = _integers(document["values"]).reshape(marginal.shape)
+        except (KeyError, TypeError) as error:
+            raise ValueError("not the document of a measurement") from error
+        return cls(marginal, noise, values)
+
+    @lazy
+    def identity(self) -> str:
+        """SHA-256 of the document in hexadecimal, keys sorted and no spaces: equal measurements have equal ones."""
+        return hashlib.sha256(orjson.dumps(self.document(), option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,190 @@
+"""Questions of a table: sums of its counts with public weights that depend on a few attributes.
+
+Each question names only the attributes that its weights depend on. Weights are real numbers, counts are those of the
+table with all other attributes summed out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.evidence.axes import summed
+from app.evidence.measurements import Marginal, Partition
+from app.spaces.lazy import lazy
+from app.spaces.query import CompiledProduct
+from app.spaces.tensor import Array, FloatArray
+
+
+class Question(ABC):
+    """One sum, or one for each cell of a marginal."""
+
+    #: The attributes that the weights depend on, ascending.
+    attributes: tuple[int, ...]
+
+    @property
+    @abstractmethod
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of each named attribute."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the answers: () for one sum."""
+
+    @property
+    @abstractmethod
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest weight."""
+
+    @abstractmethod
+    def told(self, axis: int) -> Partition:
+        """The values of a named attribute that weigh alike, whatever the others are."""
+
+    @abstractmethod
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        """The answers from counts of cells, one partition for each named attribute, each finer than :meth:`told`."""
+
+
+class Sum(Question):
+    """A question with a single answer."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @abstractmethod
+    def on(self, partitions: Sequence[Partition]) -> FloatArray:
+        """The weights of the cells of one partition for each named attribute: those of each cell's least values."""
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        return np.asarray((counts * self.on(partitions)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Sum):
+    """Weights that are a product of one vector for each attribute, times ``scale``.
+
+    Make it with :meth:`over`, which leaves out what weighs all values alike.
+    """
+
+    attributes: tuple[int, ...]
+    vectors: tuple[FloatArray, ...]
+    scale: float
+
+    @classmethod
+    def over(cls, weights: Mapping[int, Array], scale: float = 1.0) -> Product:
+        """The question with these weights, a vector over all values for each named attribute."""
+        kept: dict[int, FloatArray] = {}
+        for attribute, given in sorted(weights.items()):
+            vector = np.array(given, dtype=np.float64)
+            if bool((vector == vector[0]).all()):
+                scale *= float(vector[0])
+            else:
+                kept[attribute] = vector
+        return cls(tuple(kept), tuple(kept.values()), scale)
+
+    @classmethod
+    def of_query(cls, query: CompiledProduct) -> Product:
+        """The question that a compiled product query of a table asks."""
+        return cls.over({i: axis.real_vector() for i, axis in enumerate(query.axes) if axis is not None})
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(len(v) for v in self.vectors)
+
+    @lazy
+    def range(self) -> tuple[float, float]:
+        low = high = self.scale
+        for vector in self.vectors:
+            corners = [bound * end for bound in (low, high) for end in (float(vector.min()), float(vector.max()))]
+            low, high = min(corners), max(corners)
+        return low, high
+
+    def told(self, axis: int) -> Partition:
+        return Partition.of(self.vectors[axis])
+
+    def on(self, partitions: Sequence[Partition]) -> FloatArray:
+        weights = np.full((), self.scale)
+        for vector, partition in zip(self.vectors, partitions, strict=True):
+            weights = weights[..., None] * vector[partition.members]
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Local(Sum):
+    """Any weights on the cells of a marginal: one axis for each named attribute, a weight for each combination.
+
+    Make it with :meth:`over`, which leaves out attributes that do not matter.
+    """
+
+    attributes: tuple[int, ...]
+    weights: FloatArray
+
+    @classmethod
+    def over(cls, attributes: Sequence[int], weights: Array) -> Local:
+        """The question with these weights; attributes in the order of the axes.
+
+        Raises:
+            ValueError: when there are not as many different attributes as axes.
+        """
+        array = np.array(weights, dtype=np.float64)
+        if len(set(attributes)) != len(attributes) or array.ndim != len(attributes):
+            raise ValueError("local weights have one axis for each attribute")
+        order = np.argsort(np.array(attributes, dtype=np.int64))
+        array, kept = array.transpose(order), sorted(attributes)
+        for axis in reversed(range(array.ndim)):
+            first = array.take([0], axis=axis)
+            if bool((array == first).all()):
+                array = first.squeeze(axis)
+                del kept[axis]
+        return cls(tuple(kept), np.array(array, order="C"))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.weights.shape
+
+    @lazy
+    def range(self) -> tuple[float, float]:
+        return float(self.weights.min()), float(self.weights.max())
+
+    def told(self, axis: int) -> Partition:
+        rows = np.moveaxis(self.weights, axis, 0).reshape(self.weights.shape[axis], -1)
+        return Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+
+    def on(self, partitions: Sequence[Partition]) -> FloatArray:
+        return self.weights[np.ix_(*(p.members for p in partitions))] if partitions else self.weights
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(Question):
+    """Every cell of a marginal, each a sum with weights of 0 and 1."""
+
+    marginal: Marginal
+
+    @property
+    def attributes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.marginal.attributes
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.marginal.sizes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.marginal.shape
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return (0.0, 1.0) if self.attributes else (1.0, 1.0)
+
+    def told(self, axis: int) -> Partition:
+        return self.marginal.partition(axis)
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        for axis, partition in enumerate(partitions):
+            counts = summed(counts, axis, self.marginal.partition(axis).over(partition))
+        return counts

@@ -1,0 +1,503 @@
+"""Best linear unbiased values of questions from measured marginals, and their exact variances, without looking.
+
+Write the counts of an attribute's values as the sum of parts that see ever finer differences: one common level; what
+cells of a coarse partition differ from it; what finer cells differ from the coarse one they lie in; and so on down to
+single values. Where the cells of each partition have equally many finer cells these parts are orthogonal. Over several
+attributes the counts of a table fall into residuals, one for each choice of a level an attribute; most choices take the
+common level of nearly all attributes, and such a residual is a table over the few others that sums to zero along each
+axis (within each coarser cell).
+
+A measured marginal has independent noise of one variance in its cells, and sums over equally many of them do too. So
+it tells each residual of its own levels or coarser ones once, with noise that is uncorrelated between residuals; all
+that several marginals tell of a residual is averaged by precision. A question is a sum over residuals as well: its
+value and its variance are sums of those, each times the part of the question's weights that the residual sees. That is
+generalised least squares over all measurements in closed form. Time and memory are those of the measured marginals,
+whatever the number of attributes and of cells of the table.
+
+Two kinds of measurement stay apart. A marginal with an uneven partition, or with one that neither refines nor is
+refined by the partitions of that attribute taken in before it, is orthogonal to nothing: it enters the value of those
+questions alone that weigh the members of each of its cells alike, as a value of its own, averaged with the closed form
+and the others by precision. (The first partitions to come decide; what stays apart does so for good.)
+
+Variances depend on what was measured and how noisily, never on a released value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.evidence.axes import along, spread, summed
+from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.questions import Cells, Local, Product, Question, Sum
+from app.spaces.tensor import Array, FloatArray
+
+#: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
+Key = tuple[tuple[int, int], ...]
+#: Weights below this part of the largest are what rounding left of zeros.
+_ROUNDING = 2.0**-40
+#: The same of sums of squares.
+_SQUARES = 2.0**-44
+
+
+@dataclass(frozen=True, eq=False)
+class Unbiased:
+    """Best linear unbiased values and their variances, in the shape of the question; NaN where not estimable."""
+
+    values: FloatArray
+    variances: FloatArray
+
+    @property
+    def estimable(self) -> Array:
+        """Where what was measured determines the value."""
+        return ~np.isnan(self.variances)
+
+    @property
+    def standard_errors(self) -> FloatArray:
+        """Standard deviations of the values' noise, in counts."""
+        return np.sqrt(self.variances)
+
+
+@dataclass
+class _Residual:
+    """What is known of one residual: the average, in counts of its cells, and 1/variance of each before centring."""
+
+    values: FloatArray
+    precision: float
+
+    def learn(self, values: FloatArray, precision: float) -> None:
+        """Average independent values in, but for those of what is known exactly."""
+        if self.precision < math.inf:
+            self.precision += precision
+            self.values = self.values + (values - self.values) * (precision / self.precision)
+
+
+class Residuals:
+    """All measurements of one table, as residuals and what stays apart.
+
+    Args:
+        sizes: number of values of each attribute.
+        total: the number of records, where it is public and exact.
+    """
+
+    def __init__(self, sizes: Sequence[int], total: float | None = None) -> None:
+        self.sizes = tuple(sizes)
+        self.public_total = total
+        #: Everything taken in, in order.
+        self.measurements: list[Measurement] = []
+        self._apart: list[Measurement] = []
+        self._apart_total = _Residual(np.array(0.0), 0.0)
+        # Of each attribute the partitions whose levels are told apart, from coarse to fine.
+        self._chains: list[list[Partition]] = [[] for _ in sizes]
+        self._residuals: dict[Key, _Residual] = {}
+        if total is not None:
+            self._residuals[()] = _Residual(np.array(float(total)), math.inf)
+
+    def add(self, measurement: Measurement) -> bool:
+        """Take in a measurement; what it touches are the residuals of its own levels and coarser ones.
+
+        Returns:
+            Whether it entered the closed form; else it stays apart.
+
+        Raises:
+            ValueError: when it is of another table.
+        """
+        marginal = measurement.marginal
+        self.check(marginal.attributes, marginal.sizes)
+        self.measurements.append(measurement)
+        levels = [marginal.partition(k) for k in range(len(marginal.attributes))]
+        if not all(self._nested(a, p) for a, p in zip(marginal.attributes, levels, strict=True)):
+            self._apart.append(measurement)
+            self._apart_total.learn(measurement.values.sum(), 1 / (measurement.variance * marginal.cells))
+            return False
+        for attribute, partition in zip(marginal.attributes, levels, strict=True):
+            if partition not in self._chains[attribute]:
+                self._insert(attribute, partition)
+        chains = [
+            self._chains[a][: self._chains[a].index(p) + 1] for a, p in zip(marginal.attributes, levels, strict=True)
+        ]
+        for key, values, merged in _contrasts(measurement.values, marginal.attributes, chains, averaged=False):
+            known = self._residuals.setdefault(key, _Residual(np.zeros(()), 0.0))
+            known.learn(values, 1 / (measurement.variance * merged))
+        return True
+
+    def unbiased(self, question: Question) -> Unbiased:
+        """The best linear unbiased values of a question and their variances, in counts.
+
+        With w_i the weights along attribute i, m_i their mean and both parts of every attribute's weights taken in
+        turn, the value is the sum over sets C of attributes of ``prod of m_i outside C * <prod of w_i in C, r_C>``, and
+        the variance that of ``v_C * prod of m_i^2 outside C * prod of ||w_i - m_i||^2 in C``. Parts without weight are
+        left out, measured or not.
+
+        Raises:
+            ValueError: when it is of another table.
+        """
+        self.check(question.attributes, question.sizes)
+        told = [self._closed(question)]
+        if not question.attributes and self._apart:
+            # The sums of what stays apart, averaged as they come.
+            scale = float(question.of(np.array(1.0), ()))
+            told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
+        elif question.attributes:
+            told += [found for found in (_own(question, m) for m in self._apart) if found is not None]
+        return _averaged(told) if len(told) > 1 else told[0]
+
+    def covariance(self, one: Sum, other: Sum) -> float:
+        """The covariance of the noise of two best linear unbiased values; NaN unless both are estimable.
+
+        Raises:
+            ValueError: when one is of another table.
+        """
+        left, right = self._shares(one), self._shares(other)
+        result = 0.0 if left and right else math.nan
+        for source in left.keys() & right.keys():
+            share = left[source] * right[source]
+            if source is None:
+                parts, others = self._weights(one), self._weights(other)
+                within = sum(
+                    _inner(parts[key], others[key]) * self._variance(key) for key in parts.keys() & others.keys()
+                )
+            else:
+                marginal = source.marginal
+                within = source.variance * float((_on(one, marginal) * _on(other, marginal)).sum())
+            result += share * within
+        return result
+
+    @property
+    def total(self) -> Unbiased:
+        """The number of records: public, or the best estimate from all measurements; NaN before the first."""
+        return self.unbiased(Product.over({}))
+
+    def check(self, attributes: Sequence[int], sizes: Sequence[int]) -> None:
+        """Raise ValueError unless attributes with so many values are among those of this table."""
+        if any(a >= len(self.sizes) or self.sizes[a] != n for a, n in zip(attributes, sizes, strict=True)):
+            raise ValueError("attributes are not those of this table")
+
+    def _nested(self, attribute: int, partition: Partition) -> bool:
+        return partition.even and all(p.refines(partition) or partition.refines(p) for p in self._chains[attribute])
+
+    def _insert(self, attribute: int, partition: Partition) -> None:
+        """Make a partition a level of its attribute: what is known of the finer level next to it is divided."""
+        chain = self._chains[attribute]
+        chain.append(partition)
+        chain.sort(key=lambda p: p.cells)
+        place = chain.index(partition)
+        if place + 1 == len(chain):
+            return
+        finer = chain[place + 1]
+        coarse = partition.over(finer)
+        merged = finer.cells // partition.cells
+        for key in [key for key in self._residuals if (attribute, finer.cells) in key]:
+            axis, known = key.index((attribute, finer.cells)), self._residuals[key]
+            sums = summed(known.values, axis, coarse)
+            between = (*key[:axis], (attribute, partition.cells), *key[axis + 1 :])
+            self._residuals[between] = _Residual(sums, known.precision / merged)
+            known.values = known.values - spread(sums / merged, axis, coarse)
+
+    def _variance(self, key: Key) -> float:
+        return 1 / self._residuals[key].precision
+
+    def _levels(self, attribute: int) -> list[Partition]:
+        """The levels of an attribute from fine to coarse, single values included whether measured or not."""
+        levels = self._chains[attribute][::-1]
+        if levels and levels[0].cells == self.sizes[attribute]:
+            return levels
+        return [Partition.singles(self.sizes[attribute]), *levels]
+
+    def _closed(self, question: Question) -> Unbiased:
+        if question.range == (0.0, 0.0):
+            return Unbiased(np.zeros(question.shape), np.zeros(question.shape))
+        if isinstance(question, Local):
+            return self._of_local(question)
+        if isinstance(question, Product):
+            rows: list[_Rows] = [_Vector(vector) for vector in question.vectors]
+            scale = question.scale
+        else:
+            assert isinstance(question, Cells)
+            rows = [_Indicators(question.told(k)) for k in range(len(question.attributes))]
+            scale = 1.0
+        shape = tuple(r.count for r in rows)
+        value, variance, missing = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
+        rank = len(rows)
+        choices = [r.parts(self._levels(a)) for a, r in zip(question.attributes, rows, strict=True)]
+        for parts in itertools.product(*choices):
+            norms = np.ones(())
+            for axis, part in enumerate(parts):
+                norms = norms * along(part.norms, axis, rank)
+            key = tuple(
+                (a, p.level.cells) for a, p in zip(question.attributes, parts, strict=True) if p.level is not None
+            )
+            known = self._residuals.get(key)
+            if known is None:
+                missing |= norms > 0
+                if missing.all():
+                    break
+                continue
+            term = known.values
+            for axis, part in enumerate(parts):
+                if part.level is None:
+                    term = np.expand_dims(term, axis) * along(part.means, axis, term.ndim + 1)
+                else:
+                    term = rows[axis].apply(term, axis, part)
+            value += term
+            variance += norms / known.precision
+        value[missing] = variance[missing] = np.nan
+        return Unbiased((value * scale).reshape(question.shape), (variance * scale**2).reshape(question.shape))
+
+    def _of_local(self, question: Local) -> Unbiased:
+        value = variance = 0.0
+        for key, weights in self._weights(question).items():
+            known = self._residuals.get(key)
+            if known is None:
+                return Unbiased(np.array(np.nan), np.array(np.nan))
+            value += _inner(weights, known.values)
+            variance += _inner(weights, weights) / known.precision
+        return Unbiased(np.array(value), np.array(variance))
+
+    def _weights(self, question: Sum) -> dict[Key, FloatArray | tuple[FloatArray, ...]]:
+        """What each residual weighs in a question, those that weigh nothing left out.
+
+        Of a product these are the vectors along the axes, of which the first one carries the scale.
+        """
+        if isinstance(question, Local):
+            chains = [self._levels(a)[::-1] for a in question.attributes]
+            largest = float(np.abs(question.weights).max())
+            return {
+                key: weights
+                for key, weights, _ in _contrasts(question.weights, question.attributes, chains, averaged=True)
+                if float(np.abs(weights).max(initial=0.0)) > _ROUNDING * largest
+            }
+        assert isinstance(question, Product)
+        choices = [
+            [(None if p.level is None else (a, p.level.cells), p.weights) for p in _Vector(v).parts(self._levels(a))]
+            for a, v in zip(question.attributes, question.vectors, strict=True)
+        ]
+        found: dict[Key, FloatArray | tuple[FloatArray, ...]] = {}
+        for parts in itertools.product(*choices):
+            scalar = question.scale * math.prod(float(w[0]) for level, w in parts if level is None)
+            if scalar:
+                key = tuple(level for level, _ in parts if level is not None)
+                found[key] = (np.array([scalar]), *(w for level, w in parts if level is not None))
+        return found
+
+    def _shares(self, question: Sum) -> Mapping[Measurement | None, float]:
+        """The part of each source in the value of a question: None for the closed form; empty if not estimable."""
+        self.check(question.attributes, question.sizes)
+        closed = float(self._closed(question).variances)
+        if closed == 0:
+            return {None: 1.0}
+        variances: dict[Measurement | None, float] = {} if math.isnan(closed) else {None: closed}
+        for measurement in self._apart:
+            found = _own(question, measurement)
+            if found is not None:
+                variances[measurement] = float(found.variances)
+        whole = sum(1 / v for v in variances.values())
+        return {source: 1 / v / whole for source, v in variances.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one level of an attribute sees of rows of weights along it; ``level`` is None for their means.
+
+    ``norms`` are squared and one a row, as ``means`` are. ``weights`` is the single row of :class:`_Vector`.
+    """
+
+    level: Partition | None
+    norms: FloatArray
+    means: FloatArray
+    weights: FloatArray
+
+
+class _Rows(ABC):
+    """Rows of weights along one attribute, which a question combines with those along others."""
+
+    count: int
+
+    @abstractmethod
+    def parts(self, levels: Sequence[Partition]) -> list[_Part]:
+        """The parts that weigh something, for levels from fine to coarse and then their means."""
+
+    @abstractmethod
+    def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
+        """The axis of a residual at the part's level replaced by one for the rows."""
+
+
+class _Vector(_Rows):
+    """One row."""
+
+    def __init__(self, vector: FloatArray) -> None:
+        self.count = 1
+        self._vector = vector
+
+    def parts(self, levels: Sequence[Partition]) -> list[_Part]:
+        least = _ROUNDING * float(np.abs(self._vector).max())
+        found, weights = [], self._vector
+        for level, coarser in itertools.zip_longest(levels, levels[1:]):
+            if coarser is None:
+                means, seen = weights.mean(keepdims=True), weights - weights.mean()
+            else:
+                among = coarser.over(level)
+                means = summed(weights, 0, among) / (level.cells // coarser.cells)
+                seen = weights - spread(means, 0, among)
+            if float(np.abs(seen).max()) > least:
+                found.append(_Part(level, np.array([seen @ seen]), np.zeros(0), seen))
+            weights = means
+        if abs(float(weights[0])) > least:
+            found.append(_Part(None, weights**2, weights, weights))
+        return found
+
+    def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
+        return np.expand_dims(np.tensordot(array, part.weights, axes=(axis, 0)), axis)
+
+
+class _Indicators(_Rows):
+    """A row of 0 and 1 for each cell of a partition."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.count = partition.cells
+        self._partition = partition
+
+    def parts(self, levels: Sequence[Partition]) -> list[_Part]:
+        found, squares = [], self._squares(levels[0])
+        for level, coarser in itertools.zip_longest(levels, levels[1:]):
+            if coarser is None:
+                merged, coarse = level.cells, (self._partition.counts / self._partition.size) ** 2
+            else:
+                merged, coarse = level.cells // coarser.cells, self._squares(coarser)
+            norms = squares - merged * coarse
+            norms[norms < _SQUARES * squares] = 0.0
+            if norms.any():
+                found.append(_Part(level, norms, np.zeros(0), np.zeros(0)))
+            squares = coarse
+        return [*found, _Part(None, squares, self._partition.counts / self._partition.size, np.zeros(0))]
+
+    def _squares(self, level: Partition) -> FloatArray:
+        """For each row the sum of squares of its means over the cells of a level."""
+        pairs, shared = np.unique(self._partition.labels * level.cells + level.labels, return_counts=True)
+        part = shared / level.counts[0]
+        return np.bincount(pairs // level.cells, weights=part * part, minlength=self.count).astype(np.float64)
+
+    def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
+        # Means of the weights serve in place of what they differ from coarser ones, as the residual sums to zero there.
+        assert part.level is not None
+        return summed(spread(array, axis, part.level) / part.level.counts[0], axis, self._partition)
+
+
+def _contrasts(
+    array: FloatArray, attributes: Sequence[int], chains: Sequence[Sequence[Partition]], *, averaged: bool
+) -> Iterator[tuple[Key, FloatArray, int]]:
+    """What each residual sees of counts (summed over the cells of its levels), or of weights (averaged over them).
+
+    Args:
+        array: one axis for each attribute.
+        attributes: ascending.
+        chains: for each attribute its levels from coarse to fine, the last one that of the axis.
+        averaged: whether cells are averaged instead of summed.
+
+    Yields:
+        The residual, what it sees, and how many cells of the array were merged into one of its own.
+    """
+    pieces: list[tuple[Key, FloatArray, int]] = [((), array, 1)]
+    for attribute, chain in zip(attributes, chains, strict=True):
+        divided: list[tuple[Key, FloatArray, int]] = []
+        for key, piece, merged in pieces:
+            axis, values, ratio = len(key), piece, merged
+            for level, coarser in itertools.zip_longest(chain[::-1], chain[-2::-1]):
+                if coarser is None:
+                    shared, means = level.cells, values.mean(axis=axis, keepdims=True)
+                    seen = values - means
+                else:
+                    among, shared = coarser.over(level), level.cells // coarser.cells
+                    means = summed(values, axis, among) / shared
+                    seen = values - spread(means, axis, among)
+                divided.append(((*key, (attribute, level.cells)), seen, ratio))
+                values, ratio = means if averaged else means * shared, ratio * shared
+            divided.append((key, values.squeeze(axis), ratio))
+        pieces = divided
+    yield from pieces
+
+
+def _on(question: Sum, marginal: Marginal) -> FloatArray:
+    """The weights of a question on the cells of a marginal, all of whose members weigh alike."""
+    partitions = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
+    shape = [n if a in question.attributes else 1 for a, n in zip(marginal.attributes, marginal.shape, strict=True)]
+    return np.broadcast_to(question.on(partitions).reshape(shape), marginal.shape)
+
+
+def _own(question: Question, measurement: Measurement) -> Unbiased | None:
+    """What a single measurement tells of a question: sums of its cells; None if nothing."""
+    if not set(question.attributes) <= set(measurement.marginal.attributes):
+        return None
+    if isinstance(question, Cells) and any(
+        measurement.marginal.partition(measurement.marginal.attributes.index(a)).least > question.told(k).most
+        for k, a in enumerate(question.attributes)
+    ):
+        return None
+    attributes = frozenset(question.attributes)
+    marginal = measurement.marginal.onto(attributes)
+    variance = measurement.variance * (measurement.marginal.cells // marginal.cells)
+    cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
+    if isinstance(question, Sum):
+        if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+            return None
+        weights = question.on(cells)
+        value = float((measurement.onto(attributes) * weights).sum())
+        return Unbiased(np.array(value), np.array(variance * float((weights * weights).sum())))
+    rank = len(cells)
+    told, merged = np.ones((), dtype=bool), np.ones(())
+    places: list[tuple[Partition, Array]] = []
+    for axis, own in enumerate(cells):
+        asked = question.told(axis)
+        labels = asked.labels[own.members]
+        cut = asked.labels != labels[own.labels]
+        # A cell that is cut spoils all cells asked for that it lies in.
+        spoilt = np.isin(own.labels, own.labels[cut])
+        within = np.ones(asked.cells, dtype=bool)
+        within[asked.labels[spoilt]] = False
+        if not within.any():
+            return None
+        told = told[..., None] & within
+        merged = merged[..., None] * np.bincount(labels, minlength=asked.cells)
+        places.append((Partition.of(labels), labels))
+    values = measurement.onto(attributes)
+    for axis, (grouped, labels) in enumerate(places):
+        sums = summed(values, axis, grouped)
+        shape = list(sums.shape)
+        shape[axis] = question.shape[axis]
+        values = np.zeros(shape)
+        values[(slice(None),) * axis + (labels[grouped.members],)] = sums
+    assert values.ndim == rank
+    return Unbiased(np.where(told, values, np.nan), np.where(told, variance * merged, np.nan))
+
+
+def _averaged(told: list[Unbiased]) -> Unbiased:
+    """Independent values averaged by precision; the first, of the closed form, may be exact."""
+    values, variances = np.stack([t.values for t in told]), np.stack([t.variances for t in told])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precisions = np.where(np.isnan(variances), 0.0, 1 / variances)
+        whole = precisions.sum(axis=0)
+        mean = np.where(precisions > 0, precisions * values, 0.0).sum(axis=0) / whole
+        exact = variances[0] == 0
+        return Unbiased(
+            np.where(exact, values[0], np.where(whole > 0, mean, np.nan)),
+            np.where(exact, 0.0, np.where(whole > 0, 1 / whole, np.nan)),
+        )
+
+
+def _inner(one: FloatArray | tuple[FloatArray, ...], other: FloatArray | tuple[FloatArray, ...]) -> float:
+    """The inner product of weights on one residual, either of them an array or a scalar and a vector for each axis."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return math.prod(float(a @ b) for a, b in zip(one, other, strict=True))
+    if isinstance(other, tuple):
+        one, other = other, one
+    assert not isinstance(other, tuple)
+    if not isinstance(one, tuple):
+        return float((one * other).sum())
+    for vector in one[1:]:
+        other = np.tensordot(vector, other, axes=(0, 0))
+    return float(one[0][0] * other)

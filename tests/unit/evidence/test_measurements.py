@@ -1,0 +1,167 @@
+"""What a measurement is: its form, its document, and the variance of its noise."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+
+SIZES = (3, 4, 1, 6)
+
+
+def thirds() -> Partition:
+    return Partition.of(np.array([0, 0, 1, 1, 2, 2]))
+
+
+def measurement() -> Measurement:
+    marginal = Marginal.of(SIZES, {0: None, 3: thirds()})
+    return Measurement(marginal, Noise("laplace", Decimal("12.50"), 3), np.arange(-4, 5).reshape(3, 3))
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
+def test_a_partition_has_one_form(labels: list[int]) -> None:
+    """Labels spelled in any way against a slow loop that numbers them as they come. Would catch one division of values
+    with two forms, which would be two releases, and counts or members of another cell."""
+    seen: dict[int, int] = {}
+    expected = [seen.setdefault(label, len(seen)) for label in labels]
+    partition = Partition.of(np.array(labels))
+    assert partition.labels.tolist() == expected
+    assert partition == Partition.of(np.array([7 * label for label in labels]))
+    assert partition.cells == len(seen)
+    assert partition.counts.tolist() == [expected.count(c) for c in range(len(seen))]
+    assert partition.members.tolist() == [expected.index(c) for c in range(len(seen))]
+    assert partition.even == (len(set(partition.counts.tolist())) == 1)
+
+
+@given(st.data())
+def test_refinement_against_sets(data: st.DataObject) -> None:
+    """Would catch a test of refinement that looks at least members alone, and a common refinement too coarse or too
+    fine."""
+    labels = st.lists(st.integers(0, 3), min_size=6, max_size=6)
+    one, two = (Partition.of(np.array(data.draw(labels))) for _ in range(2))
+
+    def cells(p: Partition) -> list[set[int]]:
+        return [set(np.flatnonzero(p.labels == c).tolist()) for c in range(p.cells)]
+
+    assert one.refines(two) == all(any(a <= b for b in cells(two)) for a in cells(one))
+    both = one.met(two)
+    assert {frozenset(c) for c in cells(both)} == {frozenset(a & b) for a in cells(one) for b in cells(two)} - {
+        frozenset()
+    }
+    if one.refines(two):
+        assert np.array_equal(two.over(one).labels[one.labels], two.labels)
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [0, 2], [], [[0], [1]], [-1, 0]])
+def test_labels_out_of_order_are_no_partition(labels: Any) -> None:
+    """Would catch a second form of one partition let in by the constructor."""
+    with pytest.raises(ValueError, match="partition"):
+        Partition(np.array(labels, dtype=np.int64))
+
+
+def test_marginals_have_one_form() -> None:
+    """Single values are never written out, and attributes that are not told apart are not named."""
+    named = Marginal.of(SIZES, {3: Partition.singles(6), 0: None, 1: Partition.of(np.zeros(4)), 2: None})
+    assert named == Marginal((0, 3), (3, 6), (None, None))
+    assert hash(named) == hash(Marginal((0, 3), (3, 6), (None, None)))
+    assert named.whole
+    assert Marginal.of(SIZES, {}).shape == ()
+    binned = Marginal.of(SIZES, {0: None, 3: thirds()})
+    assert (binned.shape, binned.cells, binned.whole) == ((3, 3), 9, False)
+    assert binned.onto(frozenset({3, 1})) == Marginal.of(SIZES, {3: thirds()})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "sizes", "partitions"),
+    [
+        ((1, 0), (2, 2), (None, None)),
+        ((0, 0), (2, 2), (None, None)),
+        ((-1,), (2,), (None,)),
+        ((0,), (2, 2), (None,)),
+        ((0,), (1,), (None,)),
+        ((0,), (3,), (Partition.singles(3),)),
+        ((0,), (3,), (Partition.of(np.zeros(3)),)),
+        ((0,), (7,), (thirds(),)),
+    ],
+)
+def test_what_is_no_marginal(attributes: Any, sizes: Any, partitions: Any) -> None:
+    with pytest.raises(ValueError, match=r"marginal|partition"):
+        Marginal(attributes, sizes, partitions)
+
+
+def test_a_document_and_back() -> None:
+    """Through JSON text, to equal contents and an equal identity; another value, scale or marginal has another one.
+    Would catch a field that is not written, or not part of the identity."""
+    one = measurement()
+    back = Measurement.read(json.loads(json.dumps(one.document())))
+    assert (back.marginal, back.noise) == (one.marginal, one.noise)
+    assert np.array_equal(back.units, one.units)
+    assert back.identity == one.identity
+    others = [
+        Measurement(one.marginal, one.noise, one.units + 1),
+        Measurement(one.marginal, Noise("laplace", Decimal("12.51"), 3), one.units),
+        Measurement(one.marginal, Noise("gaussian", Decimal("12.5"), 3), one.units),
+        Measurement(one.marginal, Noise("laplace", Decimal("12.5"), 4), one.units),
+        Measurement(Marginal.of(SIZES, {0: None, 3: Partition.of(np.arange(6) % 3)}), one.noise, one.units),
+    ]
+    assert len({m.identity for m in [one, *others]}) == 6
+    assert Measurement(one.marginal, Noise("laplace", Decimal("12.5"), 3), one.units).identity == one.identity
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": [1, 2]},
+        {"values": [0.5] * 9},
+        {"values": [2**70] * 9},
+        {"values": "x"},
+        {"noise": {"kind": "laplace", "bits": 0, "scale": "0"}},
+        {"noise": {"kind": "laplace", "bits": 0, "scale": "0.06"}},
+        {"noise": {"kind": "laplace", "bits": 0, "scale": "NaN"}},
+        {"noise": {"kind": "laplace", "bits": 0, "scale": "x"}},
+        {"noise": {"kind": "cauchy", "bits": 0, "scale": "1"}},
+        {"noise": {"kind": "laplace", "bits": 62, "scale": "1"}},
+        {"noise": {"kind": "laplace", "scale": "1"}},
+        {"marginal": {"attributes": [0], "sizes": [9], "partitions": [[0.5] * 9]}},
+        {"marginal": {"attributes": ["0"], "sizes": [9], "partitions": [None]}},
+        {"marginal": {"attributes": [0], "sizes": [9]}},
+    ],
+)
+def test_what_is_no_document(change: dict[str, Any]) -> None:
+    """Would catch numbers that are rounded silently, and errors other than the documented one."""
+    with pytest.raises(ValueError):
+        Measurement.read({**measurement().document(), **change})
+
+
+def test_values_are_counts() -> None:
+    one = measurement()
+    assert one.values.tolist() == (np.arange(-4, 5) / 8).reshape(3, 3).tolist()
+    assert one.onto(frozenset({3})).tolist() == one.values.sum(axis=0).tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        one.units[0, 0] = 1
+    with pytest.raises(ValueError, match="shape"):
+        Measurement(one.marginal, one.noise, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", ["0.1", "0.4", "1", "1.7", "1.999", "2", "2.001", "7.3", "40"])
+@pytest.mark.parametrize("bits", [0, 2])
+def test_variances_of_the_discrete_laws(kind: Any, scale: str, bits: int) -> None:
+    """Against sums over the integers in fifty digits. Would catch the variance of the continuous law, 8% off for a
+    Laplace scale of one unit, and a grid that is not squared."""
+    with localcontext() as context:
+        context.prec = 50
+        t = Decimal(scale) * 2**bits
+        reach = math.ceil(120 * float(t)) if kind == "laplace" else math.ceil(16 * float(t)) + 1
+        weights = [(-k / t if kind == "laplace" else -k * k / (2 * t * t)).exp() for k in map(Decimal, range(reach))]
+        total = 2 * sum(weights) - 1
+        expected = 2 * sum((w * k * k for k, w in enumerate(weights)), Decimal(0)) / total / 4**bits
+    assert Noise(kind, Decimal(scale), bits).variance == pytest.approx(float(expected), rel=1e-13)
