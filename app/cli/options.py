@@ -16,7 +16,7 @@ Mechanism = Annotated[
     typer.Option(
         "--mechanism",
         "-m",
-        help="How the hypothesis is kept: mw, fk, md, smw or median, or JSON with its options, such as "
+        help="How questions are answered: mw, fk, md, smw, median, laplace or gaussian, or JSON with options, such as "
         '\'{"construction": "md", "potential": "entropy"}\'.',
     ),
 ]
