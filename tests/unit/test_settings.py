@@ -186,6 +186,7 @@ def test_nearest_variables() -> None:
     assert nearest_variable("CURATOR_ZZZ") is None
 
 
+@pytest.mark.slow
 def test_importing_reads_and_makes_nothing(root: Path, tmp_path: Path) -> None:
     """In a process of its own whose environment would be refused if it were read."""
     code = "import app.settings, app.storage.vault, app.storage.readers"

@@ -113,6 +113,7 @@ def test_the_story_is_accepted(tmp_path: Path) -> None:
     assert replay(story().lines) == replay_file(path)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_honest_sessions_are_accepted(d) -> None:
@@ -262,6 +263,7 @@ def test_any_changed_byte_is_found(make: Callable[[], Played], at: int, mask: in
     assert not verdict.ok
 
 
+@pytest.mark.slow
 def test_every_byte_of_the_trailer_is_held() -> None:
     """The trailer is no link of the chain: all of its bytes, one changed bit each."""
     *rest, last = story().lines

@@ -219,6 +219,7 @@ class TestIdempotency:
 
 
 class TestRetries:
+    @pytest.mark.slow
     def test_retry_after_is_honoured(self, script: Script, session: Session) -> None:
         script.replies = [say(503, Retry_After="1"), say(200, ANSWER)]
         start = time.monotonic()

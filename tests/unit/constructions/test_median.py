@@ -469,6 +469,7 @@ class TestSample:
             found.append((drawn >> 11) * 2.0**-53)
         assert _Uniform(b"some seed").draw(5).tolist() == found
 
+    @pytest.mark.slow
     def test_a_measurement_that_no_point_allows(self) -> None:
         """Noise has no largest value. Would catch a sample that becomes empty, infinite, or walks forever."""
         for step in STEPS:

@@ -227,6 +227,7 @@ def test_frieze_kannan_bounds_are_those_of_the_squared_norm() -> None:
 # ------------------------------------------------------------------------------------------ potentials
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(SMALL, st.data(), st.sampled_from(["projection", "paper"]), st.booleans())
 def test_every_update_lowers_the_potential_by_what_is_proved(u: Universe, d, step: Any, padded: bool) -> None:

@@ -80,6 +80,7 @@ def as_mp(value: Fraction | Decimal | float) -> Any:
 SHARES = st.sampled_from([1.0, 0.5, 0.1, 0.015625])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.sampled_from([0.1, 1.0, 3.0]),
@@ -179,6 +180,7 @@ def test_a_guaranteed_plan_is_the_least_that_meets_its_bound(
     assert plan.max_updates in (n := least_updates(data, request, bound), n - 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from(["epsilon", "max_queries", "beta", "records"]), st.sampled_from(["mw", "fk"]), st.booleans())
 def test_plans_are_monotone(what: str, construction: str, guaranteed: bool) -> None:
@@ -222,6 +224,7 @@ def test_the_published_calibrations_through_a_plan() -> None:
             assert plan.error_bound > plan.threshold_units * 2.0**-plan.answer_bits
 
 
+@pytest.mark.slow
 def test_reference_vectors_through_a_plan(shared: Path) -> None:
     """The reference scales are at the best order for each B; a plan keeps the ledger's one order, which costs at most
     a few percent at 10 updates and never less than nothing. ``exact`` has no order and must meet them."""
@@ -307,6 +310,7 @@ def test_an_infeasible_plan_says_what_would_make_it_feasible(
             assert not feasible(data, request, what, half_way), (what, value)
 
 
+@pytest.mark.slow
 def test_the_advice_above_speaks_of_everything() -> None:
     """The cases are worth something only if each figure occurs, and its absence does."""
     seen = set()
@@ -430,6 +434,7 @@ def test_a_request_survives_its_document(
 # --------------------------------------------------------------------------------------------------- purchases
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from([0.1, 1.0, 3.0]), SHARES, st.integers(1, 200))
 def test_a_private_mass_is_bought_with_a_twentieth_of_the_share(epsilon: float, part: float, updates: int) -> None:

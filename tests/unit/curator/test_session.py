@@ -131,6 +131,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "table"), CASES)
 def test_what_is_checked_first(make: Callable[[], Session], table: dict[str, Any]) -> None:
     """Unverified questions are always answered, known ones come from what was given, then the queries must last, zero

@@ -189,6 +189,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(fit.numbers for _, fit in local._fits.values()) <= 1000
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(evidence(), st.sampled_from([None, 300.0]), st.integers(0, 10**6))
 def test_standard_errors_of_all_cells(taken: list[Measurement], total: float | None, seed: int) -> None:

@@ -160,6 +160,7 @@ def admitted(measurements: list[Measurement]) -> tuple[list[Measurement], list[M
     return closed, apart
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data())
 def test_agrees_with_least_squares(data: st.DataObject) -> None:
@@ -179,6 +180,7 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
         assert (float(value), float(variance)) == pytest.approx(asked, rel=1e-8, abs=1e-8, nan_ok=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_covariances_agree_with_least_squares(data: st.DataObject) -> None:

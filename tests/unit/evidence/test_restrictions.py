@@ -58,6 +58,7 @@ def test_restricted_to_some_attributes(taken: list[Measurement], attributes: lis
     assert restriction.strength() == pytest.approx(math.prod(v**-0.5 for v in every) ** (1 / len(every)))
 
 
+@pytest.mark.slow
 @given(measurements(), st.data())
 def test_in_terms_of_any_cells(taken: list[Measurement], data: st.DataObject) -> None:
     """Values merged until each is the count of whole cells of the fit: that is so for every count vector, merged as

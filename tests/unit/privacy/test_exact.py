@@ -64,6 +64,7 @@ def test_the_program_is_the_recursion_from_above(e0: float, updates: int, epsilo
     assert truth <= value <= truth * (1 + mpmath.mpf("1e-6")) + mpmath.mpf("1e-18")
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.floats(0.02, 2), st.integers(1, 30), st.floats(0.1, 6))
 def test_a_stationary_adversary_stays_below(e0: float, updates: int, epsilon: float) -> None:

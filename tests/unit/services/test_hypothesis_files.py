@@ -89,6 +89,7 @@ def test_a_table_has_a_row_an_element(export: Export, format: Format, count: int
     assert found["count"].to_pylist() == [number / 4 for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["npy", "arrow", "parquet"])
 def test_no_second_one_is_made_in_memory(export: Export, format: Format) -> None:
     """32 MB in the other layout. Would catch an array that is laid out anew, columns of all cells, and a buffer of the

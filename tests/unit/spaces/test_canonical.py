@@ -233,6 +233,7 @@ def test_weighted_undirected_and_product_sides_commute(u: Universe, d) -> None:
     one_digest(u, [words, turned])
 
 
+@pytest.mark.slow
 @given(graphs(directed=False), st.data())
 def test_an_undirected_rank_one_query_and_its_mirror_are_one(u: Universe, d) -> None:
     """(u, v) and (v, u) weigh every pair alike."""

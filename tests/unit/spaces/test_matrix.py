@@ -80,6 +80,7 @@ def test_sums_that_leave_exact_arithmetic_are_refused_at_registration(changes: A
         space(**changes)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_extreme_entries_of_either_sign_sum_exactly(d) -> None:
     """Would catch an overflow or a rounded partial sum where every entry is at a bound, in any layout, on weighted

@@ -301,6 +301,7 @@ def test_one_privacy_unit_moves_an_answer_by_at_most_gamma_grid_units(d) -> None
     assert abs(first - second) <= space.unit * 2**space.answer_bits
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_answer_grid_rounds_to_the_nearest(d) -> None:
     """Would catch a shift in the wrong direction or by the data's own bits, and rounding by more than half a unit."""
@@ -351,6 +352,7 @@ def test_a_cut_of_an_undirected_graph_counts_each_edge_once(u: Universe, d) -> N
     assert 2 * query.exact(u.space.tensor(x)) == int((formula * x).sum())
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_what_was_asked_before_never_shows_in_an_exact_answer(d) -> None:
     """The store of marginals is a cache: would catch one that is contracted over the wrong axes, is narrowed from a

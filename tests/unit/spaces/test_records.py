@@ -41,6 +41,7 @@ def counted(rows: list[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
     return {row: rows.count(row) for row in rows}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(RECORDS, st.data(), st.booleans(), st.integers(1, 7))
 def test_queries_are_answered_as_by_counts(

@@ -242,6 +242,7 @@ def test_arrays_of_any_number_type_and_layout_are_the_same_query(kind: str, orde
     assert BIPARTITE.space.compile_dense(array.reshape(-1)).digest == compiled.digest
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:

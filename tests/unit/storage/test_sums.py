@@ -153,6 +153,7 @@ def test_entries_of_matrices_add_up(read, units, d) -> None:
         assert data.mass == sum(map(abs, units[:kept])) + (6 - kept) * 2**40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [2**23, 2**24])
 def test_a_slab_that_would_wrap(read: Any, refuse: Any, cells: int) -> None:
     """One row, so that no cut along the first axis makes less of it: 2^23 counts of 2^40 are -2^63, 2^24 are 0."""

@@ -518,6 +518,7 @@ class TestCounts:
 
 
 class TestRealFiles:
+    @pytest.mark.slow
     def test_adult(self, read: Any, shared: Any) -> None:
         """Against the csv module, on six attributes of the census table."""
         import json

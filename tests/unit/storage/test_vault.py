@@ -320,6 +320,7 @@ class TestKeys:
         with pytest.raises(VaultCorrupt, match="digest"):
             Vault(tmp_path / "vault", None).verify(entry)
 
+    @pytest.mark.slow
     def test_two_processes_agree_on_one_digest_key(self, tmp_path: Path) -> None:
         """Four start at once on an empty folder; every file must verify under the one key that is left."""
         script = REGISTER + "print(entry.file_name, entry.digest)"
@@ -388,6 +389,7 @@ class TestSweep:
         assert vault.sweep(set) == 1
         assert files(tmp_path / "vault") == set()
 
+    @pytest.mark.slow
     def test_two_sweeps_and_many_registrations(self, tmp_path: Path) -> None:
         """Two processes sweep without pause while this one registers: no committed file is ever lost."""
         committed = tmp_path / "committed"
