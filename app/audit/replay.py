@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, Mechanism, Test, mechanism_of
+from app.curator.mechanisms import Answer, Measure, SessionMechanism, Test, mechanism_of
 from app.curator.opening import Header
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
@@ -210,7 +210,7 @@ class _Replay:
         if needed > self.memory_limit:
             raise self._too_much(f"a hypothesis and queries of about {needed:,} bytes", sequence)
 
-    def _grow(self, mechanism: Mechanism, updates: int) -> None:
+    def _grow(self, mechanism: SessionMechanism, updates: int) -> None:
         """Count what the hypothesis takes while it goes to so many updates."""
         self.work = _WORK_FACTOR * mechanism.nbytes(updates)
 

@@ -134,7 +134,7 @@ class State:
     forfeits: int = 0
 
 
-class Mechanism(Protocol):
+class SessionMechanism(Protocol):
     """What becomes of a query. States are owned by their holder: :meth:`learn` changes the given one in place."""
 
     def start(self, dump: Dump | None = None) -> State:
@@ -197,7 +197,7 @@ class Mechanism(Protocol):
         """
 
 
-def mechanism_of(opening: Opening) -> Mechanism:
+def mechanism_of(opening: Opening) -> SessionMechanism:
     """The mechanism of a session."""
     return DirectMeasurement(opening) if opening.plan.direct else OnlineQueryResponse(opening)
 

@@ -31,7 +31,7 @@ IntervalKind = Literal["unbiased", "model"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ShownEstimate:
     """One answer, in counts.
 
     ``unbiased`` and its standard error are those of the best linear unbiased value; None where the question is not
@@ -63,10 +63,10 @@ class Estimates:
         """Where the interval is the unbiased one; elsewhere it is the model's."""
         return self.unbiased.estimable
 
-    def at(self, *place: int) -> Estimate:
+    def at(self, *place: int) -> ShownEstimate:
         """One of the answers; that of a sum without a place."""
         estimable = bool(self.estimable[place])
-        return Estimate(
+        return ShownEstimate(
             value=float(self.values[place]),
             standard_error=float(self.standard_errors[place]),
             interval=(float(self.lows[place]), float(self.highs[place])),

@@ -37,7 +37,7 @@ class Loaded:
     Attributes:
         session: the session.
         kept: the entry that the snapshot stood on; 0 where none was used.
-        seconds: how long it took to take in the entries after that.
+        seconds: how long its updates after that took.
     """
 
     session: Session
@@ -66,9 +66,8 @@ def resume_session(tx: Transaction, row: SessionRow, snapshots: Snapshots) -> Lo
 
 
 def _caught_up(tx: Transaction, row: SessionRow, session: Session) -> Loaded:
-    kept, started = session.sequence, time.perf_counter()
-    take_in(tx, row.id, session, tx.known_entries(row.id, kept))
-    return Loaded(session, kept, time.perf_counter() - started)
+    kept = session.sequence
+    return Loaded(session, kept, take_in(tx, row.id, session, tx.known_entries(row.id, kept)))
 
 
 def _resume(tx: Transaction, row: SessionRow, snapshot: Snapshot) -> Loaded | None:
@@ -154,12 +153,15 @@ def _stands(tx: Transaction, row: SessionRow, sequence: int, head_hash: str) -> 
     return [(n, orjson.loads(line)["entry_hash"]) for n, line in lines] == [(sequence, head_hash)]
 
 
-def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> None:
+def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> float:
     """Take in entries that follow on those a session has seen.
 
     What an answer was and what it taught are apart from one another, so all answers are taken in at once.
+
+    Returns:
+        How long the updates took, in seconds, without reading what they learn from.
     """
-    space = session.dataset.space
+    space, seconds = session.dataset.space, 0.0
     session.recall_all(known.answers)
     session.skip(cached=known.cached, unverified=known.unverified)
     for _ in range(known.forfeits):
@@ -168,7 +170,11 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
         tx.stay()
         form = orjson.loads(line)["query"]
         blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
-        session.learn(space.from_canonical(form, blobs), units_of(units))
+        query = space.from_canonical(form, blobs)
+        started = time.perf_counter()
+        session.learn(query, units_of(units))
+        seconds += time.perf_counter() - started
+    return seconds
 
 
 def last_recorded(tx: Transaction, row: SessionRow) -> str:

@@ -124,9 +124,7 @@ class Residents:
         for id, (known, line) in tx.latest_entries(spans).items():
             live, row = behind[id]
             try:
-                started = time.perf_counter()
-                take_in(tx, id, live.session, known)
-                live.learning_seconds += time.perf_counter() - started
+                live.learning_seconds += take_in(tx, id, live.session, known)
                 live.recorded_at, live.row = time_of(line), row
             except Exception as error:  # noqa: BLE001 - an entry may have been counted whose update was not made
                 log.warning("a session did not follow its transcript", error=type(error).__name__)

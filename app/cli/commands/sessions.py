@@ -38,15 +38,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
-    options = _session_options(max_updates, beta, calibration, release)
+    terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
     with client("Planning") as curator:
-        made = curator.plan(
-            dataset,
-            parse_mechanism(mechanism),
-            epsilon=parse_decimal(epsilon, "epsilon"),
-            max_queries=max_queries,
-            **options,
-        )
+        made = curator.plan(dataset, parse_mechanism(mechanism), **terms)
     if as_json:
         print_json(made.raw)
     else:
@@ -75,14 +69,9 @@ def compare(
 ) -> None:
     """Show the plans of several mechanisms side by side, and what plain noise would do. Charges nothing."""
     asked = [parse_mechanism(text) for text in mechanisms]
+    terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
     with client("Planning") as curator:
-        found = curator.compare(
-            dataset,
-            asked,
-            epsilon=parse_decimal(epsilon, "epsilon"),
-            max_queries=max_queries,
-            **_session_options(max_updates, beta, calibration, release),
-        )
+        found = curator.compare(dataset, asked, **terms)
     if as_json:
         print_json(found.raw)
     else:
@@ -102,15 +91,9 @@ def session_open(
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
-    options = _session_options(max_updates, beta, calibration, release)
+    terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
     with client("Opening the session") as curator:
-        session = curator.open_session(
-            dataset,
-            parse_mechanism(mechanism),
-            epsilon=parse_decimal(epsilon, "epsilon"),
-            max_queries=max_queries,
-            **options,
-        )
+        session = curator.open_session(dataset, parse_mechanism(mechanism), **terms)
     if as_json:
         print_json(session.opened.raw)
         return
@@ -175,13 +158,18 @@ def ask(
         out.print(answer_table(answer))
 
 
-def _session_options(
+def _terms(
+    epsilon: str,
+    max_queries: int,
     max_updates: int | None,
     beta: float | None,
     calibration: str | None,
     release: str | None,
 ) -> dict[str, Any]:
+    """What a session is asked for beside its data set and mechanism."""
     return {
+        "epsilon": parse_decimal(epsilon, "epsilon"),
+        "max_queries": max_queries,
         "max_updates": max_updates,
         "beta": beta,
         "calibration": calibration,

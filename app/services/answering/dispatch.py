@@ -12,7 +12,7 @@ from app.curator.errors import SessionClosed
 from app.curator.mechanisms import mechanism_of
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
-from app.services.answering.work import Context, Meter
+from app.services.answering.work import LaneContext, Meter
 from app.services.errors import NotFound, QueueFull, Unavailable
 from app.services.openings import opening_of
 from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snapshots, Store
@@ -48,7 +48,7 @@ class Answering:
         turn_seconds: float,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.context = Context(
+        self.context = LaneContext(
             store, private, noise, snapshots, clock, meter, render, deliver, self._leave, self._refills.put
         )
         self._soon = soon

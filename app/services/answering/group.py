@@ -21,7 +21,7 @@ from app.curator.opening import Header
 from app.services import spending
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
-from app.services.answering.work import Context, Work
+from app.services.answering.work import LaneContext, Work
 from app.services.errors import NotFound, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
@@ -56,7 +56,7 @@ class Groups:
 
     def __init__(
         self,
-        context: Context,
+        context: LaneContext,
         residents: Residents,
         waiting: TicketQueue,
         deferred: Deferred,

@@ -12,7 +12,7 @@ import structlog
 
 from app.services.answering.group import Groups
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
-from app.services.answering.work import Context, PausedBatch, Work
+from app.services.answering.work import LaneContext, PausedBatch, Work
 from app.services.errors import Unavailable
 from app.services.residents import Residents
 
@@ -35,7 +35,7 @@ class Lane(threading.Thread):
         memory_limit: bytes of the sessions that it holds in memory.
     """
 
-    def __init__(self, context: Context, name: str, memory_limit: int) -> None:
+    def __init__(self, context: LaneContext, name: str, memory_limit: int) -> None:
         super().__init__(name=name, daemon=True)
         self._context = context
         self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()

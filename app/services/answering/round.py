@@ -16,7 +16,7 @@ from app.audit import records
 from app.curator.mechanisms import Answer, Measure, Test
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
-from app.services.answering.work import Context, Work
+from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
 from app.services.ports import EntryRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled
@@ -43,7 +43,7 @@ class Rounds:
         residents: the lane's sessions in memory.
     """
 
-    def __init__(self, context: Context, residents: Residents) -> None:
+    def __init__(self, context: LaneContext, residents: Residents) -> None:
         self._context, self._residents = context, residents
 
     def try_answer(self, live: Live, asked: Any, work: Work) -> dict[str, Any]:

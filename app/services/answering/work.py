@@ -35,7 +35,7 @@ class Meter(Protocol):
 
 
 @dataclass(slots=True)
-class Context:
+class LaneContext:
     """What all lanes work with.
 
     Attributes:

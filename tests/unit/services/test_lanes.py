@@ -21,7 +21,7 @@ from app.services.answering.dispatch import Answering
 from app.services.answering.group import Groups
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import LONG_BATCH, Deferred, Ticket, TicketQueue
-from app.services.answering.work import Context, Work
+from app.services.answering.work import LaneContext, Work
 from app.services.ballast import Ballast
 from app.services.datasets import Datasets
 from app.services.errors import QueueFull, Unavailable
@@ -130,7 +130,7 @@ class Process:
         self.sessions = Sessions(
             self.store, private, self.noise, lambda: NOW, self.datasets, snapshots, memory_limit=1 << 30
         )
-        self.context = Context(
+        self.context = LaneContext(
             self.store,
             private,
             self.noise,
