@@ -338,6 +338,28 @@ def test_the_forger_knows_his_trade() -> None:
     assert forged(lambda d: None).ok
 
 
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_a_measurement_that_says_it_was_free_is_found(law: str) -> None:
+    """A direct session's answers are all paid for. Would catch a server that tells a measured value as a hypothesis'
+    and keeps its charge, and one that lets the same question be measured twice."""
+
+    def measured() -> Played:
+        return play_session(
+            TABLE, COUNTS, [CELLS[0], CELLS[0], "forfeit", CELLS[1]], mechanism={"construction": law}, max_queries=5
+        )
+
+    assert accepted(measured()).summary["measurement_answers"] == 2
+
+    def free(documents: list[Document]) -> None:
+        documents[1]["source"] = "hypothesis"
+
+    def again(documents: list[Document]) -> None:
+        documents[2]["source"] = "measurement"
+
+    refused(forged(free, measured), 1, "a source that it cannot have")
+    refused(forged(again, measured), 2, "a source that it cannot have")
+
+
 def positions(**wanted: Any) -> list[int]:
     return [
         i

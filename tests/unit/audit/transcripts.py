@@ -21,9 +21,9 @@ from app.audit import records
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import QueriesExhausted, UpdatesExhausted
 from app.curator.facts import measure
-from app.curator.mechanisms import Test
+from app.curator.mechanisms import Answer, Test
 from app.curator.opening import Opening
-from app.curator.oqr import Hit, play
+from app.curator.oqr import Hit, Miss, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
@@ -113,11 +113,13 @@ def play_session(
             due = session.consider(query, unverified=read.unverified)
         except (QueriesExhausted, UpdatesExhausted):
             continue
-        if isinstance(due, Test):
+        if not isinstance(due, Answer):
             exact = session.dataset.space.to_answer_grid(query.exact(private), query)
             scale = float(plan.noise_scale_units)
             drawn = round(rng.laplace(0, scale)) if noise is None else noise(rng, scale)
-            outcome = play(int(due.hypothesis[0]), exact, drawn, plan.threshold_units)
+            outcome: Hit | Miss = Hit(exact + drawn)
+            if isinstance(due, Test):
+                outcome = play(int(due.hypothesis[0]), exact, drawn, plan.threshold_units)
             source = "measurement" if isinstance(outcome, Hit) else "hypothesis"
             answer = released(outcome.value, source, due.error_bound)
         else:

@@ -140,6 +140,16 @@ class TestText:
         assert list(map(list, zip(*(column.tolist() for column in data.columns), strict=True))) == inside
         assert data.mass == len(inside)
 
+    def test_positions_on_long_axes(self, read: Any) -> None:
+        """On either side of one byte and of two. Would catch positions that wrap in the column they are kept in."""
+        lengths = {"a": 256, "b": 257, "c": 65_536, "d": 65_537}
+        spec = {"kind": "table", "attributes": [{"name": name, "size": size} for name, size in lengths.items()]}
+        rows = [[size - 1 for size in lengths.values()], [255, 256, 255, 65_536], [0, 0, 256, 256]]
+        text = "\n".join([",".join(lengths), *(",".join(map(str, row)) for row in rows)])
+        data = read(spec, "r.csv", text.encode())
+        assert [column.tolist() for column in data.columns] == [list(column) for column in zip(*rows, strict=True)]
+        assert [column.itemsize for column in data.columns] == [1, 2, 2, 4]
+
     def test_more_records_than_fit(self, read: Any, refuse: Any) -> None:
         """Would catch a file that takes more memory than there is, and a limit that counts eight bytes a position."""
         spec = {"kind": "table", "attributes": [{"name": f"a{i}", "size": 200} for i in range(4)]}
