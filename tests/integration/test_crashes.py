@@ -72,6 +72,13 @@ def test_the_checker_sees(tmp_path: Path, bug: str, moments: list[str], complain
 
 
 def test_a_reply_before_its_commit_is_caught(tmp_path: Path) -> None:
-    """A server whose commits come a moment after they are reported."""
-    found = run(tmp_path, None, [RANDOM] * 4, bug="reply first")
-    assert any("a reply was lost" in v or "two answers under one key" in v for v in found.violations)
+    """A server whose commits come a moment after they are reported. Kills come at random and may miss that moment, the
+    more so on a busy machine: twelve of them do not."""
+
+    def told(number: int) -> bool:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = run(folder, None, [RANDOM] * 4, bug="reply first")
+        return any("a reply was lost" in v or "two answers under one key" in v for v in found.violations)
+
+    assert any(map(told, range(3)))
