@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol
 
@@ -26,6 +25,7 @@ from app.constructions.dumps import Dump
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Race
+from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
 
@@ -67,11 +67,11 @@ class RoundTerms:
 
     Attributes:
         noise: that is added to the private values.
-        price: what a measurement costs, and a forfeit, at the ledger's order.
+        price: what a measurement costs, and a forfeit, in both sums of the ledger.
     """
 
     noise: RoundNoise
-    price: Decimal
+    price: Amounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +208,7 @@ class _Planned:
     def __init__(self, opening: Opening) -> None:
         plan = opening.plan
         self._plan, self._prior = plan, opening.prior
-        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
+        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase
+from app.privacy.ledger import Amounts, Regime
 
 #: What ``update_bound`` says, or why it says nothing:
 #: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
@@ -96,6 +97,10 @@ class Plan(Terms):
         release: ``single`` or ``race``.
         order: the Renyi order of the data set's ledger.
         reserved: Renyi divergence that opening the session takes from the budget, a purchase included.
+        reserved_pure: the pure epsilon that it takes, where all of its noise is pure; None elsewhere.
+        cost_per_update_pure: what an update costs of that.
+        regime: the sum of the ledger that ``epsilon`` is a share of. In the ``pure`` one the session takes all that is
+            left of it, whatever its price in the other.
         purchase: the fact bought at opening, where one is.
         update_bound: the worst-case number of updates.
         bound_status: what ``update_bound`` says, or why it says nothing.
@@ -118,6 +123,19 @@ class Plan(Terms):
     step_size: float | None
     noise: Literal["laplace", "gaussian"] = "laplace"
     direct: bool = False
+    reserved_pure: Decimal | None = None
+    cost_per_update_pure: Decimal | None = None
+    regime: Regime = "renyi"
+
+    @property
+    def holds(self) -> Amounts:
+        """What the session reserves at its opening, a purchase included."""
+        return Amounts(self.reserved, self.reserved_pure)
+
+    @property
+    def price(self) -> Amounts:
+        """What an update costs."""
+        return Amounts(self.cost_per_update, self.cost_per_update_pure)
 
     @property
     def standard_error(self) -> float | None:
@@ -155,7 +173,10 @@ class Plan(Terms):
             "answer_grid": 2.0**-self.answer_bits,
             "order": str(self.order),
             "cost_per_update": str(self.cost_per_update),
+            "cost_per_update_pure": _text(self.cost_per_update_pure),
             "reserved": str(self.reserved),
+            "reserved_pure": _text(self.reserved_pure),
+            "regime": self.regime,
             "purchase": None
             if self.purchase is None
             else {
@@ -170,6 +191,10 @@ class Plan(Terms):
     def reply(self) -> dict[str, Any]:
         """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
         return {**self.document(), "bound_status": self.bound_status}
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,15 @@ from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
 from app.curator.mechanisms import mechanism_of
 from app.curator.opening import Header, Opening
+from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
-from app.privacy.ledger import Budget
+from app.privacy.ledger import Amounts
 from app.privacy.patience import while_wanted
 from app.services import spending
-from app.services.datasets import Datasets, public_dataset
+from app.services.datasets import Datasets, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look
 from app.services.openings import opening_of
@@ -232,11 +233,12 @@ class Sessions:
             return known
         request = parse_request(asked)
         row = self._datasets.registered(request.dataset)
-        dataset = public_dataset(row)
         with self._store.read() as tx:
-            self._check_share(tx, row, actor, dataset.budget, request)
+            dataset = self._admit(tx, row, actor, request)
         with while_wanted(check):
             opening = self._opening(dataset, request)
+        with self._store.read() as tx:
+            self._admit(tx, row, actor, request, opening.plan)
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
         now, exact, purchase = self._clock(), None, opening.plan.purchase  # before anything private is looked at
@@ -270,32 +272,41 @@ class Sessions:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            self._check_share(tx, row, actor, dataset.budget, request)
-            if public_dataset(row) != dataset:
-                # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
-                # one, whose program takes seconds, has been refused, as the data set is not untouched.
-                dataset = public_dataset(row)
-                prepared = replace(prepared, opening=self._opening(dataset, request))
+            now = self._admit(tx, row, actor, request)
+            if now != dataset:
+                # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
+                # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
+                # untouched.
+                prepared = replace(prepared, opening=self._opening(now, request))
+            self._admit(tx, row, actor, request, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
 
-    def _check_share(
-        self, tx: Transaction, row: DatasetRow, actor: Principal, budget: Budget, request: SessionRequest
-    ) -> None:
-        """Refuse a share that the actor may not hold or the data set does not have.
+    def _admit(
+        self, tx: Transaction, row: DatasetRow, actor: Principal, request: SessionRequest, plan: Plan | None = None
+    ) -> PublicDataset:
+        """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
+
+        Before there is a plan, an epsilon is refused that neither sum of the budget has.
 
         Raises:
             Forbidden, BudgetExhausted, PlanInfeasible.
         """
         if request.calibration == "exact":
             _check_untouched(tx, row, request)
-        try:
-            share = budget.share(request.epsilon)
-        except PrivacyError as error:
-            raise PlanInfeasible(str(error)) from None
-        self._datasets.allowed(tx, row, actor, share, budget)
-        spending.check_share(spending.account_of(budget, tx.holdings(row.name), row.forfeited), share, request.epsilon)
+        holdings = tx.holdings(row.name)
+        dataset, account = standing(row, holdings)
+        if plan is None:
+            try:
+                holds = Amounts(dataset.budget.share(request.epsilon), request.epsilon)
+            except PrivacyError as error:
+                raise PlanInfeasible(str(error)) from None
+        else:
+            holds = plan.holds
+        self._datasets.allowed(tx, row, actor, holdings, dataset.budget, holds, request.epsilon)
+        spending.check_share(account, holds, request.epsilon)
+        return dataset if request.may_be_pure else replace(dataset, pure_left=None)
 
     def _begin(
         self,
@@ -325,12 +336,16 @@ class Sessions:
             updates_used=0,
             spent="0",
             reserved="0",
+            spent_pure=None,
+            reserved_pure=None,
             head_hash=records.sha256(header),
             opened_at=now,
         )
-        cost = None if plan.purchase is None else plan.purchase.cost
-        opened, movements = spending.begin(planned, plan.reserved, cost)
+        opened, movements = spending.begin(planned, plan.holds, None if plan.purchase is None else plan.purchase.price)
         tx.add_session(opened)
+        if plan.holds.pure is None and not row.impure:
+            # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.
+            tx.set_impure(row.name)
         if plan.race is not None:
             tx.count_race(row.name)
         tx.move_ledger(movements)

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
-from decimal import Decimal
 
 import orjson
 import structlog
@@ -18,6 +17,7 @@ import structlog
 from app.audit import records
 from app.curator.errors import SessionClosed
 from app.curator.opening import Header
+from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
@@ -197,7 +197,7 @@ class Groups:
                 if ticket.key is not None:
                     work.replies.pop(ticket.key.name, None)
 
-    def _charge_forfeit(self, work: Work, row: SessionRow, price: Decimal, now: str) -> SessionRow:
+    def _charge_forfeit(self, work: Work, row: SessionRow, price: Amounts, now: str) -> SessionRow:
         if row.updates_used >= Header.read(row.header).plan.max_updates or row.status != "open":
             return row
         sequence = row.sequence + 1

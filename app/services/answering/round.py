@@ -6,7 +6,6 @@ trace; from the noise on the round counts, whatever happens (docs/privacy.md).
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import orjson
 from app.audit import records
 from app.curator.mechanisms import Answer, Measure, Test
 from app.curator.oqr import Hit, Miss, play, race
+from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
@@ -97,7 +97,7 @@ class Rounds:
             self._context.refill(source)
         return outcome
 
-    def _record(self, live: Live, query: Query, answer: Answer, price: Decimal | None, work: Work) -> dict[str, Any]:
+    def _record(self, live: Live, query: Query, answer: Answer, price: Amounts | None, work: Work) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row
         now = live.recorded_at = max(work.now, live.recorded_at)
