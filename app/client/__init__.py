@@ -17,6 +17,7 @@ from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
 from app.client.models import (
     Answer,
     Budget,
+    BudgetSum,
     Comparison,
     Dataset,
     Hypothesis,
@@ -31,6 +32,7 @@ from app.client.queries import Dense, cut, dense, elements, predicate, product, 
 __all__ = [
     "Answer",
     "Budget",
+    "BudgetSum",
     "Comparison",
     "Curator",
     "Dataset",
