@@ -97,9 +97,12 @@ class Budget:
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From the ``budget`` of a data set's descriptor."""
-        names = ("epsilon", "delta", "spent_epsilon", "reserved_epsilon", "remaining_epsilon")
         return cls(
-            *(amount(need(reply, name)) for name in names),
+            epsilon=amount(need(reply, "epsilon")),
+            delta=amount(need(reply, "delta")),
+            spent_epsilon=amount(need(reply, "spent_epsilon")),
+            reserved_epsilon=amount(need(reply, "reserved_epsilon")),
+            remaining_epsilon=amount(need(reply, "remaining_epsilon")),
             regime=str(need(reply, "regime")),
             renyi=BudgetSum.parse(need(reply, "renyi")),
             pure=BudgetSum.parse(need(reply, "pure")),

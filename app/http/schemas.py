@@ -52,10 +52,10 @@ class SumView(Reply):
 class BudgetView(SumView):
     """A data set's budget as epsilons.
 
-    What is spent, reserved and left is said of its ``regime``, the sum that has more left: ``renyi``, in which everything
-    is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both stand beside
-    it. What is left of ``pure`` can be had by a session of pure noise that takes all of it; and, where its price in the
-    other sum is no more than its share there, by others.
+    What is spent, reserved and left is said of its ``regime``, the sum that has more left: ``renyi``, in which
+    everything is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both
+    stand beside it. A session of pure noise may take all that is left of ``pure``, or have a part of it whose price in
+    the other sum is no more than its share there.
     """
 
     epsilon: float
@@ -96,7 +96,8 @@ class GrantView(Reply):
 class LedgerView(Reply):
     """Exact amounts at the ledger's Renyi order, as decimal strings; ``pure`` has those of the pure sum.
 
-    An entry's ``pure`` is null where not all of its noise is pure. All but ``entries`` are of the whole ledger, on each of its pages; ``next`` is the address of the next page, if any.
+    An entry's ``pure`` is null where not all of its noise is pure. All but ``entries`` are of the whole ledger, on each
+    of its pages; ``next`` is the address of the next page, if any.
     """
 
     dataset: str
