@@ -31,6 +31,7 @@ from app.privacy.costs import (
     renyi_cost,
 )
 from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime
 
 #: Scales are whole multiples of 2^-16 grid units.
@@ -70,7 +71,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     needed = price.times(request.max_queries)
     if regime == "pure":
         # It takes all that is left of epsilon, and of the other sum what its answers cost there.
-        holds, alone = replace(needed, pure=request.epsilon), min(alone, request.epsilon)
+        holds, alone = replace(needed, pure=floor_to(request.epsilon)), min(alone, request.epsilon)
     else:
         holds = replace(needed, renyi=share)
     holds.minus(needed)  # refuses to promise more than is held
