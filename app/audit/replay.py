@@ -432,6 +432,8 @@ class _Replay:
                 "beta": plan.beta,
                 "spent": str(EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))),
                 "reserved": str(plan.reserved),
+                "spent_pure": None if plan.price.pure is None else str(plan.price.times(session.updates_used).pure),
+                "reserved_pure": None if plan.reserved_pure is None else str(plan.reserved_pure),
                 "head_hash": self.head,
                 "hypothesis_digest": self.learnt.hexdigest(),
                 **({} if self.met is None else {"kept_head_at": self.met}),
