@@ -80,15 +80,14 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Terms):
-    """What a session will do and promises.
+class SessionPlan:
+    """What every session's plan says, whatever becomes of its queries.
 
     Attributes:
-        noise: of which law the noise is; ``scale`` is its parameter.
-        direct: whether every question is measured, without a test.
-        max_queries: k.
+        answer_bits: of the answer grid.
+        max_updates: how many rounds may be charged.
+        max_queries: k, declared or the most that there can be.
         beta: the probability with which some answer may break its error bound.
-        guaranteed: whether the updates last for all queries whatever the data.
         epsilon: the session's share of the data set's epsilon.
         epsilon_alone: what the session would guarantee were it all that is ever computed from the data.
         delta: the data set's.
@@ -96,15 +95,16 @@ class Plan(Terms):
         release: ``single`` or ``race``.
         order: the Renyi order of the data set's ledger.
         reserved: Renyi divergence that opening the session takes from the budget, a purchase included.
+        race: the Poisson race that a round is, where it is one.
         purchase: the fact bought at opening, where one is.
         update_bound: the worst-case number of updates.
         bound_status: what ``update_bound`` says, or why it says nothing.
-        step_size: the rate of a fixed-length step at this progress, where one is known.
     """
 
+    answer_bits: int
+    max_updates: int
     max_queries: int
     beta: float
-    guaranteed: bool
     epsilon: Decimal
     epsilon_alone: Decimal
     delta: Decimal
@@ -112,9 +112,63 @@ class Plan(Terms):
     release: str
     order: Decimal
     reserved: Decimal
-    purchase: Purchase | None
-    update_bound: int | None
-    bound_status: BoundStatus
+    race: Race | None = None
+    purchase: Purchase | None = None
+    update_bound: int | None = None
+    bound_status: BoundStatus = "no-worst-case-bound"
+
+    @property
+    def error_bound(self) -> float | None:
+        """What all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, as a transcript's header keeps it; exact amounts are decimal strings. What a plan does not have is
+        null.
+        """
+        return {
+            "noise": None,
+            "noise_scale": None,
+            "threshold": None,
+            "error_bound": self.error_bound,
+            "noise_bound": None,
+            "progress": None,
+            "beta": self.beta,
+            "max_updates": self.max_updates,
+            "max_queries": self.max_queries,
+            "guaranteed": False,
+            "update_bound": self.update_bound,
+            "step_size": None,
+            "epsilon": float(self.epsilon),
+            "epsilon_alone": float(self.epsilon_alone),
+            "delta": float(self.delta),
+            "calibration": self.calibration,
+            "release": self.release,
+            "race": None,
+            "answer_grid": 2.0**-self.answer_bits,
+            "order": str(self.order),
+            "cost_per_update": None,
+            "reserved": str(self.reserved),
+            "purchase": None,
+        }
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
+        return {**self.document(), "bound_status": self.bound_status}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Terms, SessionPlan):
+    """The plan of a session whose rounds are all on the same terms, and what it promises.
+
+    Attributes:
+        noise: of which law the noise is; ``scale`` is its parameter.
+        direct: whether every question is measured, without a test.
+        guaranteed: whether the updates last for all queries whatever the data.
+        step_size: the rate of a fixed-length step at this progress, where one is known.
+    """
+
+    guaranteed: bool
     step_size: float | None
     noise: Literal["laplace", "gaussian"] = "laplace"
     direct: bool = False
@@ -133,43 +187,27 @@ class Plan(Terms):
 
     def document(self) -> dict[str, Any]:
         """As JSON, as a transcript's header keeps it; exact amounts are decimal strings."""
-        return {
+        purchase = self.purchase
+        return super().document() | {
             "noise": self.noise,
             "noise_scale": float(self.scale),
             "threshold": None if self.direct else math.ldexp(self.threshold_units, -self.answer_bits),
-            "error_bound": self.error_bound,
             "noise_bound": self.noise_bound,
             "progress": None if self.direct else self.progress,
-            "beta": self.beta,
-            "max_updates": self.max_updates,
-            "max_queries": self.max_queries,
             "guaranteed": self.guaranteed,
-            "update_bound": self.update_bound,
             "step_size": self.step_size,
-            "epsilon": float(self.epsilon),
-            "epsilon_alone": float(self.epsilon_alone),
-            "delta": float(self.delta),
-            "calibration": self.calibration,
-            "release": self.release,
             "race": None if self.race is None else {"mean": float(self.race.mean), "cut": self.race.cut},
-            "answer_grid": 2.0**-self.answer_bits,
-            "order": str(self.order),
             "cost_per_update": str(self.cost_per_update),
-            "reserved": str(self.reserved),
             "purchase": None
-            if self.purchase is None
+            if purchase is None
             else {
-                self.purchase.fact: {
-                    "epsilon": str(self.purchase.epsilon),
-                    "cost": str(self.purchase.cost),
-                    "noise_scale": self.purchase.noise_scale,
+                purchase.fact: {
+                    "epsilon": str(purchase.epsilon),
+                    "cost": str(purchase.cost),
+                    "noise_scale": purchase.noise_scale,
                 }
             },
         }
-
-    def reply(self) -> dict[str, Any]:
-        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
-        return {**self.document(), "bound_status": self.bound_status}
 
 
 @dataclass(frozen=True)
