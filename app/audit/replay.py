@@ -307,7 +307,7 @@ class _Replay:
                 sealed = records.answer_entry(
                     sequence=sequence,
                     query=query.canonical_bytes,
-                    value=record["value"],
+                    values=records.values_of(record),
                     source=str(record["source"]),
                     error_bound=record["error_bound"],
                     unverified=bool(record.get("unverified", False)),
@@ -343,19 +343,23 @@ class _Replay:
         self.second = second
 
     def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
-        value, source, bound = record["value"], record["source"], record["error_bound"]
+        values, source, bound = records.values_of(record), record["source"], record["error_bound"]
         unverified = bool(record.get("unverified", False))
-        if any(type(number) not in (int, float) for number in (value, 0 if bound is None else bound)):
+        if any(type(number) not in (int, float) for number in (*values, 0 if bound is None else bound)):
             raise _Broken("a value or bound is no number", sequence)
-        if abs(value) > session.real(2**63) or session.real(session.grid(value)) != value:
+        if len(values) != query.numbers:
+            raise _Broken("the answer has more or fewer values than the query asks for", sequence)
+        most = session.real(2**63)
+        if any(abs(value) > most or session.real(session.grid(value)) != value for value in values):
             raise _Broken("the value does not lie on the answer grid", sequence)
+        units = np.array([session.grid(value) for value in values], np.int64)
         try:
             due = session.consider(query, unverified=unverified)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
         if isinstance(due, Test):
-            gap = value - session.real(int(due.hypothesis[0]))
+            gap = values[0] - session.real(int(due.hypothesis[0]))
             threshold = session.real(due.threshold)
             if source == "hypothesis":
                 if abs(gap) > unit:
@@ -370,7 +374,7 @@ class _Replay:
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if abs(value - session.real(int(due.units[0]))) > (0.0 if source == "cached" else unit):
+            if max(abs(a - b) for a, b in zip(units.tolist(), due.units.tolist(), strict=True)) > (source != "cached"):
                 raise _Broken("the answer is not the one that was due", sequence)
         # What rounding the weights added as they were asked is not told: it is none, or up to what it can be.
         if (bound is None) != (due.error_bound is None):
@@ -380,10 +384,9 @@ class _Replay:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
             if bound > max(due.error_bound, session.mechanism.largest_bound(query)):
                 raise _Broken("the error bound is larger than the plan's", sequence)
-        units = np.array([session.grid(value)], np.int64)
         session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":
-            self.learnt.learn(query.digest, value)
+            self.learnt.learn(query.digest, values)
         self.counts["unverified" if unverified else source] += 1
 
     def _trailer(self, session: Session, line: bytes, record: dict[str, Any]) -> None:

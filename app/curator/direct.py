@@ -59,7 +59,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         noise=noise,
         direct=True,
         scale=units / (1 << bits),
-        noise_bound_units=_noise_bound(noise, units, request.max_queries, request.beta),
+        noise_bound_units=noise_bound(noise, units, request.max_queries, request.beta),
         threshold_units=0,
         answer_bits=bits,
         max_updates=request.max_queries,
@@ -104,7 +104,10 @@ def _least_scale(noise: DirectNoise, cost: Decimal, order: Decimal, sensitivity:
     return None if found is None else Fraction(found, 1 << _SCALE_BITS)
 
 
-def _noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:
-    """L in grid units; a unit more than the noise needs, as private values are rounded to the grid."""
+def noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:
+    """L in grid units, which so many noises of this scale all keep with probability 1 - beta.
+
+    It is a unit more than the noise needs, as private values are rounded to the grid.
+    """
     tail = math.log(queries / beta) if noise == "laplace" else math.sqrt(2 * math.log(2 * queries / beta))
     return math.ceil(float(units) * (1 + 2.0**-40) * tail) + 1

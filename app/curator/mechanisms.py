@@ -20,17 +20,24 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
+from app.curator.direct import noise_bound
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Race
+from app.evidence.measurements import Marginal, Measurement
 from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
 
-#: Where an answer came from.
-Source = Literal["hypothesis", "measurement", "cached"]
+#: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
+#: made for it, or the session's own first answer to the same query.
+Source = Literal["hypothesis", "estimate", "measurement", "cached"]
+#: Whether an interval is that of a value whose error is known exactly, or of a fitted model.
+IntervalKind = Literal["unbiased", "model"]
 #: Values in whole units of the answer grid, one for each number that a query asks for.
 Units = npt.NDArray[np.int64]
 
@@ -39,14 +46,72 @@ Units = npt.NDArray[np.int64]
 GREATEST_ANSWER = 2**61
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How well somebody wants to know.
+
+    Attributes:
+        within: half the width of the interval, in counts; None where the budget decides.
+        confidence: of the interval.
+        adaptive: whether the question was chosen by what was released before, so that its interval must be wider.
+    """
+
+    within: float | None = None
+    confidence: float = 0.95
+    adaptive: bool = False
+
+
+#: Whatever the budget allows.
+NO_WISH = Wish()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accuracy:
+    """How far shown values may be off, each array with one number for each of them, in counts.
+
+    Attributes:
+        standard_errors: of the values shown.
+        lows, highs: the interval.
+        unbiased: where it is that of a value whose error is known exactly; elsewhere it is the model's.
+        confidence: of the interval.
+    """
+
+    standard_errors: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    unbiased: npt.NDArray[np.bool_]
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured for an answer, or at a session's opening.
+
+    Attributes:
+        measurement: what was counted, with which noise, and what came of it.
+        price: what it costs at the ledger's order.
+        expected: what was expected of the question before, in units of the answer grid, and the standard error of that
+            in the same; None at an opening.
+    """
+
+    measurement: Measurement
+    price: Decimal
+    expected: tuple[Units, int] | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta."""
+    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta.
+
+    ``measured`` is what was measured for it where that is more than its values; the state has taken it in.
+    """
 
     units: Units
     source: Source
     error_bound: float | None
     unverified: bool = False
+    accuracy: Accuracy | None = None
+    measured: Measured | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +163,21 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """The private values are to be released with noise, whatever they are.
+    """Private values are to be released with noise, whatever they are.
 
-    ``error_bound`` (counts) is what the answer keeps with probability 1 - beta.
+    Attributes:
+        terms: noise and price.
+        error_bound: what the answer keeps with probability 1 - beta, in counts.
+        marginal: what is counted, in whole counts; None where the query's own values are released, on the answer grid.
+        expected: what the state expects of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
     """
 
     terms: RoundTerms
-    error_bound: float
+    error_bound: float | None
+    marginal: Marginal | None = None
+    expected: tuple[Units, int] | None = None
+    wish: Wish = NO_WISH
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,17 +220,30 @@ class SessionMechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query) -> Answer | Test | Measure:
-        """What is due for a query that was not answered before.
+    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Test | Measure:
+        """What is due for a query that was not answered before, or not as well as is wished.
 
         Raises:
             UpdatesExhausted: when nothing can be.
+            WithinReach: when what is wished cannot be had.
         """
 
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """The state after a hit released these values."""
+    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+        """The answer that a release makes; where it is more than what was released the state learns of it here."""
 
-    def forfeit(self, state: State) -> State:
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """The state after a hit released these values as its answer."""
+
+    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
+        """A first answer was given, and this was measured for it, which :meth:`released` has not taken in."""
+
+    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+        """Whether values that were given before are known as well as is wished."""
+
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy | None:
+        """How well values that were given are known by now; None where nothing is known of that."""
+
+    def forfeit(self, state: State, price: Decimal) -> State:
         """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
 
     def estimate(self, state: State, query: Query) -> Estimate:
@@ -216,11 +302,22 @@ class _Planned:
         """The plan's."""
         return self._plan.update_bound
 
-    def forfeit(self, state: State) -> State:
+    def forfeit(self, state: State, price: Decimal) -> State:
         """The state with one update less to make."""
         state.updates += 1
         state.forfeits += 1
         return state
+
+    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+        """What was released."""
+        return Answer(units, "measurement", due.error_bound)
+
+    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
+        """Nothing: what an answer teaches is told by :meth:`learn`."""
+
+    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+        """A first answer stands."""
+        return True
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid, held within what a round can be played at."""
@@ -247,10 +344,14 @@ class _Planned:
         off = rounding * self._prior.mass_bound
         if query.is_zero:
             return off
-        bound = self._plan.error_bound + off
+        bound = self._within(query) + off
         if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
             bound += math.ldexp(1, -self._plan.answer_bits - 1)
         return bound
+
+    def _within(self, query: Query) -> float:
+        """What answers on the grid are within of the private values there, in counts."""
+        return self._plan.error_bound
 
 
 class OnlineQueryResponse(_Planned):
@@ -272,7 +373,7 @@ class OnlineQueryResponse(_Planned):
         """Refuse a query outside the class that the construction was promised."""
         self.construction.admit(query)
 
-    def decide(self, state: State, query: Query) -> Answer | Test:
+    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
         its bound untested.
 
@@ -320,6 +421,9 @@ class OnlineQueryResponse(_Planned):
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, query)
 
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> None:
+        """Nothing is known of a value but its bound."""
+
     def dump(self, state: State) -> Dump:
         """The construction's own state."""
         return self.construction.dump(state.hypothesis)
@@ -351,7 +455,7 @@ class DirectMeasurement(_Planned):
     def admit(self, query: Query) -> None:
         """Every query is taken."""
 
-    def decide(self, state: State, query: Query) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.
 
         Raises:
@@ -359,7 +463,7 @@ class DirectMeasurement(_Planned):
         """
         bound = self.error_bound(query)
         if query.is_zero:
-            return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+            return Answer(np.zeros(query.numbers, np.int64), "hypothesis", bound)
         if state.updates >= self._plan.max_updates:
             raise UpdatesExhausted(
                 "all measurements of the plan are used, some by rounds that could not be recorded: open another "
@@ -367,6 +471,24 @@ class DirectMeasurement(_Planned):
                 max_updates=self._plan.max_updates,
             )
         return Measure(self._terms, bound)
+
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+        """That of the noise: the plan's standard error, and the interval of the noise's own law."""
+        plan = self._plan
+        error = 0.0 if query.is_zero else plan.standard_error or 0.0
+        values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
+        if plan.noise == "laplace":
+            arm = 0.0 if query.is_zero else float(plan.scale) * -math.log(1 - wish.confidence)
+        else:
+            arm = error * float(ndtri(0.5 + wish.confidence / 2))
+        least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
+        return Accuracy(
+            standard_errors=np.full(len(values), error),
+            lows=np.clip(values - arm, least, most),
+            highs=np.clip(values + arm, least, most),
+            unbiased=np.ones(len(values), dtype=bool),
+            confidence=wish.confidence,
+        )
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """One measurement less to make."""
@@ -392,3 +514,11 @@ class DirectMeasurement(_Planned):
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
         raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
+
+    def _within(self, query: Query) -> float:
+        """The bound of the noise; of each question's part of beta every number that it asks for has a part."""
+        if query.numbers == 1:
+            return self._plan.error_bound
+        plan = self._plan
+        units = noise_bound(plan.noise, plan.noise_scale_units, plan.max_queries * query.numbers, plan.beta)
+        return math.ldexp(units, -plan.answer_bits)

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, RoundNoise, mechanism_of
+from app.curator.mechanisms import Answer, Measure, RoundNoise, Test, Units, mechanism_of
 from app.curator.plan import Race
 from app.curator.session import Session
 from app.services.ballast import Ballast
@@ -171,6 +171,11 @@ class Residents:
         if race not in live.counts:
             live.counts[race] = self._noise.poisson(race.mean, race.cut)
         return int(live.counts[race].take())
+
+    def released(self, live: Live, query: Query, due: Test | Measure, units: Units) -> Answer:
+        """The answer that a release makes; what is learnt of it has the memory that was held ready."""
+        self._ballast.release()
+        return live.session.released(query, due, units)
 
     def record(self, live: Live, query: Query, answer: Answer) -> None:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""

@@ -63,6 +63,8 @@ class Query(ABC):
     #: error that rounding can make.
     rounding: float
     symmetric: bool = False
+    #: How many numbers it asks for: one sum, or one for each cell of a marginal.
+    numbers: int = 1
     #: Whether every weight is known to be zero, so that the answer is 0 whatever the data.
     is_zero: bool = False
 

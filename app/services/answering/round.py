@@ -13,12 +13,12 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, Test
+from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Source, Test, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
-from app.services.ports import EntryRow, SessionRow, WeightsRow
+from app.services.ports import EntryKind, EntryRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
@@ -29,6 +29,15 @@ from app.spaces.query import Query
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
 #: a gigabyte at most.
 RECORD_BYTES = 500_000_000
+
+
+#: What a session needs to know of an answer when it is loaded again, by where it came from.
+_KINDS: dict[Source, EntryKind] = {
+    "hypothesis": "hypothesis",
+    "estimate": "hypothesis",
+    "measurement": "measurement",
+    "cached": "cached",
+}
 
 
 class _Unfinished(Exception):
@@ -61,53 +70,61 @@ class Rounds:
         """
         session = live.session
         query, unverified = compiled(session.dataset.space, asked)
+        wish = NO_WISH
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=unverified)
+        due = session.consider(query, unverified=unverified, wish=wish)
         price = None
         if not isinstance(due, Answer):
-            private = session.dataset.space.to_answer_grid(query.exact(live.data), query)
+            private = _private(live, query, due)
             self._residents.make_ready(live, query)
         try:
             if not isinstance(due, Answer):
                 # From here on the round counts, whatever happens to the request.
                 work.rounds.setdefault(live.row.id, []).append(due.terms.price)
-                outcome = self._play(live, due, private)
-                if isinstance(outcome, Hit):
-                    price = due.terms.price
-                released = np.array([outcome.value], np.int64)
-                due = Answer(released, "hypothesis" if price is None else "measurement", due.error_bound)
-            return self._record(live, query, due, price, work)
+                released = self._play(live, due, private)
+                if released is None:
+                    assert isinstance(due, Test)
+                    due = Answer(due.hypothesis, "hypothesis", due.error_bound)
+                else:
+                    price, due = due.terms.price, self._residents.released(live, query, due, released)
+            return self._record(live, query, due, price, wish, work)
         except CuratorError as error:
             raise _Unfinished from error
 
-    def _play(self, live: Live, due: Test | Measure, private: int) -> Hit | Miss:
-        """Take noise and play."""
+    def _play(self, live: Live, due: Test | Measure, private: Units) -> Units | None:
+        """Take noise and play: what is released, None on a miss."""
         source = self._residents.noise(live, due.terms.noise)
-        outcome: Hit | Miss
+        released: Units | None = None
         if isinstance(due, Measure):
-            outcome = Hit(private + int(source.take(1)[0]))
-        elif due.race is None:
-            outcome = play(int(due.hypothesis[0]), private, int(source.take(1)[0]), due.threshold)
+            released = private + source.take(len(private))
         else:
-            noise, count = source.take(due.race.cut), self._residents.count(live, due.race)
-            outcome = race(int(due.hypothesis[0]), private, noise, count, due.threshold)
+            (own,), (exact,) = due.hypothesis.tolist(), private.tolist()
+            outcome: Hit | Miss
+            if due.race is None:
+                outcome = play(own, exact, int(source.take(1)[0]), due.threshold)
+            else:
+                noise, count = source.take(due.race.cut), self._residents.count(live, due.race)
+                outcome = race(own, exact, noise, count, due.threshold)
+            if isinstance(outcome, Hit):
+                released = np.array([outcome.value], np.int64)
         if source.low:
             self._context.refill(source)
-        return outcome
+        return released
 
-    def _record(self, live: Live, query: Query, answer: Answer, price: Decimal | None, work: Work) -> dict[str, Any]:
+    def _record(
+        self, live: Live, query: Query, answer: Answer, price: Decimal | None, wish: Wish, work: Work
+    ) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
-        (units,) = answer.units
-        value = session.real(int(units))
+        values = [session.real(units) for units in answer.units.tolist()]
         sealed = records.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
-            value=value,
+            values=values,
             source=answer.source,
             error_bound=answer.error_bound,
             unverified=answer.unverified,
@@ -119,7 +136,7 @@ class Rounds:
         if price is not None:
             share, movement = spending.charge(row, price, sequence, now)
             work.ledger.append(movement)
-        kind = "unverified" if answer.unverified else answer.source
+        kind: EntryKind = "unverified" if answer.unverified else _KINDS[answer.source]
         work.entries.append(
             EntryRow(row.id, sequence, kind, query.digest, answer.units.tobytes(), answer.error_bound, sealed.line)
         )
@@ -128,14 +145,13 @@ class Rounds:
         live.row = work.rows[row.id] = row.after(
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
-        work.sources.append(kind)
+        work.sources.append("unverified" if answer.unverified else answer.source)
         view = {
             "sequence": sequence,
-            "value": value,
+            **answer_view(query, values, session.accuracy(query, answer, wish)),
             "source": answer.source,
             "error_bound": answer.error_bound,
             "beta": session.plan.beta,
-            "standard_error": session.standard_error(query),
             "charged_epsilon": spending.charged_epsilon(session.plan, price),
             "updates_used": session.updates_used,
             "updates_left": session.updates_left,
@@ -165,3 +181,38 @@ class Rounds:
         work.ledger.append(movement)
         self._residents.end(row.id)
         return orjson.dumps(session_view(closed))
+
+
+def _private(live: Live, query: Query, due: Test | Measure) -> Units:
+    """The private values that a round is about, on the grid of its noise."""
+    space = live.session.dataset.space
+    return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(live.data), query), np.int64))
+
+
+def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) -> dict[str, Any]:
+    """Values as a reply has them, with how well they are known: null where that is not known."""
+    kinds = None
+    if accuracy is not None:
+        errors: list[float] | None = accuracy.standard_errors.tolist()
+        ends = zip(accuracy.lows.tolist(), accuracy.highs.tolist(), strict=True)
+        intervals: list[list[float]] | None = [list(pair) for pair in ends]
+        kinds = ["unbiased" if exact else "model" for exact in accuracy.unbiased.tolist()]
+    else:
+        errors = intervals = None
+    confidence = None if accuracy is None else accuracy.confidence
+    if query.numbers > 1:
+        kind = None if kinds is None else "unbiased" if "model" not in kinds else "model"
+        return {
+            "values": values,
+            "standard_errors": errors,
+            "intervals": intervals,
+            "interval_kind": kind,
+            "confidence": confidence,
+        }
+    return {
+        "value": values[0],
+        "standard_error": None if errors is None else errors[0],
+        "interval": None if intervals is None else intervals[0],
+        "interval_kind": None if kinds is None else kinds[0],
+        "confidence": confidence,
+    }
