@@ -1,0 +1,98 @@
+"""Plans of evidence sessions: what they may pay, and how they go about it.
+
+Such a session answers from everything that was ever measured of its data set and buys what it must. How it pays is told
+by the declaration and the budget alone, so that its plan follows from its header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from app.curator.dataset import PublicDataset
+from app.curator.plan import Infeasible, SessionPlan
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.evidence.policy import Means, Mode, Policy
+from app.evidence.residuals import Residuals
+from app.privacy.costs import DiscreteGaussianAnswer
+from app.privacy.errors import PrivacyError
+from app.spaces.space import Space
+
+_HOW: dict[Mode, str] = {
+    "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
+    "laplace": "few questions on a large table: each is measured with its part of epsilon",
+    "lift": "each question is answered from all that was measured so far where that is good enough, and measured else",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidencePlan(SessionPlan):
+    """The plan of an evidence session.
+
+    Attributes:
+        mode: ``table``, ``laplace`` or ``lift``: how it pays.
+        declared: whether the number of questions was declared; a session where it was not never runs out of them.
+    """
+
+    mode: Mode
+    declared: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the mode, and no number of queries where none was declared."""
+        document = super().document() | {"mode": self.mode}
+        if not self.declared:
+            document |= {"max_queries": None, "max_updates": None}
+        return document
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with the mode in words."""
+        return super().reply() | {"how": _HOW[self.mode]}
+
+
+def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePlan | Infeasible:
+    """The plan of a session that answers from evidence, or why there is none."""
+    space, budget = dataset.space, dataset.budget
+    name = request.mechanism.construction
+    if space.kind != "table":
+        return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
+    if request.max_updates is not None:
+        return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
+    if request.calibration != "rdp" or request.release != "single":
+        return Infeasible(f"{name} is calibrated by rdp, and its release is single: leave both out")
+    try:
+        share = budget.share(request.epsilon)
+        # All that it may draw is Gaussian noise of this share at most: as one answer of the same concentration.
+        all_of_it = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
+        alone = least_epsilon(((all_of_it, 1),), Fraction(budget.delta) - budget.set_aside)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    means = means_of(request, budget.order, share)
+    return EvidencePlan(
+        answer_bits=space.answer_bits,
+        max_updates=request.max_queries,
+        max_queries=request.max_queries,
+        beta=request.beta,
+        epsilon=request.epsilon,
+        epsilon_alone=alone,
+        delta=budget.delta,
+        calibration=request.calibration,
+        release=request.release,
+        order=budget.order,
+        reserved=share,
+        mode=Policy(residuals_of(space, dataset.records), means).mode,
+        declared=request.declared,
+    )
+
+
+def means_of(request: SessionRequest, order: Decimal, share: Decimal) -> Means:
+    """What a session may pay from, for its policy."""
+    questions = request.max_queries if request.declared else None
+    return Means(float(order), float(share), float(request.epsilon), False, questions)
+
+
+def residuals_of(space: Space, records: float | None) -> Residuals:
+    """Nothing measured yet of a table, whose number of records may be public."""
+    return Residuals(space.shape, records)
