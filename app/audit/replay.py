@@ -34,8 +34,9 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, SessionMechanism, Test, mechanism_of
+from app.curator.mechanisms import Answer, Measure, SessionMechanism, Test
 from app.curator.opening import Header
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT

@@ -143,8 +143,9 @@ class EvidenceMechanism:
 
     def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
-        assert isinstance(due, Measure) and due.marginal is not None
-        noise = Noise(due.terms.noise.law, Decimal(str(float(due.terms.noise.scale))), 0)
+        assert isinstance(due, Measure)
+        assert due.marginal is not None
+        noise = noise_of(due.terms.noise)
         measurement = Measurement(due.marginal, noise, units.reshape(due.marginal.shape))
         measured = Measured(measurement, due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
@@ -233,7 +234,8 @@ class EvidenceMechanism:
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
         raise InvalidRequest(
-            "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a marginal"
+            "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a "
+            "marginal"
         )
 
     # ------------------------------------------------------------------ within
@@ -292,11 +294,16 @@ class EvidenceMechanism:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
 
 
+def noise_of(noise: RoundNoise) -> Noise:
+    """The noise of a measurement in whole counts, its scale a decimal fraction."""
+    return Noise(noise.law, Decimal(noise.scale.numerator) / noise.scale.denominator, 0)
+
+
 def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:
     return Accuracy(
         standard_errors=selected(found.standard_errors, chosen),
         lows=selected(found.lows, chosen),
         highs=selected(found.highs, chosen),
-        unbiased=selected(found.estimable, chosen),
+        unbiased=selected(found.estimable, chosen).astype(bool),
         confidence=found.confidence,
     )

@@ -27,7 +27,7 @@ from app.constructions.dumps import Dump
 from app.curator.direct import noise_bound
 from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
-from app.curator.plan import Race
+from app.curator.plan import Plan, Race
 from app.evidence.measurements import Marginal, Measurement
 from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
@@ -225,7 +225,7 @@ class SessionMechanism(Protocol):
 
         Raises:
             UpdatesExhausted: when nothing can be.
-            WithinReach: when what is wished cannot be had.
+            PlanInfeasible: when what is wished cannot be had.
         """
 
     def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
@@ -256,10 +256,12 @@ class SessionMechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
-    def error_bound(self, query: Query) -> float:
-        """What every answer to a query keeps with probability 1 - beta over the session, in counts."""
+    def error_bound(self, query: Query) -> float | None:
+        """What every answer to a query keeps with probability 1 - beta over the session, in counts; None where nothing
+        is promised of all of them.
+        """
 
-    def largest_bound(self, query: Query) -> float:
+    def largest_bound(self, query: Query) -> float | None:
         """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled."""
 
     @property
@@ -283,16 +285,12 @@ class SessionMechanism(Protocol):
         """
 
 
-def mechanism_of(opening: Opening) -> SessionMechanism:
-    """The mechanism of a session."""
-    return DirectMeasurement(opening) if opening.plan.direct else OnlineQueryResponse(opening)
-
-
 class _Planned:
     """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
 
     def __init__(self, opening: Opening) -> None:
         plan = opening.plan
+        assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
         self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)

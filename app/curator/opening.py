@@ -18,10 +18,39 @@ import orjson
 from app.constructions.base import Construction
 from app.constructions.registry import construct
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.plan import BoundStatus, Plan
+from app.curator.plan import BoundStatus, Plan, SessionPlan
 from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The measurements that a session starts from, by the hashes of their records.
+
+    Attributes:
+        known: what was measured of the data set before, by other sessions.
+        made: what the session measured at its opening.
+    """
+
+    known: tuple[str, ...]
+    made: tuple[str, ...]
+
+    def document(self) -> dict[str, list[str]]:
+        """As JSON."""
+        return {"known": list(self.known), "made": list(self.made)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError: when it is none.
+        """
+        known, made = document["known"], document["made"]
+        if not all(isinstance(hashes, list) and all(isinstance(h, str) for h in hashes) for hashes in (known, made)):
+            raise TypeError("measurements are named by their hashes")
+        return cls(tuple(known), tuple(made))
 
 
 @dataclass(frozen=True)
@@ -33,12 +62,14 @@ class Opening:
         request: what was asked for.
         plan: what follows from both.
         bought: the fact that the session released at its opening, its first release; None where it needed none.
+        evidence: the measurements that an evidence session starts from; None for others.
     """
 
     dataset: PublicDataset
     request: SessionRequest
-    plan: Plan
+    plan: SessionPlan
     bought: Bought | None = None
+    evidence: Pins | None = None
 
     @cached_property
     def prior(self) -> PublicDataset:
@@ -52,6 +83,7 @@ class Opening:
     def construction(self) -> Construction:
         """The construction that keeps the session's hypothesis."""
         plan, prior = self.plan, self.prior
+        assert isinstance(plan, Plan)
         return construct(self.request.mechanism, prior.space, prior.facts, plan.progress, plan.max_queries)
 
     def document(self) -> dict[str, Any]:
@@ -61,7 +93,11 @@ class Opening:
             "mechanism": self.request.document(),
             "plan": self.plan.document(),
         }
-        return document if self.bought is None else document | {"bought": self.bought.document()}
+        if self.bought is not None:
+            document["bought"] = self.bought.document()
+        if self.evidence is not None:
+            document["evidence"] = self.evidence.document()
+        return document
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -73,7 +109,9 @@ class Opening:
         dataset = PublicDataset.from_descriptor(document["dataset"])
         request = SessionRequest.from_document(document["mechanism"], dataset.spec.name)
         plan = plan_of(dataset, request)
-        return cls(dataset, request, plan, None if plan.purchase is None else Bought.of(document["bought"]))
+        bought = None if plan.purchase is None else Bought.of(document["bought"])
+        evidence = Pins.of(document["evidence"]) if request.mechanism.from_evidence else None
+        return cls(dataset, request, plan, bought, evidence)
 
 
 @dataclass(frozen=True)
@@ -82,9 +120,8 @@ class StatedPlan:
 
     epsilon: Decimal
     reserved: Decimal
-    cost_per_update: Decimal
-    max_queries: int
-    max_updates: int
+    max_queries: int | None
+    max_updates: int | None
     calibration: str
     update_bound: int | None
     progress: float | None
@@ -95,7 +132,6 @@ class StatedPlan:
         return cls(
             epsilon=Decimal(repr(document["epsilon"])),
             reserved=Decimal(document["reserved"]),
-            cost_per_update=Decimal(document["cost_per_update"]),
             max_queries=document["max_queries"],
             max_updates=document["max_updates"],
             calibration=document["calibration"],
@@ -125,8 +161,7 @@ class Header:
             KeyError: when a field is missing.
         """
         stated = {name: record[name] for name in ("dataset", "mechanism", "plan")}
-        if "bought" in record:
-            stated["bought"] = record["bought"]
+        stated |= {name: record[name] for name in ("bought", "evidence") if name in record}
         return cls(record["session"], record["opened_at"], stated)
 
     @cached_property
@@ -144,11 +179,14 @@ class Header:
 
     def bound_status(self) -> BoundStatus:
         """What the ``update_bound`` of the plan says, or why it says nothing."""
+        if self.document["plan"]["cost_per_update"] is None:
+            return "no-worst-case-bound"
         if self.plan.update_bound is not None or self.plan.progress is None:
             return "bound"
         dataset = _shared(orjson.dumps(self.document["dataset"]))
         mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).mechanism
-        return worst_case(dataset, mechanism, self.plan.progress, self.plan.max_queries)[1]
+        queries = self.document["plan"]["max_queries"]
+        return worst_case(dataset, mechanism, self.plan.progress, queries)[1]
 
 
 @lru_cache(maxsize=8)

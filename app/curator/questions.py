@@ -9,7 +9,7 @@ import numpy as np
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Local, Product, Question
 from app.spaces.query import CompiledDense, CompiledMarginal, CompiledProduct, CompiledSparse, Query
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import Array, IntArray
 
 #: Which of a question's answers are a query's, along each of its attributes; None where all are.
 Chosen = tuple[IntArray, ...] | None
@@ -56,7 +56,7 @@ def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, 
     return Cells(marginal), None if every else chosen
 
 
-def selected(values: FloatArray, chosen: Chosen) -> FloatArray:
+def selected(values: Array, chosen: Chosen) -> Array:
     """The answers of a query among those of its question, flat."""
     array = np.asarray(values)
     return (array if chosen is None else array[np.ix_(*chosen)]).reshape(-1)

@@ -17,8 +17,9 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Test, Units, Wish, mechanism_of
+from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Test, Units, Wish
 from app.curator.opening import Opening
+from app.curator.serving import mechanism_of
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
@@ -111,7 +112,8 @@ class Session:
         if given is not None and self.mechanism.satisfied(self.state, query, given[0], wish):
             units, told = given
             # The first words may have been nearer to the grid than these are, which compile to the same weights.
-            return Answer(units, "cached", None if told is None else max(told, self.mechanism.error_bound(query)))
+            bound = self.mechanism.error_bound(query)
+            return Answer(units, "cached", told if told is None or bound is None else max(told, bound))
         if self.queries_left == 0:
             raise QueriesExhausted(
                 "all queries of the plan have been asked: open another session, or ask with unverified",

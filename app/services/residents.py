@@ -15,8 +15,9 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Measure, RoundNoise, Test, Units, mechanism_of
+from app.curator.mechanisms import Answer, Measure, RoundNoise, Test, Units
 from app.curator.plan import Race
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset

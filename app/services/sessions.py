@@ -18,10 +18,10 @@ from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase, measure
-from app.curator.mechanisms import mechanism_of
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Budget
@@ -125,9 +125,9 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "status": row.status,
         "sequence": row.sequence,
         "queries_asked": row.queries_asked,
-        "queries_left": plan.max_queries - row.queries_asked,
+        "queries_left": None if plan.max_queries is None else plan.max_queries - row.queries_asked,
         "updates_used": row.updates_used,
-        "updates_left": plan.max_updates - row.updates_used,
+        "updates_left": None if plan.max_updates is None else plan.max_updates - row.updates_used,
         **spending.share_view(row, plan),
         "head_hash": row.head_hash,
         "opened_at": row.opened_at,

@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from app.curator.opening import Header, StatedPlan
-from app.curator.plan import Plan
+from app.curator.plan import SessionPlan
 from app.privacy.errors import InsufficientBudget
 from app.privacy.ledger import Account, Budget, Share
 from app.services.errors import BudgetExhausted
@@ -122,7 +122,7 @@ def account_view(account: Account) -> dict[str, str]:
     }
 
 
-def charged_epsilon(plan: Plan, price: Decimal | None) -> float:
+def charged_epsilon(plan: SessionPlan, price: Decimal | None) -> float:
     """What an answer costs, as a part of the epsilon that its session was opened with."""
     return 0.0 if price is None else float(Fraction(plan.epsilon) * Fraction(price) / Fraction(plan.reserved))
 

@@ -198,7 +198,10 @@ class Groups:
                     work.replies.pop(ticket.key.name, None)
 
     def _charge_forfeit(self, work: Work, row: SessionRow, price: Decimal, now: str) -> SessionRow:
-        if row.updates_used >= Header.read(row.header).plan.max_updates or row.status != "open":
+        most = Header.read(row.header).plan.max_updates
+        # What others have spent meanwhile is not there any more; nothing was told of this round.
+        price = min(price, Decimal(row.reserved))
+        if not price or (most is not None and row.updates_used >= most) or row.status != "open":
             return row
         sequence = row.sequence + 1
         sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
