@@ -22,7 +22,7 @@ from app.services.ports import EntryRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
-from app.spaces.errors import CuratorError
+from app.spaces.errors import CuratorError, InvalidQuery
 from app.spaces.query import Query
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
@@ -67,7 +67,10 @@ class Rounds:
         due = session.consider(query, unverified=unverified)
         price = None
         if not isinstance(due, Answer):
-            private = session.dataset.space.to_answer_grid(query.exact(live.data), query)
+            exact = query.exact(live.data)
+            if not isinstance(exact, int):
+                raise InvalidQuery("this session answers one sum at a time")
+            private = session.dataset.space.to_answer_grid(exact, query)
             self._residents.make_ready(live, query)
         try:
             if not isinstance(due, Answer):
