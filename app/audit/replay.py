@@ -383,7 +383,7 @@ class _Replay:
         if bound is not None and due.error_bound is not None:
             if bound < due.error_bound:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
-            if bound > max(due.error_bound, session.mechanism.largest_bound(query)):
+            if bound > max(due.error_bound, session.mechanism.largest_bound(query) or 0.0):
                 raise _Broken("the error bound is larger than the plan's", sequence)
         session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":

@@ -29,7 +29,7 @@ from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.evidence.measurements import Marginal, Measurement
-from app.spaces.errors import InvalidRequest
+from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
@@ -368,7 +368,12 @@ class OnlineQueryResponse(_Planned):
         return State(self.construction.start() if dump is None else self.construction.load(dump))
 
     def admit(self, query: Query) -> None:
-        """Refuse a query outside the class that the construction was promised."""
+        """Refuse a query outside the class that the construction was promised: a marginal, of whatever class."""
+        if query.numbers > 1:
+            raise InvalidQuery(
+                "the session's construction answers one sum at a time: ask a marginal of a session whose mechanism is "
+                "evidence, gaussian, laplace or histogram"
+            )
         self.construction.admit(query)
 
     def decide(self, state: State, query: Query, wish: Wish) -> Answer | Test:

@@ -49,9 +49,7 @@ def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, 
         partitions[axis] = Partition.of(within)
         firsts[axis] = np.flatnonzero(within)[:1]
     marginal = Marginal.of(sizes, partitions)
-    chosen = tuple(
-        marginal.partition(k).labels[firsts[attribute]] for k, attribute in enumerate(marginal.attributes)
-    )
+    chosen = tuple(marginal.partition(k).labels[firsts[attribute]] for k, attribute in enumerate(marginal.attributes))
     every = all(len(c) == n for c, n in zip(chosen, marginal.shape, strict=True))
     return Cells(marginal), None if every else chosen
 

@@ -280,6 +280,16 @@ def _read_axis(
         if vector.shape != (length,) or not within(vector, bits) or (space.symmetric and vector.min() < 0):
             raise InvalidQuery("a canonical weight is out of range")
         return None, vector
+    return read_members(form, length), None
+
+
+def read_members(form: Mapping[str, Any], length: int) -> IntArray:
+    """The sorted distinct positions along an axis that a range or a list names.
+
+    Raises:
+        InvalidQuery: when they are out of range or order.
+        KeyError, TypeError, ValueError, OverflowError: when the form is neither.
+    """
     if "range" in form:
         start, stop = form["range"]
         if not 0 <= start < stop <= length:
@@ -289,4 +299,4 @@ def _read_axis(
         members = np.array(form["in"], dtype=np.int64)
     if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
         raise InvalidQuery("canonical indices are out of range")
-    return members.astype(np.int64), None
+    return members.astype(np.int64)

@@ -20,7 +20,8 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import BLOCK, Array, Axis, FloatArray, IntArray, Tensor
+from app.spaces.tensor import BLOCK, Array, Axis, FloatArray, IntArray, PrivateTensor, Tensor, index_set
+from app.spaces.values import Label, Values
 
 #: What selects a part of an array's cells.
 Index = tuple[slice | IntArray, ...]
@@ -55,7 +56,14 @@ def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
 
 
 class Query(ABC):
-    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1."""
+    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1.
+
+    All but :class:`CompiledMarginal` ask for one number. That one asks for many, of which a unit of the data moves one:
+    it has no single inner product, and what is said of weights holds of those of all its numbers together.
+    """
+
+    #: How many numbers are asked for.
+    numbers: int = 1
 
     #: Weights are integers in units of 2^-grid_bits.
     grid_bits: int
@@ -63,14 +71,15 @@ class Query(ABC):
     #: error that rounding can make.
     rounding: float
     symmetric: bool = False
-    #: How many numbers it asks for: one sum, or one for each cell of a marginal.
-    numbers: int = 1
     #: Whether every weight is known to be zero, so that the answer is 0 whatever the data.
     is_zero: bool = False
 
     @abstractmethod
-    def exact(self, data: Tensor) -> int:
-        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact."""
+    def exact(self, data: PrivateTensor) -> int | IntArray:
+        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact.
+
+        An ``int`` where one number is asked for, else a flat array of as many as there are.
+        """
 
     @abstractmethod
     def inner(self, hypothesis: Tensor) -> float:
@@ -432,6 +441,178 @@ class CompiledZero(Query):
     @lazy
     def canonical(self) -> dict[str, Any]:
         return {"type": "zero"}
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells that the values of one attribute are counted in: ``labels[value]`` is the value's cell.
+
+    A value that is not counted has the label -1. Cells are numbered in the order of their least values. ``labels`` is
+    None where every value is a cell by itself.
+    """
+
+    length: int
+    labels: IntArray | None = None
+
+    @classmethod
+    def of(cls, labels: IntArray) -> Cells:
+        """The cells that values of equal label share, however these are numbered; -1 are not counted.
+
+        Some value must be counted.
+        """
+        kept = np.flatnonzero(labels >= 0)
+        _, first, inverse = np.unique(labels[kept], return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        if len(first) == len(labels):
+            return cls(len(labels))
+        numbered = np.full(len(labels), -1, dtype=np.int64)
+        numbered[kept] = rank[inverse]
+        return cls(len(labels), numbered)
+
+    @lazy
+    def count(self) -> int:
+        """How many cells there are."""
+        return self.length if self.labels is None else int(self.labels.max()) + 1
+
+    @lazy
+    def kept(self) -> IntArray:
+        """The values that are counted, ascending."""
+        return np.arange(self.length) if self.labels is None else np.flatnonzero(self.labels >= 0)
+
+    @lazy
+    def members(self) -> list[IntArray]:
+        """The values of each cell, ascending."""
+        order, starts = self._grouped
+        return np.split(order, starts[1:])
+
+    @lazy
+    def _grouped(self) -> tuple[IntArray, IntArray]:
+        """The values that are counted, cell by cell, and where each cell begins among them."""
+        if self.labels is None:
+            return self.kept, self.kept
+        labels = self.labels[self.kept]
+        order = np.argsort(labels, kind="stable")
+        return self.kept[order], np.searchsorted(labels[order], np.arange(self.count))
+
+    def summed(self, array: Array, axis: int) -> Array:
+        """Integers with one axis, along the values, summed over each cell."""
+        if self.labels is None:
+            return array
+        order, starts = self._grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else order
+        array = array[(slice(None),) * axis + (index,)]
+        if len(starts) == len(order):
+            return array
+        summed: Array = np.add.reduceat(array, starts, axis=axis, dtype=np.int64)
+        return summed
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """As JSON: a range or a list of values, each by itself; else bins by their edges; else the cell of each."""
+        if self.labels is None:
+            return {"range": [0, self.length]}
+        order, starts = self._grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else None
+        if index is not None and len(starts) == len(order):
+            return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}
+        if isinstance(index, slice):
+            return {"edges": [*order[starts].tolist(), index.stop]}
+        return {"cells": self.labels.tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called."""
+
+    axis: int
+    values: Values
+    cells: Cells
+
+    @property
+    def name(self) -> str:
+        """The attribute's."""
+        return self.values.attribute.name
+
+    @lazy
+    def labels(self) -> tuple[Label, ...]:
+        """What the cells are called."""
+        return self.values.labels(self.cells.members)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledMarginal(Query):
+    """The counts of a table's records by their values of some attributes, among those that satisfy conditions.
+
+    Its numbers stand in row-major order of ``axes``, which ascend. Attributes of which the answer has a single cell
+    are none of them: they are conditions. How the answer is told (``asked``: the order of attributes, and all of them)
+    is no part of the question: two orders are one question.
+
+    Attributes:
+        axes: attributes of which there are two cells or more.
+        cells: of each of them.
+        where: attributes that records are selected by, ascending, and the values that are selected.
+        universe: how many values each attribute of the table has.
+        asked: for the answer alone, the attributes in the order they were asked.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Cells, ...]
+    where: tuple[tuple[int, slice | IntArray], ...]
+    universe: tuple[int, ...]
+    asked: tuple[Asked, ...]
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        """How many cells there are along each axis."""
+        return tuple(cells.count for cells in self.cells)
+
+    @lazy
+    def numbers(self) -> int:  # type: ignore[override]
+        return math.prod(self.shape)
+
+    def exact(self, data: PrivateTensor) -> IntArray:
+        selected, told = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
+        named = tuple(sorted(selected.keys() | told.keys()))
+        counts = data.marginal(named)
+        # From the last axis on, so that those before keep their places.
+        for place, axis in reversed(list(enumerate(named))):
+            if axis in told:
+                counts = told[axis].summed(counts, place)
+            else:
+                counts = counts[(slice(None),) * place + (selected[axis],)].sum(axis=place, dtype=np.int64)
+        return np.array(counts, dtype=np.int64).reshape(-1)
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("a marginal is no single sum")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        """Each cell of the universe that is counted weighs one in one of the numbers."""
+        counted = dict(enumerate(self.universe))
+        counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
+        counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
+        return float(math.prod(counted.values()))
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return {
+            "axes": [[axis, cells.canonical] for axis, cells in zip(self.axes, self.cells, strict=True)],
+            "type": "marginal",
+            "where": [[axis, _axis_canonical(Axis(self.universe[axis], index))] for axis, index in self.where],
+        }
+
+    def told(self, values: Array) -> Array:
+        """Numbers, one a cell in the order of :meth:`exact`, in the order of the answer: row-major as it was asked."""
+        order = [self.axes.index(asked.axis) for asked in self.asked if asked.axis in self.axes]
+        return values.reshape(self.shape).transpose(order).reshape(-1)
 
 
 #: Dense weights by the SHA-256 that canonical forms name them by.

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
@@ -33,7 +43,10 @@ class QueryModel(BaseModel):
 
 
 class Condition(BaseModel):
-    """A set of values of one attribute: exactly one of ``between``, ``in`` and ``equals``."""
+    """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.
+
+    Of comparisons there is one from below (``ge`` or ``gt``), one from above (``lt`` or ``le``), or one of each.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
@@ -42,19 +55,61 @@ class Condition(BaseModel):
     )
     in_: Annotated[list[Value], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
     equals: Value | None = None
+    ge: Value | None = Field(default=None, description="at least; numeric: a bin edge")
+    gt: Value | None = Field(default=None, description="above; codes, and bins that are one integer wide")
+    lt: Value | None = Field(default=None, description="below; numeric: a bin edge")
+    le: Value | None = Field(default=None, description="at most; as gt, or the last bin edge")
 
     @_model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.between is not None) + (self.in_ is not None) + (self.equals is not None) != 1:
-            raise ValueError("give exactly one of between, in, equals")
+        compared = any(bound is not None for bound in (self.ge, self.gt, self.lt, self.le))
+        if (self.between is not None) + (self.in_ is not None) + (self.equals is not None) + compared != 1:
+            raise ValueError("give exactly one of between, in, equals, or comparisons")
+        if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):
+            raise ValueError("give at most one of ge and gt, and one of lt and le")
         return self
+
+
+def _spelled_out(condition: Any) -> Any:
+    """A bare value as the condition that it equals, a bare list as that it holds."""
+    if isinstance(condition, dict | Condition):
+        return condition
+    return {"in": condition} if isinstance(condition, list) else {"equals": condition}
+
+
+#: Conditions by attribute, all of which must hold.
+Where = dict[
+    str,
+    Annotated[Condition, BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | list[Value])],
+]
 
 
 class PredicateQuery(QueryModel):
     """How many records satisfy every condition."""
 
     type: Literal["predicate"]
-    where: dict[str, Condition]
+    where: Where
+
+
+class MarginalQuery(QueryModel):
+    """How many records have each combination of values of some attributes, among those that satisfy every condition.
+
+    ``bins`` merges the values of an attribute: its edges are declared bin edges (of codes the integers from 0 to the
+    size), each bin reaches up to the next edge, and what lies outside of the first and the last is not counted.
+    """
+
+    type: Literal["marginal"]
+    attributes: list[StrictStr] = Field(min_length=1, max_length=60)
+    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+    where: Where = Field(default_factory=dict)
+
+    @_model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError("attributes must be distinct")
+        if not self.bins.keys() <= set(self.attributes):
+            raise ValueError("bins are of attributes that are asked for")
+        return self
 
 
 class ProductQuery(QueryModel):
@@ -112,7 +167,7 @@ class ElementsQuery(QueryModel):
 
 
 QueryRequest = Annotated[
-    PredicateQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
+    PredicateQuery | MarginalQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
     Field(discriminator="type"),
 ]
 

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from app.audit import records
+from app.curator.counting import counted
 from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Source, Test, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
@@ -23,7 +24,7 @@ from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
-from app.spaces.query import Query
+from app.spaces.query import CompiledMarginal, Query
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
@@ -185,34 +186,36 @@ class Rounds:
 
 def _private(live: Live, query: Query, due: Test | Measure) -> Units:
     """The private values that a round is about, on the grid of its noise."""
-    space = live.session.dataset.space
-    return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(live.data), query), np.int64))
+    if isinstance(due, Measure) and due.marginal is not None:
+        return counted(due.marginal, live.data).reshape(-1)
+    exact, space = query.exact(live.data), live.session.dataset.space
+    if isinstance(exact, int):
+        return np.array([space.to_answer_grid(exact, query)], np.int64)
+    return space.to_answer_grid(exact, query)
 
 
 def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) -> dict[str, Any]:
     """Values as a reply has them, with how well they are known: null where that is not known."""
-    kinds = None
+    intervals: list[list[float]] | None = None
+    errors: list[float] | None = None
+    kind = None
     if accuracy is not None:
-        errors: list[float] | None = accuracy.standard_errors.tolist()
-        ends = zip(accuracy.lows.tolist(), accuracy.highs.tolist(), strict=True)
-        intervals: list[list[float]] | None = [list(pair) for pair in ends]
-        kinds = ["unbiased" if exact else "model" for exact in accuracy.unbiased.tolist()]
-    else:
-        errors = intervals = None
-    confidence = None if accuracy is None else accuracy.confidence
-    if query.numbers > 1:
-        kind = None if kinds is None else "unbiased" if "model" not in kinds else "model"
+        errors = accuracy.standard_errors.tolist()
+        intervals = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
+        kind = "unbiased" if accuracy.unbiased.all() else "model"
+    known = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
+    if isinstance(query, CompiledMarginal):
+        order = query.told(np.arange(query.numbers)).tolist()
         return {
-            "values": values,
-            "standard_errors": errors,
-            "intervals": intervals,
-            "interval_kind": kind,
-            "confidence": confidence,
+            "axes": [{"attribute": asked.name, "labels": list(asked.labels)} for asked in query.asked],
+            "values": [values[place] for place in order],
+            "standard_errors": None if errors is None else [errors[place] for place in order],
+            "intervals": None if intervals is None else [intervals[place] for place in order],
+            **known,
         }
     return {
         "value": values[0],
         "standard_error": None if errors is None else errors[0],
         "interval": None if intervals is None else intervals[0],
-        "interval_kind": None if kinds is None else kinds[0],
-        "confidence": confidence,
+        **known,
     }
