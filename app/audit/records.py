@@ -102,11 +102,19 @@ def _values(values: Sequence[float]) -> bytes:
     return b'"values":[%b]' % b",".join(map(_number, values))
 
 
-def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str) -> Sealed:
-    """The record of a round that was begun and could not be recorded: charged as a hit, nothing released."""
+def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str, price: str | None = None) -> Sealed:
+    """The record of a round that was begun and could not be recorded: charged as a hit, nothing released.
+
+    ``price`` is what it cost, where that is not the plan's.
+    """
     return _seal(
-        b'{"previous_hash":"%b","record":"forfeit","recorded_at":"%b","sequence":%d}'
-        % (previous_hash.encode(), recorded_at.encode(), sequence)
+        b'{"previous_hash":"%b",%b"record":"forfeit","recorded_at":"%b","sequence":%d}'
+        % (
+            previous_hash.encode(),
+            b"" if price is None else b'"price":"%b",' % price.encode(),
+            recorded_at.encode(),
+            sequence,
+        )
     )
 
 
@@ -116,6 +124,16 @@ def header(*, session: str, opening: Mapping[str, Any], opened_at: str) -> bytes
     ``opening`` is the document of what the session was opened on.
     """
     return canonical({"record": "header", "format": FORMAT, "session": session, "opened_at": opened_at} | dict(opening))
+
+
+def measurement_record(*, session: str, sequence: int, measured: Mapping[str, Any], recorded_at: str) -> bytes:
+    """The record of what was measured: whose session paid for it, and for which of its entries (0 at the opening).
+
+    It is no link of the chain: the header or entry that names its SHA-256 is. Of integers and strings alone it is
+    written by a faster library.
+    """
+    document = {"record": "measurement", "session": session, "sequence": sequence, "recorded_at": recorded_at}
+    return orjson.dumps(document | dict(measured), option=orjson.OPT_SORT_KEYS)
 
 
 def weights_record(digest: str, blob: bytes) -> bytes:

@@ -24,23 +24,40 @@ are read up to a length, and what a hypothesis takes is counted before it is mad
 from __future__ import annotations
 
 import binascii
+import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, SessionMechanism, Test
+from app.curator.evidence import price_of
+from app.curator.mechanisms import (
+    NO_WISH,
+    Answer,
+    Measure,
+    Measured,
+    RoundNoise,
+    RoundTerms,
+    SessionMechanism,
+    Test,
+    Units,
+    Wish,
+)
 from app.curator.opening import Header
+from app.curator.plan import Plan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
-from app.spaces.errors import CuratorError
+from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 
 
@@ -96,6 +113,10 @@ _STATED = {
     "bought": "what was bought is not stated in full",
 }
 _STATUS = ("open", "closed")
+_MEASUREMENT = {"record", "session", "sequence", "recorded_at", "cost", "expected", "measurement"}
+#: Numbers that decide agree to this part between machines; values that follow from a fit to this part of their standard
+#: error.
+_NEAR, _NEAR_ANSWER = 1e-3, 1e-2
 _TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status", "trailer_hash"}
 #: What is wrong with a trailer whose field is not what was arrived at. (Others are tested before.)
 _TOLD = {
@@ -162,10 +183,19 @@ class _Replay:
         #: Bytes that the hypothesis takes, those of the queries it keeps for each of their own, and what these and all
         #: dense weights come to.
         self.work, self.keeps, self.held = 0, 0, 0
-        self.counts = {"hypothesis": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
+        self.counts = {"hypothesis": 0, "estimate": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
         #: What was kept: a hash and the number of entries, and behind which entry the hash was met.
         self.kept, self.least, self.met = head, entries, None if head is None else -1
         self.ended = False
+        #: The hashes of measurements that the header names and that have not come yet; how many of them are others'.
+        self.pins: deque[str] = deque()
+        self.others = 0
+        #: What the session must have measured at its opening and has not told yet.
+        self.due: deque[tuple[Buy, Decimal]] | None = None
+        #: A measurement that the next entry must name, by its hash.
+        self.measured: tuple[str, Measured] | None = None
+        #: What all measurements of the session cost.
+        self.spent = Decimal(0)
 
     def line(self, line: bytes) -> None:
         if self.ended:
@@ -186,6 +216,10 @@ class _Replay:
                 raise _Broken("the first record is not a header")
             self._header(line, record)
             self._meet()
+        elif kind == "measurement":
+            self._measurement(self.session, line, record)
+        elif self.pins:
+            raise _Broken("a measurement that the header names is missing", self._next())
         elif kind in ("answer", "forfeit"):
             self._entry(self.session, kind, line, record)
             self._meet()
@@ -239,12 +273,17 @@ class _Replay:
                 raise _Broken(problem)
         if set(record) != _HEADER | due.keys():
             raise _Broken("the header has other fields than a session's")
+        if opening.evidence is not None:
+            self.pins = deque([*opening.evidence.known, *opening.evidence.made])
+            self.others = len(opening.evidence.known)
         bought, purchase = opening.bought, opening.plan.purchase
         if bought is not None and purchase is not None:
             if bought.noise_scale != purchase.noise_scale:
                 raise _Broken("what was bought has other noise than the plan's")
             if not 0 < bought.value <= _LARGEST_FACT:
                 raise _Broken("what was bought is no mass or norm of any data")
+        if opening.evidence is not None and not self.pins and self._still_due(session):
+            raise _Broken("the session did not measure what was due at its opening")
         second = _second(header.opened_at)
         if not isinstance(header.session, str) or not _NAME.fullmatch(header.session):
             raise _Broken("the header names no session")
@@ -258,6 +297,68 @@ class _Replay:
         self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
         if self.work + _DENSE_BYTES * space.cells <= self.memory_limit:
             self.longest = max(self.longest, records.weights_length(4 * space.cells))
+
+    def _measurement(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
+        """A measurement that the header names, or the next entry must."""
+        sequence, name = self._next(), records.sha256(line)
+        if set(record) != _MEASUREMENT or self.measured is not None or session.opening.evidence is None:
+            raise _Broken("a measurement stands where none is due", sequence)
+        self._afford(_LINE_FACTOR * len(line), sequence)
+        try:
+            measured = Measured.read(record)
+        except _UNREADABLE:
+            raise _Broken("a measurement cannot be read", sequence) from None
+        told = {"record": "measurement", **measured.document()}
+        told |= {field: record[field] for field in ("session", "sequence", "recorded_at")}
+        if records.canonical(told) != line:
+            raise _Broken("a measurement is not canonical", sequence)
+        self.held += _KEPT_FACTOR * len(line)
+        if not self.pins:
+            if (record["session"], record["sequence"]) != (self.name, sequence):
+                raise _Broken("a measurement is of another session or entry", sequence)
+            self.measured = name, measured
+            return
+        if self.pins.popleft() != name:
+            raise _Broken("a measurement is not what the header names", sequence)
+        try:
+            if self.others:
+                self.others -= 1
+                session.pin(replace(measured, price=Decimal(0)))
+            else:
+                if record["session"] != self.name:
+                    raise _Broken("a measurement of the opening is of another session", sequence)
+                self._due_at_opening(session, measured)
+            if not self.pins and self._still_due(session):
+                raise _Broken("the session did not measure what was due at its opening", sequence)
+        except _UNREADABLE as error:
+            raise _Broken(f"a measurement is of another table: {type(error).__name__}", sequence) from None
+
+    def _still_due(self, session: Session) -> bool:
+        """Whether something had to be measured at the opening that was not told."""
+        if self.due is None:
+            self.due = deque(session.purchases())
+        return bool(self.due)
+
+    def _due_at_opening(self, session: Session, measured: Measured) -> None:
+        """Hold a measurement of the opening against what was due there."""
+        if not self._still_due(session):
+            raise _Broken("the session measured more at its opening than was due", None)
+        assert self.due is not None
+        buy, price = self.due.popleft()
+        noise = measured.measurement.noise
+        same = (noise.kind, noise.scale, noise.bits) == (buy.kind, buy.scale, 0)
+        if measured.measurement.marginal != buy.marginal or not same or measured.price != price:
+            raise _Broken("a measurement of the opening is not the one that was due", None)
+        session.pin(measured)
+        self.spent = EXACT.add(self.spent, measured.price)
+
+    def _named_measurement(self, record: dict[str, Any], sequence: int) -> Measured | None:
+        """The measurement that stands before an entry, which must be what names it."""
+        name, measured = self.measured or (None, None)
+        self.measured = None
+        if record.get("measurement") != name:
+            raise _Broken("the measurement before the entry is not the one that it names", sequence)
+        return measured
 
     def _weights(self, session: Session, line: bytes) -> None:
         sequence, space = session.sequence + 1, session.dataset.space
@@ -298,11 +399,20 @@ class _Replay:
         if record.get("previous_hash") != self.head:
             raise _Broken("the entry does not carry the hash before it", sequence)
         self._named(record, sequence)
+        measured = self._named_measurement(record, sequence)
         try:
             recorded_at = str(record["recorded_at"])
+            price = Decimal(0)
             if kind == "forfeit":
-                sealed = records.forfeit_entry(sequence=sequence, recorded_at=recorded_at, previous_hash=self.head)
+                told = record.get("price")
+                sealed = records.forfeit_entry(
+                    sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
+                )
                 query = None
+                if (told is None) != (session.opening.evidence is None):
+                    raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
+                if told is not None:
+                    price = self._affordable(session, Decimal(told), sequence)
             else:
                 query = session.dataset.space.from_canonical(record["query"], self.blobs)
                 sealed = records.answer_entry(
@@ -314,6 +424,8 @@ class _Replay:
                     unverified=bool(record.get("unverified", False)),
                     recorded_at=recorded_at,
                     previous_hash=self.head,
+                    measurement=record.get("measurement"),
+                    wish=record.get("wish"),
                 )
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
@@ -325,7 +437,8 @@ class _Replay:
         if query is None:
             if session.updates_left == 0:
                 raise _Broken("a forfeit after the last update", sequence)
-            session.forfeit()
+            session.forfeit(price)
+            self.spent = EXACT.add(self.spent, price)
             self.counts["forfeit"] += 1
         else:
             if record["source"] == "measurement":
@@ -334,7 +447,7 @@ class _Replay:
                     self._grow(session.mechanism, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:
-                self._answer(session, query, record, sequence)
+                self._answer(session, query, record, measured, sequence)
             except _UNREADABLE as error:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
                 raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
@@ -343,7 +456,15 @@ class _Replay:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
 
-    def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
+    def _affordable(self, session: Session, price: Decimal, sequence: int) -> Decimal:
+        """A price that the session can still pay."""
+        if not price.is_finite() or price < 0 or EXACT.add(self.spent, price) > session.plan.reserved:
+            raise _Broken("a price passes what the session holds", sequence)
+        return price
+
+    def _answer(
+        self, session: Session, query: Query, record: dict[str, Any], measured: Measured | None, sequence: int
+    ) -> None:
         values, source, bound = records.values_of(record), record["source"], record["error_bound"]
         unverified = bool(record.get("unverified", False))
         if any(type(number) not in (int, float) for number in (*values, 0 if bound is None else bound)):
@@ -355,7 +476,10 @@ class _Replay:
             raise _Broken("the value does not lie on the answer grid", sequence)
         units = np.array([session.grid(value) for value in values], np.int64)
         try:
-            due = session.consider(query, unverified=unverified)
+            wish = _wish(record.get("wish"))
+            # What was recorded was decided with numbers whose last digits may have been others.
+            leaning = 0.0 if measured is None and source != "estimate" else _NEAR if measured is not None else -_NEAR
+            due = session.consider(query, unverified=unverified, wish=wish, leaning=leaning)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
@@ -372,6 +496,19 @@ class _Replay:
         elif isinstance(due, Measure):
             if source != "measurement":
                 raise _Broken("the answer claims a source that it cannot have", sequence)
+            if (measured is None) != (due.marginal is None):
+                raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
+            if measured is not None:
+                answer = self._measured_answer(session, query, due, measured, sequence)
+                _check_near(session, query, units, answer, wish, sequence)
+                session.record(query, answer_as(answer, units))
+                self.learnt.learn(query.digest, values)
+                self.counts[source] += 1
+                return
+        elif measured is not None:
+            raise _Broken("the answer has a measurement that was not due", sequence)
+        elif due.source == "estimate" == source:
+            _check_near(session, query, units, due, wish, sequence)
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
@@ -393,6 +530,8 @@ class _Replay:
     def _trailer(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
         if self.waiting is not None:
             raise _Broken("weights that no entry names", self._next())
+        if self.measured is not None:
+            raise _Broken("a measurement that no entry names", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
         if set(record) != _TRAILER or record["status"] not in _STATUS:
@@ -408,6 +547,12 @@ class _Replay:
             if not _same(record[name], due):
                 raise _Broken(_TOLD[name])
         self.status, self.ended = record["status"], True
+
+    def _spent(self, session: Session, bought: Decimal) -> Decimal:
+        plan = session.plan
+        if isinstance(plan, Plan):
+            return EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))
+        return self.spent
 
     def verdict(self) -> Verdict:
         session = self.session
@@ -434,13 +579,67 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
-                "spent": str(EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))),
+                "spent": str(self._spent(session, bought)),
                 "reserved": str(plan.reserved),
                 "head_hash": self.head,
                 "hypothesis_digest": self.learnt.hexdigest(),
                 **({} if self.met is None else {"kept_head_at": self.met}),
             },
         )
+
+    def _measured_answer(
+        self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
+    ) -> Answer:
+        """The answer that follows from a measurement, which is held against the one that was due."""
+        noise, unit = measured.measurement.noise, due.terms.noise
+        scale = Fraction(noise.scale)
+        near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
+        if measured.measurement.marginal != due.marginal or noise.kind != unit.law or noise.bits or not near:
+            raise _Broken("the measurement is not the one that was due", sequence)
+        if measured.price != price_of(noise.kind, scale, session.plan.order):
+            raise _Broken("the measurement's cost is not that of its noise", sequence)
+        self.spent = EXACT.add(self.spent, self._affordable(session, measured.price, sequence))
+        if measured.expected is None or due.expected is None or len(measured.expected[0]) != len(due.expected[0]):
+            raise _Broken("what was expected is not told", sequence)
+        error = due.expected[1]
+        apart = max(abs(a - b) for a, b in zip(measured.expected[0].tolist(), due.expected[0].tolist(), strict=True))
+        if apart > _NEAR_ANSWER * error + 1 or abs(measured.expected[1] - error) > _NEAR * error + 1:
+            raise _Broken("what was expected does not follow", sequence)
+        terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
+        told = replace(due, terms=terms, expected=measured.expected)
+        return session.released(query, told, measured.measurement.units.reshape(-1))
+
+
+def answer_as(answer: Answer, units: Units) -> Answer:
+    """The same answer with the values that were recorded."""
+    return replace(answer, units=units)
+
+
+def _wish(told: Any) -> Wish:
+    """The accuracy that an entry says was asked for.
+
+    Raises:
+        InvalidRequest: when it says none that can be asked for.
+    """
+    if told is None:
+        return NO_WISH
+    within, confidence = told["within"], told["confidence"]
+    if not (type(within) is not bool and 0 < within < math.inf and 0 < confidence < 1 and len(told) == 2):
+        raise InvalidRequest("no such accuracy can be asked for")
+    return Wish(float(within), float(confidence))
+
+
+def _check_near(session: Session, query: Query, units: Units, answer: Answer, wish: Wish, sequence: int) -> None:
+    """Hold recorded values against those that follow, to a small part of their standard error.
+
+    A fit is found to a tolerance, and its last digits differ between machines.
+    """
+    known = session.accuracy(query, answer, wish)
+    assert known is not None
+    apart = np.abs(units - answer.units) - 1
+    allowed = np.ldexp(known.standard_errors * _NEAR_ANSWER, session.plan.answer_bits)
+    if bool((apart > allowed).any()):
+        raise _Broken("the answer does not follow from what was measured", sequence)
 
 
 def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:

@@ -37,7 +37,7 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
 from app.evidence.estimates import Estimates, normal_quantile
-from app.evidence.measurements import Measurement, Noise
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
@@ -116,7 +116,7 @@ class EvidenceMechanism:
                 f"a question counts at most {MOST_COUNTED:,} cells of the attributes it names: name fewer"
             )
 
-    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
@@ -128,7 +128,7 @@ class EvidenceMechanism:
         question, _ = question_of(query, self._space.shape)
         policy, wish = self._policy(state), self._wished(wish)
         try:
-            prediction, buy = policy.decide(question, float(known.left), wish.within, wish.confidence)
+            prediction, buy = policy.decide(question, float(known.left), wish.within, wish.confidence, leaning)
         except OutOfReach as error:
             raise PlanInfeasible(
                 f"{error}: ask for less, or open a session with a larger share", needed=error.needed, left=error.left
@@ -252,9 +252,7 @@ class EvidenceMechanism:
         return wish if wish != NO_WISH else self._wish
 
     def _price(self, buy: Buy) -> Decimal:
-        scale = Fraction(buy.scale)
-        event = DiscreteLaplaceAnswer(scale, 1) if buy.kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
-        return renyi_cost(event, self._plan.order)
+        return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
@@ -292,6 +290,15 @@ class EvidenceMechanism:
 
     def _units(self, value: float) -> int:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
+
+
+def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Decimal:
+    """What a measurement of counts with noise of this scale, in counts, costs at an order.
+
+    A record is counted in one cell: the sensitivity is one in every norm.
+    """
+    event = DiscreteLaplaceAnswer(scale, 1) if kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
+    return renyi_cost(event, order)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

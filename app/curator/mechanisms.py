@@ -12,11 +12,11 @@ mechanism (:class:`DirectMeasurement`) measures every query.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from app.curator.errors import UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.evidence.measurements import Marginal, Measurement
+from app.evidence.policy import Buy
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
@@ -59,6 +60,10 @@ class Wish:
     within: float | None = None
     confidence: float = 0.95
     adaptive: bool = False
+
+    def document(self) -> dict[str, Any] | None:
+        """As JSON, where it decides what is measured; None where it does not."""
+        return None if self.within is None else {"confidence": self.confidence, "within": self.within}
 
 
 #: Whatever the budget allows.
@@ -97,6 +102,31 @@ class Measured:
     measurement: Measurement
     price: Decimal
     expected: tuple[Units, int] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON of integers and strings."""
+        expected = None
+        if self.expected is not None:
+            expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
+        return {"cost": str(self.price), "expected": expected, "measurement": self.measurement.document()}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError, ArithmeticError: when it is none.
+        """
+        expected, told = None, document["expected"]
+        if told is not None:
+            values = np.array(told["values"])
+            if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
+                raise TypeError("what was expected is whole units")
+            expected = values, told["standard_error"]
+        price = Decimal(document["cost"])
+        if not price.is_finite() or price < 0:
+            raise ValueError("a cost is finite and not negative")
+        return cls(Measurement.read(document["measurement"]), price, expected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,6 +243,12 @@ class SessionMechanism(Protocol):
     def start(self, dump: Dump | None = None) -> State:
         """The state before the first query, or the hypothesis of a dump in it."""
 
+    def pin(self, state: State, measured: Measured) -> None:
+        """Take in what was measured before the first question; its price is what this session paid for it."""
+
+    def purchases(self, state: State) -> list[tuple[Buy, Decimal]]:
+        """What is to be measured at the opening, given what was measured before, with the price of each."""
+
     def admit(self, query: Query) -> None:
         """Refuse a query that was not promised.
 
@@ -220,8 +256,11 @@ class SessionMechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Test | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test | Measure:
         """What is due for a query that was not answered before, or not as well as is wished.
+
+        ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
+        with numbers that may have had other last digits.
 
         Raises:
             UpdatesExhausted: when nothing can be.
@@ -306,6 +345,14 @@ class _Planned:
         state.forfeits += 1
         return state
 
+    def pin(self, state: State, measured: Measured) -> None:
+        """Never: such a session starts from no measurement."""
+        raise AssertionError("only evidence starts from measurements")
+
+    def purchases(self, state: State) -> list[tuple[Buy, Decimal]]:
+        """None: what such a session buys at its opening is a fact."""
+        return []
+
     def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
         """What was released."""
         return Answer(units, "measurement", due.error_bound)
@@ -376,7 +423,7 @@ class OnlineQueryResponse(_Planned):
             )
         self.construction.admit(query)
 
-    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Test:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
         its bound untested.
 
@@ -458,7 +505,7 @@ class DirectMeasurement(_Planned):
     def admit(self, query: Query) -> None:
         """Every query is taken."""
 
-    def decide(self, state: State, query: Query, wish: Wish) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.
 
         Raises:

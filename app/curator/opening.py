@@ -116,7 +116,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class StatedPlan:
-    """What a header says of its plan; amounts are exact at the ledger's order."""
+    """What a header says of its plan; amounts are exact at the ledger's order.
+
+    ``fixed_price`` tells whether all rounds cost the same.
+    """
 
     epsilon: Decimal
     reserved: Decimal
@@ -125,6 +128,7 @@ class StatedPlan:
     calibration: str
     update_bound: int | None
     progress: float | None
+    fixed_price: bool
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -137,6 +141,7 @@ class StatedPlan:
             calibration=document["calibration"],
             update_bound=document["update_bound"],
             progress=document["progress"],
+            fixed_price=document["cost_per_update"] is not None,
         )
 
 
@@ -169,6 +174,15 @@ class Header:
         """What is said of the plan."""
         return StatedPlan.of(self.document["plan"])
 
+    @property
+    def pins(self) -> Pins | None:
+        """The measurements that an evidence session starts from; None for others.
+
+        Raises:
+            KeyError, TypeError: when the header describes none.
+        """
+        return Pins.of(self.document["evidence"]) if "evidence" in self.document else None
+
     def opening(self) -> Opening:
         """The opening, computed anew.
 
@@ -179,7 +193,7 @@ class Header:
 
     def bound_status(self) -> BoundStatus:
         """What the ``update_bound`` of the plan says, or why it says nothing."""
-        if self.document["plan"]["cost_per_update"] is None:
+        if not self.plan.fixed_price:
             return "no-worst-case-bound"
         if self.plan.update_bound is not None or self.plan.progress is None:
             return "bound"

@@ -20,6 +20,7 @@ from app.curator.errors import QueriesExhausted
 from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Test, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
+from app.evidence.policy import Buy
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
@@ -48,6 +49,14 @@ class Session:
             self.state = self.mechanism.start()
         else:
             self._load(state)
+
+    def pin(self, measured: Measured) -> None:
+        """Take in what was measured before the first question, in the order of the opening."""
+        self.mechanism.pin(self.state, measured)
+
+    def purchases(self) -> list[tuple[Buy, Decimal]]:
+        """What is to be measured at the opening, with the price of each."""
+        return self.mechanism.purchases(self.state)
 
     @property
     def hypothesis(self) -> Any:
@@ -87,7 +96,9 @@ class Session:
         """Grid units in counts."""
         return math.ldexp(units, -self.plan.answer_bits)
 
-    def consider(self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH) -> Answer | Test | Measure:
+    def consider(
+        self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH, leaning: float = 0.0
+    ) -> Answer | Test | Measure:
         """The answer where the public state has one, else the test or measurement that must be made.
 
         What was answered before is answered again as it was, but where it is wished to be known better than it is.
@@ -119,7 +130,7 @@ class Session:
                 "all queries of the plan have been asked: open another session, or ask with unverified",
                 max_queries=self.plan.max_queries,
             )
-        return self.mechanism.decide(self.state, query, wish)
+        return self.mechanism.decide(self.state, query, wish, leaning)
 
     def released(self, query: Query, due: Test | Measure, units: Units) -> Answer:
         """The answer that a hit or a measurement makes, which is then to be recorded."""

@@ -215,7 +215,12 @@ class Policy:
         return bought
 
     def decide(
-        self, question: Question, left: float, within: float | None = None, confidence: float = 0.95
+        self,
+        question: Question,
+        left: float,
+        within: float | None = None,
+        confidence: float = 0.95,
+        leaning: float = 0.0,
     ) -> tuple[Prediction, Buy | None]:
         """What is expected of a question, and what is bought for it; None where it is answered free.
 
@@ -224,6 +229,7 @@ class Policy:
             left: what is left of the session's share, in its currency.
             within: half the width that its unbiased interval may have; then the least is bought that gets there.
             confidence: of that interval.
+            leaning: the part by which the prediction is taken to be worse than it is.
 
         Raises:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
@@ -235,7 +241,7 @@ class Policy:
             return prediction, None
         if self.mode == "laplace":
             return prediction, self._alone(question, left)
-        buy = self._share(question, left, prediction)
+        buy = self._share(question, left, prediction, 1 + leaning)
         if buy is None and not self.residuals.total.estimable:
             raise OutOfReach(self._means.renyi, left)
         return prediction, buy
@@ -336,7 +342,7 @@ class Policy:
 
     # What is bought.
 
-    def _share(self, question: Question, left: float, prediction: Prediction) -> Buy | None:
+    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Buy | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if left <= 0:
             return None
@@ -346,7 +352,7 @@ class Policy:
         if noise is None:
             return None
         known = prediction.standard_error > 0 or self.residuals.total.estimable
-        if known and self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
+        if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
             return None
         marginal = self._marginal(question.attributes) if whole and not question.shape else self._own(question)
         return Buy(marginal, noise.kind, noise.scale)

@@ -138,6 +138,21 @@ class WeightsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A measurement of a data set: its record, named by the record's hash, and whether other sessions may use it.
+
+    ``sequence`` is the entry that it was made for, 0 at the opening of its session.
+    """
+
+    dataset: str
+    session: str
+    sequence: int
+    sha256: str
+    shared: bool
+    line: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One movement of a data set's budget at its Renyi order; the amount is an exact decimal string."""
 
@@ -243,6 +258,13 @@ class Transaction(Protocol):
     def transcript_page(
         self, session: str, after: int, last: int
     ) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]: ...
+
+    # evidence
+    def add_evidence(self, rows: Sequence[EvidenceRow]) -> None: ...
+    def evidence_of(self, session: str, after: int, last: int) -> dict[int, bytes]: ...
+    def evidence_named(self, dataset: str, names: Sequence[str]) -> dict[str, bytes]: ...
+    def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]: ...
+    def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]: ...
 
     # ledger and replies
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None: ...

@@ -6,6 +6,7 @@ that would take longer to make again than to write down leaves a snapshot behind
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -21,7 +22,7 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
-from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
+from app.services.loading import follow, keep_session, last_recorded, resume_session, take_in, time_of
 from app.services.openings import opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
@@ -121,6 +122,14 @@ class Residents:
         """
         held = [(live, row) for id, row in rows.items() if (live := self._live.get(id)) is not None]
         behind = {row.id: (live, row) for live, row in held if live.row.sequence < row.sequence}
+        for id in [id for id, (live, _) in behind.items() if live.session.opening.evidence is not None]:
+            live, row = behind.pop(id)
+            try:
+                follow(tx, id, live.session)
+                live.recorded_at, live.row = last_recorded(tx, row), row
+            except Exception as error:  # noqa: BLE001 - as below
+                log.warning("a session did not follow its transcript", error=type(error).__name__)
+                self.drop(id)
         spans = {id: (live.session.sequence, row.sequence) for id, (live, row) in behind.items()}
         for id, (known, line) in tx.latest_entries(spans).items():
             live, row = behind[id]
@@ -287,7 +296,8 @@ class Residents:
             nbytes=0,
             kept=loaded.kept,
             learning_seconds=loaded.seconds,
-            cost_seconds=SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
+            # An evidence session is made of its transcript, in about the time that a snapshot would take.
+            cost_seconds=math.inf if opening.evidence else SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
         )
         self._account(live)
         return live

@@ -198,13 +198,15 @@ class Groups:
                     work.replies.pop(ticket.key.name, None)
 
     def _charge_forfeit(self, work: Work, row: SessionRow, price: Decimal, now: str) -> SessionRow:
-        most = Header.read(row.header).plan.max_updates
+        plan = Header.read(row.header).plan
+        most = plan.max_updates
         # What others have spent meanwhile is not there any more; nothing was told of this round.
         price = min(price, Decimal(row.reserved))
         if not price or (most is not None and row.updates_used >= most) or row.status != "open":
             return row
         sequence = row.sequence + 1
-        sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash)
+        own = None if plan.fixed_price else str(price)
+        sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash, price=own)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
         share, movement = spending.charge(row, price, sequence, now)
         work.ledger.append(movement)

@@ -14,12 +14,12 @@ import orjson
 
 from app.audit import records
 from app.curator.counting import counted
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Source, Test, Units, Wish
+from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Source, Test, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
-from app.services.ports import EntryKind, EntryRow, SessionRow, WeightsRow
+from app.services.ports import EntryKind, EntryRow, EvidenceRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
@@ -122,6 +122,7 @@ class Rounds:
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
         values = [session.real(units) for units in answer.units.tolist()]
+        measured = None if answer.measured is None else self._keep_measured(live, answer.measured, sequence, now, work)
         sealed = records.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
@@ -131,6 +132,8 @@ class Rounds:
             unverified=answer.unverified,
             recorded_at=now,
             previous_hash=row.head_hash,
+            measurement=measured,
+            wish=wish.document(),
         )
         self._residents.record(live, query, answer)
         share = None
@@ -173,6 +176,16 @@ class Rounds:
                 return
         assert query.blob is not None
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
+
+    def _keep_measured(self, live: Live, measured: Measured, sequence: int, now: str, work: Work) -> str:
+        """Store what was measured for an entry; the hash that names it."""
+        id = live.row.id
+        line = records.measurement_record(session=id, sequence=sequence, measured=measured.document(), recorded_at=now)
+        name = records.sha256(line)
+        work.evidence.append(
+            EvidenceRow(live.row.dataset, id, sequence, name, live.session.opening.request.share, line)
+        )
+        return name
 
     def close(self, row: SessionRow, work: Work) -> bytes:
         """Close a session; the reply."""
