@@ -17,9 +17,10 @@ from app.spaces.query_request import QueryRequest
 _REF = "#/components/schemas/{model}"
 #: Schemas of names: of principals and data sets.
 NAMED: dict[str, Any] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
-#: Of sessions, and of a ledger's entries.
+#: Of sessions, and of a ledger's entries and measurements.
 SESSION: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 MOVEMENT: dict[str, Any] = {"type": "integer", "minimum": 0}
+MEASUREMENT = MOVEMENT
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

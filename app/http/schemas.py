@@ -243,3 +243,33 @@ class Sessions(Page):
     """Sessions in the order they were opened."""
 
     items: list[SessionView]
+
+
+class MeasurementView(Reply):
+    """A measurement: noisy counts of the cells of a marginal, released once and public for ever.
+
+    ``strategy`` names the attributes and counts the cells; ``cost`` is exact at the ledger's order; ``by`` is the
+    session that paid for it. ``id`` is the SHA-256 of its record, by which transcripts name it.
+    """
+
+    id: str
+    strategy: dict[str, Any]
+    noise: dict[str, Any]
+    cost: str
+    recorded_at: str
+    by: str
+    shared: bool
+
+
+class MeasurementList(Page):
+    """Measurements in the order they were made."""
+
+    items: list[MeasurementView]
+
+
+class ReleasedMeasurement(MeasurementView):
+    """A measurement with its values, not clipped, row by row; the standard error is that of each of them."""
+
+    axes: list[dict[str, Any]]
+    values: list[float]
+    standard_error: float

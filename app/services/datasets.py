@@ -227,6 +227,15 @@ class Datasets:
         """
         return public_dataset(self.registered(name))
 
+    def row(self, name: str) -> DatasetRow:
+        """A data set, retired or not.
+
+        Raises:
+            NotFound: when there is none of that name.
+        """
+        with self._store.read() as tx:
+            return self._row(tx, name)
+
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.
 

@@ -35,7 +35,7 @@ class TableSpace(CellSpace):
         return found
 
     @cached_property
-    def _values(self) -> tuple[Values, ...]:
+    def values(self) -> tuple[Values, ...]:
         return tuple(values for _, values in self._axis.values())
 
     def compile(self, request: QueryRequest) -> Query:
@@ -64,11 +64,11 @@ class TableSpace(CellSpace):
         axes = [self._named(name)[0] for name in request.attributes]
         marginals.check_summed(self.shape, {*axes, *(self._named(name)[0] for name in request.where)})
         edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
-        return marginals.compiled(self._values, axes, edges, self._selected(request.where))
+        return marginals.compiled(self.values, axes, edges, self._selected(request.where))
 
     def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         if form["type"] == "marginal":
-            return marginals.read(self._values, form)
+            return marginals.read(self.values, form)
         return super()._read_canonical(form, blobs)
 
 

@@ -732,6 +732,14 @@ class SqlTransaction:
             found |= {row.sha256: row.line for row in rows}
         return found
 
+    def evidence_row(self, dataset: str, name: str) -> EvidenceRow | None:
+        """The measurement of a data set whose record has this hash."""
+        c = t.evidence.c
+        row = self._connection.execute(
+            select(t.evidence).where(c.dataset == dataset, c.sha256 == name).order_by(c.id).limit(1)
+        ).one_or_none()
+        return None if row is None else EvidenceRow(*(getattr(row, field) for field in EvidenceRow.__slots__))
+
     def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]:
         """The hashes of what may serve every session of a data set, in the order of recording, up to so many bytes of
         records.
