@@ -11,14 +11,18 @@ from starlette.responses import Response
 
 from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
-from app.http.openapi import problem_responses, query_body
-from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object
+from app.http.openapi import problem_responses, query_body, wanted_parameters
+from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object, number
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.query_bodies import check_body
 from app.spaces.errors import InvalidRequest
+from app.spaces.query_request import QueryModel, parse_wanted
 
 MAX_BATCH = 10_000
+#: What the address of an array says of the answer that is wanted.
+_WANTED = frozenset(QueryModel.model_fields)
+_WORDS = ", ".join(QueryModel.model_fields)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -32,14 +36,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         responses=problem_responses(401, 403, 404, 409, 413, 422),
         openapi_extra={
             "requestBody": query_body(single=True),
-            "parameters": [
-                {
-                    "name": "unverified",
-                    "in": "query",
-                    "description": "of an array, whose body cannot say it: as the field of that name of other queries",
-                    "schema": {"type": "boolean", "default": False},
-                }
-            ],
+            "parameters": wanted_parameters(),
         },
     )
     async def ask(request: Request, id: str) -> Response:
@@ -48,15 +45,15 @@ def add_routes(app: FastAPI, context: Context) -> None:
         asked: Any
         if media_type in (headers.NPY, headers.ARROW):
             body = await bodies.read(request, context.limits.max_body_bytes, context.body_memory)
-            unverified = flag(request, "unverified")
-            asked = await run_in_threadpool(dense_bodies.dense_body, media_type, body, unverified=unverified)
+            wanted = _wanted(request)
+            asked = await run_in_threadpool(dense_bodies.dense_body, media_type, body, wanted)
             key = None
             if "idempotency-key" in request.headers:
                 digest = await run_in_threadpool(_sha256, body)
-                key = idempotency_key(request, actor, [media_type, digest, unverified])
+                key = idempotency_key(request, actor, [media_type, digest, wanted.model_dump()])
         else:
-            if request.scope["query_string"] and "unverified" in request.query_params:
-                raise InvalidRequest("unverified is a field of a JSON query: only an array has it in the address")
+            if request.scope["query_string"] and not _WANTED.isdisjoint(request.query_params):
+                raise InvalidRequest(f"{_WORDS} are fields of a JSON query: only an array has them in the address")
             asked = await json_body(request, context, actor)
             key = idempotency_key(request, actor, asked)
         check_body(asked)
@@ -81,6 +78,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
         context.authenticator.count(request, actor, len(queries))
         key = idempotency_key(request, actor, asked)
         return await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key))
+
+
+def _wanted(request: Request) -> QueryModel:
+    """What is wanted of the answer to an array, by the address."""
+    given = {name: flag(request, name) for name in ("unverified", "adaptive")}
+    return parse_wanted(given | {name: number(request, name) for name in ("within", "confidence")})
 
 
 def _sha256(body: bytes) -> str:
