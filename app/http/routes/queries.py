@@ -11,7 +11,9 @@ from starlette.responses import Response
 
 from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
+from app.http.marginal_tables import arrow_table
 from app.http.openapi import problem_responses, query_body, wanted_parameters
+from app.http.replies import encoded_reply
 from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object, number
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
@@ -32,8 +34,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         "/v1/sessions/{id}/queries",
         tags=["answers"],
         summary="Ask one query",
-        response_model=schemas.AnswerView,
-        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        response_model=schemas.AnswerView | schemas.MarginalView,
+        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 403, 404, 409, 413, 422)},
         openapi_extra={
             "requestBody": query_body(single=True),
             "parameters": wanted_parameters(),
@@ -57,7 +59,13 @@ def add_routes(app: FastAPI, context: Context) -> None:
             asked = await json_body(request, context, actor)
             key = idempotency_key(request, actor, asked)
         check_body(asked)
-        return await answer(context, request, actor, Ticket("ask", id, actor.name, (asked,), key))
+        as_table = headers.accepts_arrow(request)
+        if as_table and not (isinstance(asked, dict) and asked.get("type") == "marginal"):
+            raise InvalidRequest("Accept: the answer to a marginal is sent as a table; of any other query ask for JSON")
+        reply = await answer(context, request, actor, Ticket("ask", id, actor.name, (asked,), key))
+        if as_table:
+            return Response(await run_in_threadpool(arrow_table, reply), media_type=headers.ARROW)
+        return encoded_reply(reply)
 
     @app.post(
         "/v1/sessions/{id}/queries/batch",
@@ -69,6 +77,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
     )
     async def batch(request: Request, id: str) -> Response:
         actor = await asker_of(request, context)
+        if headers.accepts_arrow(request):
+            raise InvalidRequest("Accept: a batch is answered with JSON: ask for each table by itself")
         asked = await json_object(request, context, actor)
         queries = asked.get("queries")
         if set(asked) != {"queries"} or not isinstance(queries, list) or not queries:
@@ -77,7 +87,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise InvalidRequest(f"a batch holds at most {MAX_BATCH:,} queries")
         context.authenticator.count(request, actor, len(queries))
         key = idempotency_key(request, actor, asked)
-        return await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key))
+        return encoded_reply(await answer(context, request, actor, Ticket("batch", id, actor.name, queries, key)))
 
 
 def _wanted(request: Request) -> QueryModel:
