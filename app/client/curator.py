@@ -14,16 +14,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import numpy as np
 import pyarrow as pa
 
+from app.client.answers import Answer, Marginal, parse_answer
 from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
-    Answer,
     Comparison,
     Dataset,
     Hypothesis,
@@ -33,7 +33,7 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Dense, QueryLike
+from app.client.queries import Dense, QueryLike, marginal
 from app.client.transport import Call, Transport
 
 NPY = "application/x-npy"
@@ -296,6 +296,12 @@ def _opening(
     }
 
 
+def _wanted(within: float | None, confidence: float | None, adaptive: bool) -> JSON:
+    """What a query says of the answer that is wanted, without what is left to the session."""
+    given = {"within": within, "confidence": confidence, "adaptive": adaptive or None}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _session_path(id: str) -> str:
     return f"/v1/sessions/{_segment(id)}"
 
@@ -351,24 +357,84 @@ class Session:
         self._saw(state.sequence, state.head_hash)
         return state
 
-    def _answered(self, reply: JSON) -> Answer:
-        answer = Answer.parse(reply)
+    def _answered(self, reply: JSON) -> Answer | Marginal:
+        answer = parse_answer(reply)
         self._saw(answer.sequence, answer.entry_hash)
         return answer
 
-    def ask(self, query: QueryLike, *, key: str | None = None) -> Answer:
-        """Answer one query. ``key``: as in :meth:`Curator.open_session`."""
+    def ask(
+        self,
+        query: QueryLike,
+        *,
+        within: float | None = None,
+        confidence: float | None = None,
+        adaptive: bool = False,
+        key: str | None = None,
+    ) -> Answer:
+        """Answer one query that asks for one number.
+
+        Args:
+            query: what is asked.
+            within: largest half-width of the answer's interval, in counts; the session decides where it is left out.
+            confidence: of that interval.
+            adaptive: whether the question was chosen by what was released before, which takes a wider interval.
+            key: as in :meth:`Curator.open_session`.
+
+        Raises:
+            ValueError: for a marginal, whose answer is a table: see :meth:`marginal`.
+        """
+        if not isinstance(query, Dense) and query.get("type") == "marginal":
+            raise ValueError("the answer to a marginal is a table: ask it with Session.marginal")
+        answer = self._ask(query, _wanted(within, confidence, adaptive), key)
+        if not isinstance(answer, Answer):
+            raise ProtocolError("the reply is a table, which was not asked for")
+        return answer
+
+    def marginal(
+        self,
+        attributes: str | Iterable[str] | Mapping[str, Any],
+        *,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        where: Mapping[str, Any] | None = None,
+        within: float | None = None,
+        confidence: float | None = None,
+        adaptive: bool = False,
+        key: str | None = None,
+    ) -> Marginal:
+        """A table of counts, which is one question and one charge::
+
+            print(session.marginal(["age", "sex"], bins={"age": [15, 30, 45, 60, 95]}, where={"workclass": 3}))
+
+        Args:
+            attributes: their names, in the order of the table's axes; or the whole question as
+                :func:`~app.client.queries.marginal` makes it, without bins and conditions here.
+            bins: for some of them the edges of coarser bins.
+            where: conditions, as for :func:`~app.client.queries.where`.
+            within: as for :meth:`ask`, of every cell.
+            confidence: as for :meth:`ask`.
+            adaptive: as for :meth:`ask`.
+            key: as in :meth:`Curator.open_session`.
+        """
+        question = attributes if isinstance(attributes, Mapping) else marginal(attributes, bins=bins, where=where)
+        answer = self._ask(question, _wanted(within, confidence, adaptive), key)
+        if not isinstance(answer, Marginal):
+            raise ProtocolError("the reply is no table")
+        return answer
+
+    def _ask(self, query: QueryLike, wanted: JSON, key: str | None) -> Answer | Marginal:
         key = key or _new_key()
         path = f"{self._path}/queries"
         if isinstance(query, Dense):
             body = query.body()
-            call = Call("POST", path, {"Content-Type": NPY}, lambda: {"content": body}, key)
+            words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
+            address = f"{path}?{words}" if words else path
+            call = Call("POST", address, {"Content-Type": NPY}, lambda: {"content": body}, key)
         else:
-            call = _json_call("POST", path, dict(query), key=key)
+            call = _json_call("POST", path, {**query, **wanted}, key=key)
         return self._answered(self._transport.json(call))
 
     def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
-        """Ask a sum and get a mean: value and error bound are divided by ``over``; ``raw`` is the sum's reply.
+        """Ask a sum and get a mean: the value and its errors are divided by ``over``; ``raw`` is the sum's reply.
 
         The noise of an answer is the same whatever a query's weights. A mean asked with weights of ``1/over`` has the
         whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times smaller::
@@ -386,8 +452,14 @@ class Session:
         if not 0 < over < math.inf:
             raise ValueError("over is a positive number")
         answer = self.ask(query, key=key)
-        bound = None if answer.error_bound is None else answer.error_bound / over
-        return replace(answer, value=answer.value / over, error_bound=bound)
+        ends = answer.interval
+        return replace(
+            answer,
+            value=answer.value / over,
+            error_bound=None if answer.error_bound is None else answer.error_bound / over,
+            standard_error=None if answer.standard_error is None else answer.standard_error / over,
+            interval=None if ends is None else (ends[0] / over, ends[1] / over),
+        )
 
     def ask_many(
         self,
@@ -395,7 +467,7 @@ class Session:
         *,
         batch_size: int = 256,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Answer | Problem]:
+    ) -> list[Answer | Marginal | Problem]:
         """Answer queries in order, in batches.
 
         Args:
@@ -406,7 +478,7 @@ class Session:
         Returns:
             For each query its answer, or the Problem with which it was refused.
         """
-        answers: list[Answer | Problem] = []
+        answers: list[Answer | Marginal | Problem] = []
         batch: list[Mapping[str, Any]] = []
         for query in queries:
             batch.append(query.as_json() if isinstance(query, Dense) else query)
@@ -421,7 +493,7 @@ class Session:
                 progress(len(answers))
         return answers
 
-    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Problem]:
+    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Marginal | Problem]:
         call = _json_call("POST", f"{self._path}/queries/batch", {"queries": batch}, key=_new_key())
         items = need(self._transport.json(call), "answers")
         if not isinstance(items, list) or len(items) != len(batch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from app.client.errors import Problem, ProtocolError
 
 JSON = Mapping[str, Any]
-Source = Literal["hypothesis", "measurement", "cached"]
 
 
 def need(reply: object, name: str) -> Any:
@@ -39,7 +38,8 @@ def amount(value: object) -> Decimal:
         raise ProtocolError("an amount in the reply is not a number") from None
 
 
-def _optional_float(value: Any) -> float | None:
+def optional_float(value: Any) -> float | None:
+    """A number that may be null."""
     return None if value is None else float(value)
 
 
@@ -151,7 +151,7 @@ class Plan:
         return cls(
             noise=str(need(reply, "noise")),
             noise_scale=float(need(reply, "noise_scale")),
-            threshold=_optional_float(need(reply, "threshold")),
+            threshold=optional_float(need(reply, "threshold")),
             error_bound=float(need(reply, "error_bound")),
             beta=float(need(reply, "beta")),
             max_updates=int(need(reply, "max_updates")),
@@ -159,7 +159,7 @@ class Plan:
             guaranteed=bool(need(reply, "guaranteed")),
             update_bound=_optional_int(reply.get("update_bound")),
             bound_status=reply.get("bound_status"),
-            step_size=_optional_float(need(reply, "step_size")),
+            step_size=optional_float(need(reply, "step_size")),
             epsilon=amount(need(reply, "epsilon")),
             epsilon_alone=amount(need(reply, "epsilon_alone")),
             delta=amount(need(reply, "delta")),
@@ -186,7 +186,7 @@ class PlanOutcome:
         """From an item of ``plans`` in the reply to ``POST /v1/plans``."""
         mechanism, problem = cast(JSON, need(reply, "mechanism")), reply.get("problem")
         if problem is None:
-            certain = _optional_float(reply.get("certain_error"))
+            certain = optional_float(reply.get("certain_error"))
             return cls(mechanism, Plan.parse(need(reply, "plan")), None, certain)
         return cls(mechanism, None, Problem.parse(problem, int(problem.get("status", 0))))
 
@@ -257,46 +257,6 @@ class SessionState:
             reserved=None if reserved is None else amount(reserved),
             sequence=_optional_int(reply.get("sequence")),
             head_hash=None if head is None else str(head),
-            raw=dict(reply),
-        )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One answer, in counts; with probability 1 - ``beta`` all of a session's keep their ``error_bound``.
-
-    ``error_bound`` is None for an answer that was asked for as unverified, ``standard_error`` where it is not known.
-    ``charged_epsilon`` is what the answer cost.
-    """
-
-    sequence: int
-    value: float
-    source: Source
-    error_bound: float | None
-    beta: float | None
-    standard_error: float | None
-    charged_epsilon: float
-    updates_used: int
-    updates_left: int
-    queries_left: int
-    entry_hash: str
-    raw: JSON = field(repr=False)
-
-    @classmethod
-    def parse(cls, reply: JSON) -> Self:
-        """From the reply to a query, or an item of a batch."""
-        return cls(
-            sequence=int(need(reply, "sequence")),
-            value=float(need(reply, "value")),
-            source=need(reply, "source"),
-            error_bound=_optional_float(need(reply, "error_bound")),
-            beta=_optional_float(need(reply, "beta")),
-            standard_error=_optional_float(need(reply, "standard_error")),
-            charged_epsilon=float(need(reply, "charged_epsilon")),
-            updates_used=int(need(reply, "updates_used")),
-            updates_left=int(need(reply, "updates_left")),
-            queries_left=int(need(reply, "queries_left")),
-            entry_hash=str(need(reply, "entry_hash")),
             raw=dict(reply),
         )
 

@@ -187,19 +187,21 @@ class SessionView(Reply):
     head_hash: str
 
 
-class AnswerView(Reply):
-    """A released value with its bound and its place in the transcript.
+class _Answered(Reply):
+    """What every answer says: where it came from, what it cost, its place in the transcript.
 
-    ``standard_error`` is null where it is not known, as of a hypothesis that was only ever tested; ``charged_epsilon``
-    is what the answer cost, 0 for most.
+    ``error_bound`` holds with probability 1 - beta for all answers of the session together; it is null where nothing is
+    promised of all of them. Intervals hold one by one, with probability ``confidence`` each: of kind ``unbiased`` by
+    construction for a question that was not chosen by the noise it is answered from, of kind ``model`` as far as the
+    data are as the fit takes them to be. ``charged_epsilon`` is what the answer cost, 0 for most.
     """
 
     sequence: int
-    value: float
-    source: Literal["hypothesis", "measurement", "cached"]
+    source: Literal["hypothesis", "measurement", "cached", "estimate"]
+    interval_kind: Literal["unbiased", "model"] | None
+    confidence: float | None
     error_bound: float | None
     beta: float
-    standard_error: float | None
     charged_epsilon: float
     updates_used: int
     updates_left: int
@@ -209,10 +211,41 @@ class AnswerView(Reply):
     unverified_left: int | None = None
 
 
+class AnswerView(_Answered):
+    """A released value, how well it is known, and its place in the transcript.
+
+    ``standard_error`` and ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
+    """
+
+    value: float
+    standard_error: float | None
+    interval: list[float] | None
+
+
+class AxisView(Reply):
+    """An attribute of a marginal and what the cells along it are called."""
+
+    attribute: str
+    labels: list[int | str]
+
+
+class MarginalView(_Answered):
+    """A released table of counts.
+
+    There is a value for each combination of labels, in row-major order: the last of ``axes`` changes first.
+    ``standard_errors`` and ``intervals`` have one item a value, and are null where they are not known.
+    """
+
+    axes: list[AxisView]
+    values: list[float]
+    standard_errors: list[float] | None
+    intervals: list[list[float]] | None
+
+
 class BatchView(Reply):
     """Answers in the order of the queries; one that failed is a problem in its place."""
 
-    answers: list[AnswerView | ProblemDocument]
+    answers: list[AnswerView | MarginalView | ProblemDocument]
 
 
 class Health(Reply):

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.spaces.canonical import read_members
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Asked, Cells, CompiledMarginal
+from app.spaces.query import AskedAxis, Cells, CompiledMarginal
 from app.spaces.tensor import IntArray, index_set
 from app.spaces.values import Values
 
@@ -56,7 +56,7 @@ def compiled(
     cells = {axis: _cells(lengths[axis], edges.get(axis), selected.get(axis)) for axis in axes}
     if any(found is None for found in cells.values()):
         raise InvalidQuery("where selects none of the values that are counted")
-    asked = [Asked(axis, values[axis], found) for axis, found in cells.items() if found is not None]
+    asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
     where |= {a.axis: a.cells.kept for a in asked if a.cells.count == 1}
     return _checked(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked)
@@ -76,7 +76,7 @@ def _cells(length: int, edges: IntArray | None, selected: IntArray | None) -> Ce
 
 
 def _checked(
-    lengths: Sequence[int], cells: Mapping[int, Cells], where: Mapping[int, IntArray], asked: Sequence[Asked]
+    lengths: Sequence[int], cells: Mapping[int, Cells], where: Mapping[int, IntArray], asked: Sequence[AskedAxis]
 ) -> CompiledMarginal:
     """The marginal with these cells, two or more of each attribute, among the values that conditions select."""
     conditions = {axis: members for axis, members in sorted(where.items()) if len(members) < lengths[axis]}
@@ -114,7 +114,7 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
     if any(found.count < 2 for found in cells.values()) or any(len(members) == 0 for members in where.values()):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
-    asked = [Asked(axis, values[axis], found) for axis, found in cells.items()]
+    asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
     return _checked(lengths, cells, where, asked)
 
 

@@ -522,7 +522,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class AskedAxis:
     """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called."""
 
     axis: int
@@ -545,8 +545,8 @@ class CompiledMarginal(Query):
     """The counts of a table's records by their values of some attributes, among those that satisfy conditions.
 
     Its numbers stand in row-major order of ``axes``, which ascend. Attributes of which the answer has a single cell
-    are none of them: they are conditions. How the answer is told (``asked``: the order of attributes, and all of them)
-    is no part of the question: two orders are one question.
+    are none of them: they are conditions. How the answer is told (``asked``) is no part of the question: two orders of
+    the same attributes are one.
 
     Attributes:
         axes: attributes of which there are two cells or more.
@@ -560,7 +560,7 @@ class CompiledMarginal(Query):
     cells: tuple[Cells, ...]
     where: tuple[tuple[int, slice | IntArray], ...]
     universe: tuple[int, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedAxis, ...]
 
     grid_bits = 0
     rounding = 0.0
@@ -608,6 +608,11 @@ class CompiledMarginal(Query):
             "type": "marginal",
             "where": [[axis, _axis_canonical(Axis(self.universe[axis], index))] for axis, index in self.where],
         }
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        """The axes of the answer as JSON, in the order asked: the attribute of each, and what its cells are called."""
+        return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
 
     def told(self, values: Array) -> Array:
         """Numbers, one a cell in the order of :meth:`exact`, in the order of the answer: row-major as it was asked."""

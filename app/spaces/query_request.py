@@ -6,6 +6,7 @@ integer weights. Weights are finite; whether they fit the space is the compiler'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -33,12 +34,22 @@ Weights = Annotated[list[Weight], Field(fail_fast=True)]
 
 
 class QueryModel(BaseModel):
-    """Fields every query has."""
+    """What is wanted of an answer, whatever is asked. It is no part of the question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unverified: StrictBool = Field(
         default=False, description="answer from the hypothesis, free of charge and without an error bound"
+    )
+    within: Weight | None = Field(
+        default=None, gt=0, description="largest half-width of the answer's interval, in counts"
+    )
+    confidence: Weight | None = Field(
+        default=None, gt=0, lt=1, description="of the answer's interval; the session's where it is left out"
+    )
+    adaptive: StrictBool = Field(
+        default=False,
+        description="whether the question was chosen by what was released before, which takes a wider interval",
     )
 
 
@@ -170,6 +181,19 @@ QueryRequest = Annotated[
     PredicateQuery | MarginalQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
     Field(discriminator="type"),
 ]
+
+
+def parse_wanted(given: Mapping[str, Any]) -> QueryModel:
+    """What is wanted of the answer to a query that says nothing of it.
+
+    Raises:
+        InvalidQuery: when a field is unknown or not of its kind.
+    """
+    try:
+        return QueryModel.model_validate(given)
+    except ValidationError as error:
+        raise InvalidQuery(explain(error)) from None
+
 
 _ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)
 

@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 
 from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
+from app.spaces.query_request import QueryModel
 from app.spaces.spec import parse_spec
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, mass_of
@@ -497,7 +498,7 @@ def test_arrays(world: World, d: st.DataObject) -> None:
         reply = world.callers[1].post(path, content=body, headers={"Content-Type": media_type})
         replies.append((reply.status_code, reply.headers, reply.content))
     try:
-        found = dense_bodies.dense_body(media_type, body, unverified=False).weights
+        found = dense_bodies.dense_body(media_type, body, QueryModel()).weights
     except InvalidQuery:
         assert reply.status_code == 422
         return

@@ -191,6 +191,15 @@ class TestQueries:
         assert reply.json()["error_bound"] is None
         assert reply.json()["queries_left"] == 100
 
+    def test_words_of_an_array_stand_in_the_address(self, analyst: httpx.Client, session: JSON) -> None:
+        """Catches one that is not checked there, and one that is ignored where a query of JSON has it there."""
+        for words in ({"within": "0"}, {"within": "nan"}, {"within": "x"}, {"confidence": "1"}, {"adaptive": "maybe"}):
+            assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 422, words
+            address = f"/v1/sessions/{session['id']}/queries"
+            assert analyst.post(address, json=FEMALE, params=words).status_code == 422, words
+        words = {"within": "1e6", "confidence": "0.9", "adaptive": "false"}
+        assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 200
+
     def test_an_array_in_many_batches(self, analyst: httpx.Client, session: JSON) -> None:
         """Catches an Arrow stream of which only the first batch is read."""
         table = pa.table({"w": pa.chunked_array([[0.5] * 3, [0.25] * 5])})

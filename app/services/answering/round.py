@@ -70,12 +70,14 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        query, unverified = compiled(session.dataset.space, asked)
-        wish = NO_WISH
+        words = compiled(session.dataset.space, asked)
+        query = words.query
+        confidence = NO_WISH.confidence if words.confidence is None else words.confidence
+        wish = Wish(words.within, confidence, words.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=unverified, wish=wish)
+        due = session.consider(query, unverified=words.unverified, wish=wish)
         price = None
         if not isinstance(due, Answer):
             private = _private(live, query, due)
@@ -220,7 +222,7 @@ def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) ->
     if isinstance(query, CompiledMarginal):
         order = query.told(np.arange(query.numbers)).tolist()
         return {
-            "axes": [{"attribute": asked.name, "labels": list(asked.labels)} for asked in query.asked],
+            "axes": query.labels,
             "values": [values[place] for place in order],
             "standard_errors": None if errors is None else [errors[place] for place in order],
             "intervals": None if intervals is None else [intervals[place] for place in order],
