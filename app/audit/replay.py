@@ -623,10 +623,13 @@ def _wish(told: Any) -> Wish:
     """
     if told is None:
         return NO_WISH
-    within, confidence = told["within"], told["confidence"]
-    if not (type(within) is not bool and 0 < within < math.inf and 0 < confidence < 1 and len(told) == 2):
+    within, confidence = told.get("within"), told.get("confidence")
+    given = [number for number in (within, confidence) if number is not None]
+    if not given or len(given) != len(told) or any(type(number) not in (int, float) for number in given):
         raise InvalidRequest("no such accuracy can be asked for")
-    return Wish(float(within), float(confidence))
+    if (within is not None and not 0 < within < math.inf) or (confidence is not None and not 0 < confidence < 1):
+        raise InvalidRequest("no such accuracy can be asked for")
+    return Wish(within, confidence)
 
 
 def _check_near(session: Session, query: Query, units: Units, answer: Answer, wish: Wish, sequence: int) -> None:

@@ -21,7 +21,6 @@ from app.curator.errors import PlanInfeasible
 from app.curator.evidence_plan import EvidencePlan, means_of, residuals_of
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
-    NO_WISH,
     Accuracy,
     Answer,
     Estimate,
@@ -128,7 +127,7 @@ class EvidenceMechanism:
         question, _ = question_of(query, self._space.shape)
         policy, wish = self._policy(state), self._wished(wish)
         try:
-            prediction, buy = policy.decide(question, float(known.left), wish.within, wish.confidence, leaning)
+            prediction, buy = policy.decide(question, float(known.left), wish.within, wish.probability, leaning)
         except OutOfReach as error:
             raise PlanInfeasible(
                 f"{error}: ask for less, or open a session with a larger share", needed=error.needed, left=error.left
@@ -187,7 +186,7 @@ class EvidenceMechanism:
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
         if query.is_zero:
             nothing = np.zeros(len(values))
-            return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.confidence)
+            return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
         found, known = self._shown(state, query, self._wished(wish), None)
         # The longer arm from the values given to the interval is that from the present ones and what lies between.
         between = np.abs(values - found) / normal_quantile(known.confidence)
@@ -249,7 +248,7 @@ class EvidenceMechanism:
 
     def _wished(self, wish: Wish) -> Wish:
         """What a question wishes, or else its session."""
-        return wish if wish != NO_WISH else self._wish
+        return wish.over(self._wish)
 
     def _price(self, buy: Buy) -> Decimal:
         return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
@@ -281,7 +280,7 @@ class EvidenceMechanism:
     def _shown(self, state: State, query: Query, wish: Wish, bought: Bought | None) -> tuple[FloatArray, Accuracy]:
         """The values of a query and how well they are known."""
         question, chosen = question_of(query, self._space.shape)
-        found = self._policy(state).shown(question, bought, wish.confidence, wish.adaptive)
+        found = self._policy(state).shown(question, bought, wish.probability, wish.adaptive)
         return selected(found.values, chosen), _accuracy(found, chosen)
 
     def _grid(self, values: FloatArray) -> Units:

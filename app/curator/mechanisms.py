@@ -47,23 +47,41 @@ Units = npt.NDArray[np.int64]
 GREATEST_ANSWER = 2**61
 
 
+#: Of intervals where nothing is said.
+CONFIDENCE = 0.95
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """How well somebody wants to know.
 
     Attributes:
         within: half the width of the interval, in counts; None where the budget decides.
-        confidence: of the interval.
+        confidence: of the interval; None where it is the session's, or ``CONFIDENCE``.
         adaptive: whether the question was chosen by what was released before, so that its interval must be wider.
     """
 
     within: float | None = None
-    confidence: float = 0.95
+    confidence: float | None = None
     adaptive: bool = False
 
-    def document(self) -> dict[str, Any] | None:
-        """As JSON, where it decides what is measured; None where it does not."""
-        return None if self.within is None else {"confidence": self.confidence, "within": self.within}
+    def document(self) -> dict[str, float] | None:
+        """What may decide on a measurement, as JSON; None where nothing is wished."""
+        told = {"confidence": self.confidence, "within": self.within}
+        return {name: value for name, value in told.items() if value is not None} or None
+
+    def over(self, other: Wish) -> Wish:
+        """This wish, and where it says nothing the other one."""
+        return Wish(
+            other.within if self.within is None else self.within,
+            other.confidence if self.confidence is None else self.confidence,
+            self.adaptive or other.adaptive,
+        )
+
+    @property
+    def probability(self) -> float:
+        """The confidence of the interval."""
+        return CONFIDENCE if self.confidence is None else self.confidence
 
 
 #: Whatever the budget allows.
@@ -528,16 +546,16 @@ class DirectMeasurement(_Planned):
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
         if plan.noise == "laplace":
-            arm = 0.0 if query.is_zero else float(plan.scale) * -math.log(1 - wish.confidence)
+            arm = 0.0 if query.is_zero else float(plan.scale) * -math.log(1 - wish.probability)
         else:
-            arm = error * float(ndtri(0.5 + wish.confidence / 2))
+            arm = error * float(ndtri(0.5 + wish.probability / 2))
         least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
         return Accuracy(
             standard_errors=np.full(len(values), error),
             lows=np.clip(values - arm, least, most),
             highs=np.clip(values + arm, least, most),
             unbiased=np.ones(len(values), dtype=bool),
-            confidence=wish.confidence,
+            confidence=wish.probability,
         )
 
     def learn(self, state: State, query: Query, units: Units) -> State:

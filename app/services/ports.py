@@ -371,10 +371,13 @@ class Snapshots(Protocol):
 class NoisePort(Protocol):
     """Draws integer noise for a session."""
 
-    def laplace(self, scale: Any) -> Any:
-        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``."""
+    def laplace(self, scale: Any, ahead: int = ...) -> Any:
+        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``.
 
-    def gaussian(self, scale: Any) -> Any:
+        ``ahead`` is how many values are drawn at a time.
+        """
+
+    def gaussian(self, scale: Any, ahead: int = ...) -> Any:
         """The same of discrete Gaussian noise."""
 
     def poisson(self, mean: Any, cut: int) -> Any:

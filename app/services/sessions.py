@@ -286,7 +286,7 @@ class Sessions:
         noise = Noise(buy.kind, buy.scale, 0)
         draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
         exact = counted(buy.marginal, data)
-        noisy = exact + draw(Fraction(buy.scale)).take(exact.size).reshape(exact.shape)
+        noisy = exact + draw(Fraction(buy.scale), exact.size).take(exact.size).reshape(exact.shape)
         return Measured(Measurement(buy.marginal, noise, noisy), price)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
-from tests.api.support import JSON, Service, ask, refused, register, serving, unique
+from tests.api.support import JSON, Service, ask, register, serving, unique
 
 SIZES = {"sex": 2, "work": 5, "age": 8, "race": 4, "state": 12}
 SPEC: JSON = {

@@ -14,7 +14,7 @@ import orjson
 
 from app.audit import records
 from app.curator.counting import counted
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Source, Test, Units, Wish
+from app.curator.mechanisms import Accuracy, Answer, Measure, Measured, Source, Test, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -72,8 +72,7 @@ class Rounds:
         session = live.session
         words = compiled(session.dataset.space, asked)
         query = words.query
-        confidence = NO_WISH.confidence if words.confidence is None else words.confidence
-        wish = Wish(words.within, confidence, words.adaptive)
+        wish = Wish(words.within, words.confidence, words.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
@@ -98,6 +97,8 @@ class Rounds:
 
     def _play(self, live: Live, due: Test | Measure, private: Units) -> Units | None:
         """Take noise and play: what is released, None on a miss."""
+        if isinstance(due, Measure) and due.marginal is not None:
+            return private + self._residents.fresh(due.terms.noise, len(private))
         source = self._residents.noise(live, due.terms.noise)
         released: Units | None = None
         if isinstance(due, Measure):
