@@ -227,8 +227,12 @@ class MemoryTransaction:
     def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None:
         self._change_dataset(name, lambda row: replace(row, bought=bought))
 
-    def forfeit_dataset(self, name: str, amount: str) -> None:
-        self._change_dataset(name, lambda row: replace(row, forfeited=amount))
+    def forfeit_dataset(self, row: DatasetRow) -> None:
+        lost = {name: getattr(row, name) for name in ("forfeited", "forfeited_pure", "impure")}
+        self._change_dataset(row.name, lambda there: replace(there, **lost))
+
+    def set_impure(self, name: str) -> None:
+        self._change_dataset(name, lambda row: replace(row, impure=True))
 
     def set_vault_entry(self, name: str, entry: dict[str, str]) -> None:
         self._change_dataset(name, lambda row: replace(row, vault_entry=entry))
@@ -256,8 +260,8 @@ class MemoryTransaction:
 
     def holdings(self, dataset: str) -> list[Holding]:
         rows = [row for row in self._tables.sessions.values() if row.dataset == dataset]
-        counted = Counter((row.owner, row.reserved, row.spent) for row in rows)
-        return [Holding(*key, number) for key, number in sorted(counted.items())]
+        counted = Counter((row.owner, row.reserved, row.spent, row.reserved_pure, row.spent_pure) for row in rows)
+        return [Holding(*key, number) for key, number in sorted(counted.items(), key=str)]
 
     # sessions
     def session(self, id: str) -> SessionRow | None:

@@ -183,6 +183,7 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     table = Table("name", "kind")
     for column in ("epsilon", "delta", "spent", "reserved", "remaining"):
         table.add_column(column, justify="right")
+    table.add_column("counted by")
     for item in found:
         budget = item.budget
         amounts = (
@@ -192,7 +193,7 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
             budget.reserved_epsilon,
             budget.remaining_epsilon,
         )
-        table.add_row(item.name, item.kind, *map(cell, amounts))
+        table.add_row(item.name, item.kind, *map(cell, amounts), budget.regime)
     out.print(table)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from app.constructions.base import PublicFacts
 from app.privacy.ledger import Budget
+from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
 from app.spaces.spec import Spec, parse_spec, written
@@ -50,13 +51,24 @@ class PublicDataset:
 
     ``records`` is the exact mass in counts where the declaration makes it public; ``bought`` the padded noisy
     one once some session has paid for it. Neither is there before that. ``race_sessions`` counts the sessions with
-    a Poisson race so far: the next one may use the smaller a part of the delta set aside.
+    a Poisson race so far: the next one may use the smaller a part of the delta set aside. ``pure_left`` is the epsilon
+    of a session of pure noise that takes all that is left of the budget, at the moment that this is of; None where
+    there can be none, as other noise was ever taken, something is reserved, or the Renyi sum has more left.
     """
 
     spec: Spec
     records: float | None = None
     bought: Mapping[str, Bought] = field(default_factory=dict)
     race_sessions: int = 0
+    pure_left: Decimal | None = None
+
+    def admits_pure(self, epsilon: Decimal) -> bool:
+        """Whether a session of this epsilon whose noise is all pure may be one whose price in the Renyi sum passes its
+        share there: it must take all that is left.
+
+        Where the price does not pass the share, it may be opened as any other.
+        """
+        return epsilon == self.pure_left
 
     @cached_property
     def budget(self) -> Budget:
@@ -120,6 +132,8 @@ class PublicDataset:
             document["bought"] = {name: bought.document() for name, bought in self.bought.items()}
         if self.race_sessions:
             document["race_sessions"] = self.race_sessions
+        if self.pure_left is not None:
+            document["pure_left"] = float(self.pure_left)
         return document
 
     @classmethod
@@ -132,11 +146,16 @@ class PublicDataset:
         declared = {key: document[key] for key in _DECLARED if key in document} | dict(document["domain"])
         budget = document["budget"]
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
+        spec, pure_left = parse_spec(declared), document.get("pure_left")
+        left = None if pure_left is None else Decimal(repr(pure_left))
+        if left is not None and not 0 < left <= spec.budget.epsilon:
+            raise InvalidDataset("pure_left: more than 0, and no more than the budget's epsilon")
         return cls(
-            parse_spec(declared),
+            spec,
             document.get("records"),
             {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
             document.get("race_sessions", 0),
+            left,
         )
 
 

@@ -7,7 +7,6 @@ by the declaration and the budget alone, so that its plan follows from its heade
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -17,8 +16,9 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.evidence.policy import Means, Mode, Policy
 from app.evidence.residuals import Residuals
-from app.privacy.costs import DiscreteGaussianAnswer
+from app.privacy.costs import DiscreteGaussianAnswer, PureStep
 from app.privacy.errors import PrivacyError
+from app.privacy.ledger import Amounts
 from app.spaces.space import Space
 
 _HOW: dict[Mode, str] = {
@@ -63,13 +63,18 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     if request.calibration != "rdp" or request.release != "single":
         return Infeasible(f"{name} is calibrated by rdp, and its release is single: leave both out")
     try:
+        means = means_of(dataset, request)
+        policy = Policy(residuals_of(space, dataset.records), means)
         share = budget.share(request.epsilon)
         # All that it may draw is Gaussian noise of this share at most: as one answer of the same concentration.
         all_of_it = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
         alone = least_epsilon(((all_of_it, 1),), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
-    means = means_of(request, budget.order, share)
+    holds = Amounts(share)
+    if policy.pure:
+        # It takes all that is left of epsilon; its price in the other sum is that of any pure mechanism at most.
+        holds, alone = Amounts.of(PureStep(request.epsilon), budget.order), min(alone, request.epsilon)
     return EvidencePlan(
         answer_bits=space.answer_bits,
         max_updates=request.max_queries,
@@ -81,16 +86,24 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
         calibration=request.calibration,
         release=request.release,
         order=budget.order,
-        reserved=share,
-        mode=Policy(residuals_of(space, dataset.records), means).mode,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime="renyi" if holds.pure is None else "pure",
+        mode=policy.mode,
         declared=request.declared,
     )
 
 
-def means_of(request: SessionRequest, order: Decimal, share: Decimal) -> Means:
-    """What a session may pay from, for its policy."""
+def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
+    """What a session may pay from, for its policy.
+
+    Raises:
+        PrivacyError: when there is no such share.
+    """
+    budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
-    return Means(float(order), float(share), float(request.epsilon), False, questions)
+    share, pure = budget.share(epsilon), dataset.admits_pure(epsilon)
+    return Means(float(budget.order), float(share), float(epsilon), pure, questions)
 
 
 def residuals_of(space: Space, records: float | None) -> Residuals:

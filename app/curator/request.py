@@ -75,6 +75,11 @@ class SessionRequest(Model):
             raise ValueError("must be at least 1e-9")
         return value
 
+    @property
+    def may_be_pure(self) -> bool:
+        """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
+        return self.mechanism.direct == "laplace"
+
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it."""
         evidence = {name: getattr(self, name) for name in _EVIDENCE} if self.mechanism.from_evidence else {}

@@ -161,7 +161,7 @@ class TestSession:
         due = session.consider(QUERY)
         assert isinstance(due, Measure)
         assert (due.terms.noise.law, due.terms.noise.scale) == (law, plan.noise_scale_units)
-        assert due.terms.price == plan.cost_per_update
+        assert due.terms.price == plan.price
         assert due.error_bound == plan.error_bound
         session.record(QUERY, released(77, "measurement", due.error_bound))
         assert (session.updates_used, session.queries_left) == (1, 1)
