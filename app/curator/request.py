@@ -78,7 +78,7 @@ class SessionRequest(Model):
     @property
     def may_be_pure(self) -> bool:
         """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
-        return self.mechanism.direct == "laplace"
+        return self.mechanism.construction in ("laplace", *get_args(FromEvidence))
 
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it."""
