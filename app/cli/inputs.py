@@ -143,12 +143,11 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
                 given = {name: values[0] if len(values) == 1 else values}
         for name, condition in given.items():
             known = found.get(name, {})
-            if not isinstance(condition, dict) or not isinstance(known, dict) or known.keys() & condition.keys():
-                if name in found:
-                    raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
-                found[name] = condition
-            else:
-                found[name] = known | condition
+            bounds = isinstance(condition, dict) and isinstance(known, dict) and not known.keys() & condition.keys()
+            # What must not hold of two, each by itself, is another thing than the two together.
+            if name in found and (not bounds or name == "not"):
+                raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
+            found[name] = known | condition if isinstance(condition, dict) else condition
     return found
 
 

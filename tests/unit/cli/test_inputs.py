@@ -27,6 +27,10 @@ from app.spaces.query_request import parse_query
         (["marital-status=never married"], {"marital-status": "never married"}),
         (["note=a=b"], {"note": "a=b"}),
         (['{"a=b": {"in": [1, 2]}}', "sex=female"], {"a=b": {"in": [1, 2]}, "sex": "female"}),
+        (
+            ['{"any": [{"sex": "male"}, {"not": {"code": 1}}]}', "age<65"],
+            {"any": [{"sex": "male"}, {"not": {"code": 1}}], "age": {"lt": 65}},
+        ),
         (['{"age": {"ge": 30}}', "age<65"], {"age": {"ge": 30, "lt": 65}}),
     ],
 )
@@ -48,6 +52,8 @@ def test_conditions(texts: list[str], found: dict[str, Any]) -> None:
         ["age>=30", "age>=40"],
         ["age=30", "age<65"],
         ["age<65", "age=30"],
+        ['{"not": {"sex": "male"}}', '{"not": {"age": {"ge": 30}}}'],
+        ['{"any": [{"sex": "male"}]}', '{"any": [{"code": 1}]}'],
         ["{"],
         ['{"a": 1, "a": 2}'],
     ],
