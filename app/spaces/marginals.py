@@ -54,8 +54,8 @@ def compiled(
     """
     lengths = [v.attribute.length for v in values]
     cells = {axis: _cells(lengths[axis], edges.get(axis), selected.get(axis)) for axis in axes}
-    if any(found is None for found in cells.values()):
-        raise InvalidQuery("where selects none of the values that are counted")
+    if any(found is None for found in cells.values()) or any(len(members) == 0 for members in selected.values()):
+        raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
     where |= {a.axis: a.cells.kept for a in asked if a.cells.count == 1}
