@@ -48,6 +48,8 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     regime: Regime = "renyi"
     try:
         share = budget.share(request.epsilon)
+        if dataset.left is not None and dataset.admits_pure(request.epsilon):
+            share = min(share, dataset.left.renyi)
         each = per_hit(share, request.max_queries)
         units = _least_scale(noise, each, budget.order, sensitivity) if each else None
         if noise == "laplace" and dataset.admits_pure(request.epsilon):

@@ -53,9 +53,9 @@ class BudgetView(SumView):
     """A data set's budget as epsilons.
 
     What is spent, reserved and left is said of its ``regime``, the sum that has more left: ``renyi``, in which
-    everything is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``).
-    Both stand beside it. What is left of ``pure`` can be had by a session of pure noise that takes all of it; and,
-    where its price in the other sum is no more than its share there, by others.
+    everything is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both
+    stand beside it. A session of pure noise may take all that is left of ``pure``, or have a part of it whose price in
+    the other sum is no more than its share there.
     """
 
     epsilon: float

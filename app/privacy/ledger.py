@@ -348,16 +348,16 @@ class Account:
         return "pure" if self.pure_remaining > self.budget.epsilon_left(self.remaining) else "renyi"
 
     @property
-    def whole(self) -> Decimal | None:
-        """The epsilon that a pure session takes which takes all that is left, rounded down to 1e-12; None where
-        there is no such session, as something is reserved, other noise was taken, or the total has more left.
+    def whole(self) -> Amounts | None:
+        """What is left of both sums, the pure one rounded down to 1e-12, where one pure session may take all of it;
+        None where none may, as something is reserved, other noise was taken, or the total has more left.
 
-        Its price may pass what is left of the total, so that nothing else could be opened beside it.
+        The price of that session may pass what is left of the total, so that nothing else could be opened beside it.
         """
         left = floor_to(self.pure_remaining, SHOWN)
         if self.reserved or self.pure_reserved or not left or left < self.budget.epsilon_left(self.remaining):
             return None
-        return left
+        return Amounts(self.remaining, left)
 
     @property
     def remaining_epsilon(self) -> Decimal:

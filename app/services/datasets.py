@@ -63,7 +63,7 @@ def standing(row: DatasetRow, holdings: Sequence[Holding]) -> tuple[PublicDatase
     """What is public of a stored data set at the moment of these holdings, and where its budget stands then."""
     dataset = public_dataset(row)
     account = spending.account_of(row, dataset.budget, holdings)
-    return replace(dataset, pure_left=account.whole), account
+    return replace(dataset, left=account.whole), account
 
 
 class Datasets:

@@ -349,7 +349,7 @@ class Sessions:
             holds = plan.holds
         self._datasets.allowed(tx, row, actor, holdings, dataset.budget, holds, request.epsilon)
         spending.check_share(account, holds, request.epsilon)
-        return dataset if request.may_be_pure else replace(dataset, pure_left=None)
+        return dataset if request.may_be_pure else replace(dataset, left=None)
 
     def _begin(
         self,

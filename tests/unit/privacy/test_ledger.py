@@ -273,7 +273,7 @@ def test_the_account_over_shares(parts: list[tuple[Share, int]], gone: Decimal, 
     assert account.regime == ("pure" if account.pure_remaining > left else "renyi")
     shown = account.pure_remaining.quantize(Decimal("1e-12"), ROUND_DOWN)
     nobody = reserved + pure_reserved > 0 or not shown or shown < left
-    assert account.whole == (None if nobody else shown)
+    assert account.whole == (None if nobody else Amounts(account.remaining, shown))
 
 
 @given(st.booleans(), AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, st.integers(1, 10**12))
@@ -296,12 +296,12 @@ def test_a_cap(impure: bool, spent: Decimal, pure: Decimal, asked: Decimal, aske
 
 def test_what_takes_all_that_is_left() -> None:
     """A pure session may pass its share of the total only where nobody else could have what it takes."""
-    assert Account(BUDGET).whole == 1
+    assert Account(BUDGET).whole == Amounts(BUDGET.total, Decimal(1))
     assert Account(BUDGET, reserved=Decimal("1e-24")).whole is None
     assert Account(BUDGET, pure_reserved=Decimal("1e-24")).whole is None
     assert Account(BUDGET, impure=True).whole is None
     third = Account(BUDGET, spent=BUDGET.total / 2, pure_spent=Decimal(1) / 3 // Decimal("1e-24") * Decimal("1e-24"))
-    assert (third.whole, third.regime) == (Decimal("0.666666666666"), "pure")
+    assert (third.whole, third.regime) == (Amounts(third.remaining, Decimal("0.666666666666")), "pure")
     # Here the total has more left, which others may have shares of.
     assert Account(BUDGET, spent=BUDGET.share(Decimal("0.1")), pure_spent=Decimal("0.4")).whole is None
     assert Account(BUDGET, pure_spent=Decimal(1)).whole is None
