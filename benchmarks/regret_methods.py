@@ -38,6 +38,7 @@ class Score:
     slowest: float = 0.0
     kappa: float = 1.0
     mode: str = ""
+    left: float = 0.0
 
     def take(self, errors: FloatArray) -> None:
         self.squares.append(float(np.mean(np.square(errors))))
@@ -80,7 +81,7 @@ class Session:
     ) -> None:
         self.table, self.rng = table, rng
         self.policy = Policy(residuals or Residuals(table.sizes), allowed)
-        self.left = allowed.epsilon if self.policy.pure else allowed.renyi
+        self.left = self.all = allowed.epsilon if self.policy.pure else allowed.renyi
         self.paid = 0
         for buy in self.policy.opening():
             self._pay(buy)
@@ -128,6 +129,7 @@ def policy(table: World, questions: list[Question], epsilon: float, seed: int, d
                 score.covered[kind][0] += int((inside & chosen).sum())
                 score.covered[kind][1] += int(chosen.sum())
     score.seconds, score.paid, score.kappa = spent, session.paid, session.policy.kappa
+    score.left = session.left / session.all
     return score
 
 
@@ -163,6 +165,7 @@ def adversary(table: World, pool: list[Question], epsilon: float, seed: int, cou
         score.covered[kind][1] += 1
         del number
     score.seconds, score.paid, score.kappa = time.perf_counter() - started, session.paid, session.policy.kappa
+    score.left = session.left / session.all
     return score
 
 
