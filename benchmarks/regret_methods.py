@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from app.evidence.fits import LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise
 from app.evidence.policy import Bought, Buy, Means, Policy
-from app.evidence.questions import Cells, Product, Question
+from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.privacy.ledger import Budget
 from app.spaces.tensor import FloatArray
@@ -224,7 +224,7 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
 
 
 def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score:
-    """Knows the workload: all its marginals (the distinct maximal sets of attributes) by Gaussian noise at once, fitted."""
+    """Knows the workload: all its marginals (the distinct maximal sets of attributes) at once by Gaussian noise, fitted."""
     rng, score, started = np.random.default_rng(seed), Score(), time.perf_counter()
     sets = {q.attributes for q in questions}
     maximal = sorted(s for s in sets if not any(set(s) < set(other) for other in sets))
