@@ -233,6 +233,7 @@ class Policy:
 
         Raises:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
+            ValueError: for a width that is no positive number, or a confidence out of range.
         """
         prediction = self._predicted(question)
         if within is not None:
@@ -398,7 +399,7 @@ class Policy:
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
         allowed = (within / self._quantile(confidence)) ** 2
-        if not 0 < allowed < math.inf:
+        if not (within > 0 and 0 < allowed < math.inf):
             raise ValueError("an accuracy is a positive number of counts")
         known = self.residuals.unbiased(question)
         if known.estimable.all() and float(known.variances.max()) <= allowed:
