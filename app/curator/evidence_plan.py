@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, SessionPlan
 from app.curator.promises import least_epsilon
@@ -21,6 +22,8 @@ from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts
 from app.spaces.space import Space
 
+#: The most cells of a table that is measured whole: some seconds of drawing noise.
+MOST_MEASURED = 1 << 20
 _HOW: dict[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
@@ -58,6 +61,11 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     name = request.mechanism.construction
     if space.kind != "table":
         return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
+    if name == "histogram" and space.cells > MOST_MEASURED:
+        return Infeasible(
+            f"histogram measures at most {MOST_MEASURED:,} cells, and the table has {approximate(space.cells)}: "
+            "declare fewer attributes or coarser bins, or use evidence"
+        )
     if request.max_updates is not None:
         return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
     if request.calibration != "rdp" or request.release != "single":
@@ -103,7 +111,8 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
     budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
     share, pure = budget.share(epsilon), dataset.admits_pure(epsilon)
-    return Means(float(budget.order), float(share), float(epsilon), pure, questions)
+    whole = request.mechanism.construction == "histogram"
+    return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole)
 
 
 def residuals_of(space: Space, records: float | None) -> Residuals:

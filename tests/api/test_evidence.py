@@ -220,6 +220,29 @@ def test_accuracy_first(service: Service, analyst: httpx.Client, tmp_path: Path)
     assert verdict.ok, (verdict.problem, verdict.sequence)
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 1.0])
+def test_a_histogram_is_one_measurement(
+    service: Service, analyst: httpx.Client, tmp_path: Path, epsilon: float
+) -> None:
+    """Of the whole table, with less noise where it takes all of an untouched budget; whatever is asked then is free.
+    Catches a question that is paid, and noise of the wrong sum."""
+    name = registered(service)
+    session = opened(analyst, name, epsilon=epsilon, max_queries=100, mechanism={"construction": "histogram"})
+    assert (session["plan"]["mode"], session["plan"]["regime"]) == ("table", "pure" if epsilon == 1 else "renyi")
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        query, truth = predicate(rng)
+        answer = ask(analyst, session["id"], query)
+        assert (answer["source"], answer["charged_epsilon"]) == ("estimate", 0)
+        assert abs(answer["value"] - truth) < 6 * answer["standard_error"]
+    noise = service.admin.get(f"/v1/datasets/{name}/measurements").json()["items"][-1]["noise"]
+    assert noise["kind"] == "laplace"
+    # Nine tenths of epsilon measure the cells, one the total; counted by the other sum it takes more noise than that.
+    assert (noise["scale"] < 1.2) == (epsilon == 1)
+    verdict = replay_file(transcript(service, analyst, session["id"], tmp_path / "t.ndjson"))
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
 def test_a_small_table_is_measured_whole_with_pure_noise(
     service: Service, analyst: httpx.Client, tmp_path: Path
 ) -> None:
