@@ -522,13 +522,18 @@ class Cells:
         Some value must be counted.
         """
         kept = np.flatnonzero(labels >= 0)
-        _, first, inverse = np.unique(labels[kept], return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
-        if len(first) == len(labels):
+        given = labels[kept]
+        if bool((given[1:] >= given[:-1]).all()):
+            ranked = np.concatenate([[0], np.cumsum(given[1:] > given[:-1])])
+        else:
+            _, first, inverse = np.unique(given, return_index=True, return_inverse=True)
+            rank = np.empty(len(first), dtype=np.int64)
+            rank[np.argsort(first)] = np.arange(len(first))
+            ranked = rank[inverse]
+        if len(ranked) == len(labels) == int(ranked[-1]) + 1:
             return cls(len(labels))
         numbered = np.full(len(labels), -1, dtype=np.int64)
-        numbered[kept] = rank[inverse]
+        numbered[kept] = ranked
         return cls(len(labels), numbered)
 
     @lazy
@@ -552,9 +557,11 @@ class Cells:
         """The values that are counted, cell by cell, and where each cell begins among them."""
         if self.labels is None:
             return self.kept, self.kept
-        labels = self.labels[self.kept]
-        order = np.argsort(labels, kind="stable")
-        return self.kept[order], np.searchsorted(labels[order], np.arange(self.count))
+        order, labels = self.kept, self.labels[self.kept]
+        if bool((labels[1:] < labels[:-1]).any()):
+            by_cell = np.argsort(labels, kind="stable")
+            order, labels = order[by_cell], labels[by_cell]
+        return order, np.searchsorted(labels, np.arange(self.count))
 
     def summed(self, array: Array, axis: int) -> Array:
         """Integers with one axis, along the values, summed over each cell."""
