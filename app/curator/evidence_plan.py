@@ -73,7 +73,7 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     try:
         means = means_of(dataset, request)
         policy = Policy(residuals_of(space, dataset.records), means)
-        share = budget.share(request.epsilon)
+        share = dataset.share(request.epsilon)
         # All that it may draw is Gaussian noise of this share at most: as one answer of the same concentration.
         all_of_it = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
         alone = least_epsilon(((all_of_it, 1),), Fraction(budget.delta) - budget.set_aside)
@@ -110,7 +110,7 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
     """
     budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
-    share, pure = budget.share(epsilon), dataset.admits_pure(epsilon)
+    share, pure = dataset.share(epsilon), dataset.admits_pure(epsilon)
     whole = request.mechanism.construction == "histogram"
     return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole)
 
