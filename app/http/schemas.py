@@ -315,8 +315,8 @@ class CostView(Reply):
 class MeasurementView(Reply):
     """A measurement: noisy counts of the cells of a marginal, released once and public for ever.
 
-    ``strategy`` names the attributes and counts the cells; ``by`` is the session that paid for it. ``id`` is the SHA-256
-    of its record, by which transcripts name it.
+    ``strategy`` names the attributes and counts the cells; ``by`` is the session that paid for it. ``id`` is the
+    SHA-256 of its record, by which transcripts name it.
     """
 
     id: str
