@@ -40,7 +40,8 @@ from app.spaces.tensor import FloatArray, IntArray
 #: the sigma of each measured value, where float64 can tell.
 TOLERANCE = 1e-6
 #: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
-MOST_CELLS = 1 << 14
+MOST_CELLS = 2500
+MOST_KNOWN = 16
 #: No cell of a one-way marginal counts less in a base.
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
@@ -210,6 +211,8 @@ class LocalFits:
             base = base[..., None] * summed(one.shares, 0, partition)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known = tuple(values for values in told if values is not None)
+        if len(known) > MOST_KNOWN:
+            known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
         strength = place.restriction.strength()
         flat = (base / base.sum()).reshape(-1)
         if known:
