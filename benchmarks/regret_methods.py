@@ -249,11 +249,13 @@ def projected(values: FloatArray, total: float) -> FloatArray:
     return np.maximum(values - high, 0)
 
 
-def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score:
+def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score | None:
     """Knows the workload: all its marginals by Gaussian noise at once, fitted. (Those that no other contains.)"""
     rng, score, started = np.random.default_rng(seed), Score(), time.perf_counter()
     sets = {q.attributes for q in questions}
     maximal = sorted(s for s in sets if not any(set(s) < set(other) for other in sets))
+    if sum(math.prod(table.sizes[a] for a in attributes) for attributes in maximal) > 2_000_000:
+        return None
     scale = Decimal(repr(round(gaussian_sigma(epsilon) * math.sqrt(len(maximal)), 3)))
     residuals = Residuals(table.sizes)
     for attributes in maximal:

@@ -28,9 +28,9 @@ from scipy.special import chdtri
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, normal_quantile, possible
-from app.evidence.fits import Fit, LocalFits
+from app.evidence.fits import Fit, LocalFits, summed_cells
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
-from app.evidence.questions import Cells, Product, Question, Sum
+from app.evidence.questions import Cells, Question, Sum
 from app.evidence.residuals import Residuals
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
@@ -373,7 +373,7 @@ class Policy:
         again = self._again + (question.attributes in self._sets)
         different = len(self._sets) + (question.attributes not in self._sets)
         worth = rest * again / (self._asked + 1) / different
-        disadvantage = _disadvantage(question)
+        disadvantage = summed_cells(question)
         return worth >= WHOLE * disadvantage or disadvantage <= 1
 
     def _later(self, question: Question, whole: bool) -> float:
@@ -517,27 +517,3 @@ def _bins(size: int) -> Partition | None:
 def _scale(value: float) -> Decimal:
     """A scale of few digits that costs no more."""
     return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))
-
-
-def _disadvantage(question: Question) -> float:
-    """How many times the variance of a sum measured on single values is that on the cells that it tells apart.
-
-    A sum is as well known as that of the complement, attribute by attribute, where the weights are a product.
-    """
-    if isinstance(question, Product):
-        return math.prod(_spread(vector) for vector in question.vectors)
-    assert isinstance(question, Sum)
-    weights = question.on([Partition.singles(n) for n in question.sizes])
-    cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
-    return max(_spread(weights.reshape(-1)), 1.0) if cells < weights.size else 1.0
-
-
-def _spread(weights: FloatArray) -> float:
-    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
-    low, high = float(weights.min()), float(weights.max())
-    unit = (weights - low) / (high - low)
-    different = np.unique(unit)
-    return min(
-        float(unit @ unit / (different @ different)),
-        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
-    )
