@@ -23,13 +23,13 @@ from app.curator.mechanisms import (
     GREATEST_ANSWER,
     Accuracy,
     Answer,
+    Due,
     Estimate,
     Measure,
     Measured,
     RoundNoise,
     RoundTerms,
     State,
-    Test,
     Units,
     Wish,
 )
@@ -115,7 +115,7 @@ class EvidenceMechanism:
                 f"a question counts at most {MOST_COUNTED:,} cells of the attributes it names: name fewer"
             )
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
@@ -140,7 +140,7 @@ class EvidenceMechanism:
                 return Measure(RoundTerms(noise, price), None, buy.marginal, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
-    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert due.marginal is not None
@@ -150,11 +150,15 @@ class EvidenceMechanism:
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """Never: nothing is tested."""
+        raise AssertionError("an evidence session without a contract tests nothing")
+
     def learn(self, state: State, query: Query, units: Units) -> State:
         """Never: every measurement is recorded as one."""
         raise AssertionError("an evidence session learns from measurements")
 
-    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
             return

@@ -1,4 +1,5 @@
-"""One round of online query response (GRU11 algorithm 1, JT12 algorithm 1), in whole grid units.
+"""One round of online query response (GRU11 algorithm 1, JT12 algorithm 1), and tests of whole marginals, in whole
+grid units.
 
 A round sees the public hypothesis' answer c, the private value v and one noise A. It releases ``v + A`` where that
 is more than T away from c, and c otherwise. What v + A was on a miss exists nowhere afterwards: not in the
@@ -49,3 +50,26 @@ def race(hypothesis: int, private: int, noise: npt.NDArray[np.int64], count: int
     gap = int(noise[min(first, last)])
     noise[:] = 0
     return Hit(hypothesis + gap) if first <= last else Miss(hypothesis)
+
+
+def distance(private: npt.NDArray[np.int64], expected: npt.NDArray[np.int64]) -> int:
+    """How far private counts are from expected ones, all cells together: one record moves it by one at most."""
+    return int(np.abs(private - expected).sum())
+
+
+def is_far(private: int, noise: int, threshold: int) -> bool:
+    """Whether ``private + noise > threshold``, of which nothing else is told. All whole numbers."""
+    return private + noise > threshold
+
+
+def is_far_in_race(private: int, noise: npt.NDArray[np.int64], count: int, threshold: int) -> bool:
+    """A Poisson race: whether one of the first ``count`` values of ``private + noise`` passes the threshold.
+
+    ``noise`` holds as many values as the race is cut at. All of them are looked at whatever ``count`` is, as in
+    :func:`race`; they are zero afterwards.
+    """
+    noise += private
+    outside = noise > threshold
+    outside &= np.arange(len(noise)) < count
+    noise[:] = 0
+    return int(outside.sum()) > 0

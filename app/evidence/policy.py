@@ -84,6 +84,8 @@ class Means:
         epsilon: the session's epsilon.
         pure: whether it may be pure-only; then it pays in epsilon.
         questions: how many are declared, None where not.
+        contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
+            and no more.
     """
 
     order: float
@@ -91,6 +93,7 @@ class Means:
     epsilon: float
     pure: bool
     questions: int | None
+    contract: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +127,7 @@ class Bought:
     measurement: Measurement
 
 
-Mode = Literal["table", "laplace", "lift"]
+Mode = Literal["table", "laplace", "lift", "contract"]
 
 
 def laplace_cost(scale: float, order: float) -> float:
@@ -161,7 +164,7 @@ class Policy:
     @property
     def pure(self) -> bool:
         """Whether the session is pure-only, and pays in epsilon."""
-        return self.mode != "lift"
+        return self.mode in ("table", "laplace")
 
     @property
     def kappa(self) -> float:
@@ -171,6 +174,8 @@ class Policy:
 
     def _mode(self) -> Mode:
         means, d = self._means, len(self._attributes)
+        if means.contract:
+            return "contract"
         if not means.pure or not d:
             return "lift"
         questions, cells = self._questions, math.prod(self._sizes)
@@ -202,7 +207,7 @@ class Policy:
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
         found: list[tuple[tuple[int, ...], float]] = [((a,), part * means.renyi / d) for a in self._attributes]
         pairs = math.comb(d, 2)
-        if d > 1 and self._questions >= pairs:
+        if d > 1 and self._questions >= pairs and self.mode == "lift":
             part = TWO_WAYS_PART * means.renyi / pairs
             found += [(pair, part) for pair in itertools.combinations(self._attributes, 2)]
         bought = []
@@ -234,7 +239,7 @@ class Policy:
         Raises:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
         """
-        prediction = self._predicted(question)
+        prediction = self.predicted(question)
         if within is not None:
             return prediction, self._accurate(question, left, within, confidence)
         if self.mode == "table":
@@ -262,7 +267,7 @@ class Policy:
         if measurement.marginal.whole:
             self._whole.add(measurement.marginal.attributes)
         expected = bought.prediction.standard_error
-        if self.mode == "lift" and expected > 0:
+        if not self.pure and expected > 0:
             values, variances = own(question, measurement)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
             score = (squared - float(variances.mean())) / expected**2
@@ -329,7 +334,8 @@ class Policy:
         counts = fitted(values, precision**-0.5, base, total)
         return DenseFit(counts.reshape(self._sizes))
 
-    def _predicted(self, question: Question) -> Prediction:
+    def predicted(self, question: Question) -> Prediction:
+        """What is expected of a question."""
         if not self.residuals.total.estimable:
             return Prediction(np.zeros(question.shape), 0.0)
         fit = self._fit(question)
