@@ -105,6 +105,8 @@ class EvidenceMechanism:
         Raises:
             InvalidQuery: naming what serves.
         """
+        if query.is_zero:
+            return
         if isinstance(query, CompiledSparse | CompiledDense) and self._space.cells > MOST_WEIGHTS:
             raise InvalidQuery(
                 f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "

@@ -57,19 +57,26 @@ def distance(private: npt.NDArray[np.int64], expected: npt.NDArray[np.int64]) ->
     return int(np.abs(private - expected).sum())
 
 
-def is_far(private: int, noise: int, threshold: int) -> bool:
-    """Whether ``private + noise > threshold``, of which nothing else is told. All whole numbers."""
-    return private + noise > threshold
+def surprise(
+    private: npt.NDArray[np.int64],
+    expected: npt.NDArray[np.int64],
+    noise: npt.NDArray[np.int64],
+    count: int,
+    threshold: int,
+    fresh: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64] | None:
+    """A test of a marginal: ``private + fresh`` where one of the first ``count`` values of ``noise`` added to the
+    distance of private and expected counts passes the threshold; None where none does.
 
-
-def is_far_in_race(private: int, noise: npt.NDArray[np.int64], count: int, threshold: int) -> bool:
-    """A Poisson race: whether one of the first ``count`` values of ``private + noise`` passes the threshold.
-
-    ``noise`` holds as many values as the race is cut at. All of them are looked at whatever ``count`` is, as in
-    :func:`race`; they are zero afterwards.
+    Nothing of the distance is released, nor of how far it is beyond the threshold. A single comparison has one value
+    of noise and a count of one; of a race ``noise`` holds as many as it is cut at, all of which are looked at whatever
+    the count is. What was drawn and is not released is zero afterwards.
     """
-    noise += private
-    outside = noise > threshold
-    outside &= np.arange(len(noise)) < count
+    noise += distance(private, expected)
+    passed = noise > threshold
+    passed &= np.arange(len(noise)) < count
     noise[:] = 0
-    return int(outside.sum()) > 0
+    if int(passed.sum()) == 0:
+        fresh[:] = 0
+        return None
+    return private + fresh

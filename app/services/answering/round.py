@@ -15,7 +15,7 @@ import orjson
 from app.audit import records
 from app.curator.counting import counted
 from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Test, Units, Wish
-from app.curator.oqr import Hit, Miss, distance, is_far, is_far_in_race, play, race
+from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
@@ -122,25 +122,15 @@ class Rounds:
         """A test of a marginal: the measurement behind a hit, None on a miss. All noise is taken before the outcome is
         known, so that no outcome decides what is drawn.
         """
-        tests, sources = self._residents.noise(live, due.noise), self._residents.noise(live, due.terms.noise)
-        noise, count = tests.take(1 if due.race is None else due.race.cut), 0
+        tests, fresh = self._residents.noise(live, due.noise), self._residents.noise(live, due.terms.noise)
+        noise, count = tests.take(1 if due.race is None else due.race.cut), 1
         if due.race is not None:
             count = self._residents.count(live, due.race)
-        measured: Units = sources.take(len(private))
-        gap = distance(private, due.counts)
-        if due.race is None:
-            far = is_far(gap, int(noise[0]), due.threshold)
-        else:
-            far = is_far_in_race(gap, noise, count, due.threshold)
-        noise[:] = 0
-        if far:
-            measured += private
-        else:
-            measured[:] = 0
-        for source in (tests, sources):
+        released = surprise(private, due.counts, noise, count, due.threshold, fresh.take(len(private)))
+        for source in (tests, fresh):
             if source.low:
                 self._context.refill(source)
-        return measured if far else None
+        return released
 
     def _record(
         self, live: Live, query: Query, answer: Answer, price: Decimal | None, wish: Wish, work: Work
