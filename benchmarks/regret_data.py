@@ -119,8 +119,8 @@ def _fulton() -> World:
 
 
 def _covid() -> World:
-    """A block of 2 x 2 x 4 x 8 cells as the shares by day give it: positive or not, gender, age, ethnicity, with tests of
-    a week, attributes taken to be independent of one another."""
+    """A block of 2 x 2 x 4 x 8 cells (positive or not, gender, age, ethnicity) of a week's tests, as the shares by day
+    give it, attributes taken to be independent of one another."""
     assert DATA is not None
     folder = DATA / "turbo-covid19"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from app.evidence.fits import LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise
 from app.evidence.policy import Bought, Buy, Means, Policy
-from app.evidence.questions import Cells, Product, Question
+from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.privacy.ledger import Budget
 from app.spaces.tensor import FloatArray
@@ -38,6 +38,7 @@ class Score:
     slowest: float = 0.0
     kappa: float = 1.0
     mode: str = ""
+    left: float = 0.0
 
     def take(self, errors: FloatArray) -> None:
         self.squares.append(float(np.mean(np.square(errors))))
@@ -80,7 +81,7 @@ class Session:
     ) -> None:
         self.table, self.rng = table, rng
         self.policy = Policy(residuals or Residuals(table.sizes), allowed)
-        self.left = allowed.epsilon if self.policy.pure else allowed.renyi
+        self.left = self.all = allowed.epsilon if self.policy.pure else allowed.renyi
         self.paid = 0
         for buy in self.policy.opening():
             self._pay(buy)
@@ -128,6 +129,7 @@ def policy(table: World, questions: list[Question], epsilon: float, seed: int, d
                 score.covered[kind][0] += int((inside & chosen).sum())
                 score.covered[kind][1] += int(chosen.sum())
     score.seconds, score.paid, score.kappa = spent, session.paid, session.policy.kappa
+    score.left = session.left / session.all
     return score
 
 
@@ -163,6 +165,7 @@ def adversary(table: World, pool: list[Question], epsilon: float, seed: int, cou
         score.covered[kind][1] += 1
         del number
     score.seconds, score.paid, score.kappa = time.perf_counter() - started, session.paid, session.policy.kappa
+    score.left = session.left / session.all
     return score
 
 
@@ -221,7 +224,7 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
 
 
 def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score:
-    """Knows the workload: all its marginals (the distinct maximal sets of attributes) by Gaussian noise at once, fitted."""
+    """Knows the workload: all its marginals (the distinct maximal sets of attributes) at once by Gaussian noise, fitted."""
     rng, score, started = np.random.default_rng(seed), Score(), time.perf_counter()
     sets = {q.attributes for q in questions}
     maximal = sorted(s for s in sets if not any(set(s) < set(other) for other in sets))

@@ -104,7 +104,9 @@ def _values(values: Sequence[float]) -> bytes:
     return b'"values":[%b]' % b",".join(map(_number, values))
 
 
-def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str, price: str | None = None) -> Sealed:
+def forfeit_entry(
+    *, sequence: int, recorded_at: str, previous_hash: str, price: Mapping[str, str | None] | None = None
+) -> Sealed:
     """The record of a round that was begun and could not be recorded: charged as a hit, nothing released.
 
     ``price`` is what it cost, where that is not the plan's.
@@ -113,7 +115,7 @@ def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str, price:
         b'{"previous_hash":"%b",%b"record":"forfeit","recorded_at":"%b","sequence":%d}'
         % (
             previous_hash.encode(),
-            b"" if price is None else b'"price":"%b",' % price.encode(),
+            b"" if price is None else b'"price":%b,' % orjson.dumps(price, option=orjson.OPT_SORT_KEYS),
             recorded_at.encode(),
             sequence,
         )

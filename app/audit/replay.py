@@ -60,6 +60,7 @@ from app.curator.session import Session
 from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
+from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 
@@ -194,11 +195,11 @@ class _Replay:
         self.pins: deque[str] = deque()
         self.others = 0
         #: What the session must have measured at its opening and has not told yet.
-        self.due: deque[tuple[Buy, Decimal]] | None = None
+        self.due: deque[tuple[Buy, Amounts]] | None = None
         #: A measurement that the next entry must name, by its hash.
         self.measured: tuple[str, Measured] | None = None
         #: What all measurements of the session cost.
-        self.spent = Decimal(0)
+        self.spent = NOTHING
 
     def line(self, line: bytes) -> None:
         if self.ended:
@@ -326,7 +327,7 @@ class _Replay:
         try:
             if self.others:
                 self.others -= 1
-                session.pin(replace(measured, price=Decimal(0)))
+                session.pin(replace(measured, price=NOTHING))
             else:
                 if record["session"] != self.name:
                     raise _Broken("a measurement of the opening is of another session", sequence)
@@ -353,7 +354,7 @@ class _Replay:
         if measured.measurement.marginal != buy.marginal or not same or measured.price != price:
             raise _Broken("a measurement of the opening is not the one that was due", None)
         session.pin(measured)
-        self.spent = EXACT.add(self.spent, measured.price)
+        self.spent = self.spent.plus(measured.price)
 
     def _named_measurement(self, record: dict[str, Any], sequence: int) -> Measured | None:
         """The measurement that stands before an entry, which must be what names it."""
@@ -405,7 +406,7 @@ class _Replay:
         measured = self._named_measurement(record, sequence)
         try:
             recorded_at = str(record["recorded_at"])
-            price = Decimal(0)
+            price = NOTHING
             if kind == "forfeit":
                 told = record.get("price")
                 sealed = records.forfeit_entry(
@@ -415,7 +416,7 @@ class _Replay:
                 if (told is None) != (session.opening.evidence is None):
                     raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
                 if told is not None:
-                    price = self._affordable(session, Decimal(told), sequence)
+                    price = self._affordable(session, Amounts.read(told), sequence)
             else:
                 query = session.dataset.space.from_canonical(record["query"], self.blobs)
                 sealed = records.answer_entry(
@@ -442,7 +443,7 @@ class _Replay:
             if session.updates_left == 0:
                 raise _Broken("a forfeit after the last update", sequence)
             session.forfeit(price)
-            self.spent = EXACT.add(self.spent, price)
+            self.spent = self.spent.plus(price)
             self.counts["forfeit"] += 1
         else:
             if record["source"] == "measurement":
@@ -460,10 +461,12 @@ class _Replay:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
 
-    def _affordable(self, session: Session, price: Decimal, sequence: int) -> Decimal:
+    def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
         """A price that the session can still pay."""
-        if not price.is_finite() or price < 0 or EXACT.add(self.spent, price) > session.plan.reserved:
-            raise _Broken("a price passes what the session holds", sequence)
+        try:
+            session.plan.holds.minus(self.spent.plus(price))
+        except PrivacyError:
+            raise _Broken("a price passes what the session holds", sequence) from None
         return price
 
     def _answer(
@@ -579,7 +582,7 @@ class _Replay:
         plan = session.plan
         if isinstance(plan, Plan):
             return EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))
-        return self.spent
+        return self.spent.renyi
 
     def verdict(self) -> Verdict:
         session = self.session
@@ -634,7 +637,7 @@ class _Replay:
             same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
             if measured.measurement.marginal != due.marginal or not same or measured.price != due.terms.price:
                 raise _Broken("the measurement is not the one that was due", sequence)
-            self.spent = EXACT.add(self.spent, self._affordable(session, measured.price, sequence))
+            self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
             told = replace(due, expected=self._expected(measured, due.expected, sequence))
             return session.released(query, told, measured.measurement.units.reshape(-1))
         assert tested is not None
@@ -674,7 +677,7 @@ class _Replay:
             raise _Broken("the measurement is not the one that was due", sequence)
         if measured.price != price_of(noise.kind, scale, session.plan.order):
             raise _Broken("the measurement's cost is not that of its noise", sequence)
-        self.spent = EXACT.add(self.spent, self._affordable(session, measured.price, sequence))
+        self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)

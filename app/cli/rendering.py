@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -12,7 +14,8 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
-    from app.client import Answer, Comparison, Dataset, Plan, Principal, Problem, SessionState
+    from app.client import Answer, Comparison, Dataset, Marginal, Plan, Principal, Problem, SessionState
+    from app.client.answers import Answered
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -91,18 +94,54 @@ def show_comparison(found: Comparison) -> None:
     out.print(found.advice, markup=False)
 
 
-def answer_table(answer: Answer) -> Table:
-    """An answer."""
-    return _facts(
-        f"Answer {answer.sequence}",
-        {
-            "value": answer.value,
-            "error bound": answer.error_bound,
-            "source": answer.source,
-            "updates": progress_of(answer.updates_used, answer.updates_left),
-            "queries left": answer.queries_left,
-        },
-    )
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "n/a" if ends is None else f"{cell(ends[0])} to {cell(ends[1])}"
+
+
+def _about(answer: Answered) -> dict[str, object]:
+    """What every answer says beside its numbers."""
+    facts: dict[str, object] = {}
+    if answer.confidence is not None and answer.interval_kind is not None:
+        facts["intervals hold with probability"] = f"{answer.confidence:g} ({answer.interval_kind})"
+    return facts | {
+        "error bound": answer.error_bound,
+        "source": answer.source,
+        "charged epsilon": answer.charged_epsilon,
+        "updates": progress_of(answer.updates_used, answer.updates_left),
+        "queries left": answer.queries_left,
+    }
+
+
+def show_answer(answer: Answer | Marginal) -> None:
+    """Print an answer: a number, or a table of counts with a row a cell."""
+    from app.client.answers import Marginal, shown
+
+    title = f"Answer {answer.sequence}"
+    if not isinstance(answer, Marginal):
+        out.print(_facts(title, {"value": str(answer), "interval": _interval(answer.interval)} | _about(answer)))
+        return
+    table = Table(*[axis.attribute for axis in answer.axes], title=title, title_justify="left")
+    for name in ("count", "interval"):
+        table.add_column(name, justify="right")
+    for labels, value, error, ends in answer.rows():
+        table.add_row(*map(str, labels), shown(value, error), _interval(ends))
+    out.print(table)
+    for name, fact in _about(answer).items():
+        out.print(f"{name}: {cell(fact)}", markup=False)
+
+
+def print_csv(answer: Answer | Marginal) -> None:
+    """Print an answer as CSV: a row a cell, with its labels; numbers that are not known are empty."""
+    from app.client.answers import Marginal
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if isinstance(answer, Marginal):
+        table = answer.to_arrow()
+        writer.writerow(table.column_names)
+        writer.writerows(zip(*table.to_pydict().values(), strict=True))
+    else:
+        writer.writerow(("value", "standard_error", "low", "high"))
+        writer.writerow((answer.value, answer.standard_error, *(answer.interval or (None, None))))
 
 
 def show_state(state: SessionState, *, as_json: bool) -> None:
@@ -183,6 +222,7 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     table = Table("name", "kind")
     for column in ("epsilon", "delta", "spent", "reserved", "remaining"):
         table.add_column(column, justify="right")
+    table.add_column("counted by")
     for item in found:
         budget = item.budget
         amounts = (
@@ -192,7 +232,7 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
             budget.reserved_epsilon,
             budget.remaining_epsilon,
         )
-        table.add_row(item.name, item.kind, *map(cell, amounts))
+        table.add_row(item.name, item.kind, *map(cell, amounts), budget.regime)
     out.print(table)
 
 

@@ -17,6 +17,7 @@ from app.client.curator import Curator, Session
 from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
 from app.client.models import (
     Budget,
+    BudgetSum,
     Comparison,
     Dataset,
     Hypothesis,
@@ -44,6 +45,7 @@ __all__ = [
     "Answer",
     "AnswerAxis",
     "Budget",
+    "BudgetSum",
     "Comparison",
     "Curator",
     "Dataset",

@@ -62,20 +62,52 @@ class Principal:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """A data set's (epsilon, delta) and how much of epsilon is spent, held by open sessions, and left."""
+class BudgetSum:
+    """How much of epsilon is spent, held by open sessions, and left, by one of the two sums of a budget."""
 
-    epsilon: Decimal
-    delta: Decimal
     spent_epsilon: Decimal
     reserved_epsilon: Decimal
     remaining_epsilon: Decimal
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
-        """From the ``budget`` of a data set's descriptor."""
-        names = ("epsilon", "delta", "spent_epsilon", "reserved_epsilon", "remaining_epsilon")
+        """From a budget, or from one of its sums."""
+        names = ("spent_epsilon", "reserved_epsilon", "remaining_epsilon")
         return cls(*(amount(need(reply, name)) for name in names))
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A data set's (epsilon, delta) and how much of epsilon is spent, held by open sessions, and left.
+
+    These are of the ``regime``, that one of the sums ``renyi`` and ``pure`` that has more left. A session of pure noise
+    may take all that is left of ``pure`` until other noise may have been taken: then the data set is ``impure``.
+    """
+
+    epsilon: Decimal
+    delta: Decimal
+    spent_epsilon: Decimal
+    reserved_epsilon: Decimal
+    remaining_epsilon: Decimal
+    regime: str
+    renyi: BudgetSum
+    pure: BudgetSum
+    impure: bool
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the ``budget`` of a data set's descriptor."""
+        return cls(
+            epsilon=amount(need(reply, "epsilon")),
+            delta=amount(need(reply, "delta")),
+            spent_epsilon=amount(need(reply, "spent_epsilon")),
+            reserved_epsilon=amount(need(reply, "reserved_epsilon")),
+            remaining_epsilon=amount(need(reply, "remaining_epsilon")),
+            regime=str(need(reply, "regime")),
+            renyi=BudgetSum.parse(need(reply, "renyi")),
+            pure=BudgetSum.parse(need(reply, "pure")),
+            impure=bool(need(reply, "impure")),
+        )
 
 
 @dataclass(frozen=True)
@@ -126,6 +158,7 @@ class Plan:
     ``threshold`` is None where every question is measured.
 
     ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
+    ``regime`` is the sum of the budget that ``epsilon`` is a part of.
     """
 
     noise: str
@@ -143,6 +176,7 @@ class Plan:
     epsilon_alone: Decimal
     delta: Decimal
     calibration: str
+    regime: str
     raw: JSON = field(repr=False)
 
     @classmethod
@@ -164,6 +198,7 @@ class Plan:
             epsilon_alone=amount(need(reply, "epsilon_alone")),
             delta=amount(need(reply, "delta")),
             calibration=str(need(reply, "calibration")),
+            regime=str(need(reply, "regime")),
             raw=dict(reply),
         )
 

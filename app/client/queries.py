@@ -65,14 +65,22 @@ def where(given: Mapping[str, Any] | None = None, /, **conditions: Any) -> dict[
     names are no Python names go in ``given``::
 
         where({"marital-status": 3}, age={"ge": 30, "lt": 40}, sex=["female"])
+
+    Beside attributes there may be ``all`` and ``any``, lists of further conditions, and ``not``, what must not hold::
+
+        where(any=[where(age={"ge": 65}), where(workclass=[1, 4])])
     """
     return _spelled({**(given or {}), **conditions})
 
 
 def _spelled(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    spelled = {}
+    spelled: dict[str, Any] = {}
     for name, condition in conditions.items():
-        if isinstance(condition, Mapping):
+        if name in ("all", "any"):
+            spelled[name] = [_spelled(part) for part in condition]
+        elif name == "not":
+            spelled[name] = _spelled(condition)
+        elif isinstance(condition, Mapping):
             spelled[name] = _plain(condition)
         elif isinstance(condition, list | tuple | set | frozenset | range | np.ndarray):
             spelled[name] = {"in": _plain(condition)}

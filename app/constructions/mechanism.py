@@ -14,8 +14,9 @@ from app.spaces.spec import Model, Whole
 Construction = Literal["mw", "fk", "md", "smw", "median"]
 #: Mechanisms without a construction: each question is measured on its own, with this noise.
 DirectNoise = Literal["laplace", "gaussian"]
-#: Those that answer a table's questions from everything that was measured of it; ``auto`` is whatever serves best.
-FromEvidence = Literal["evidence", "auto"]
+#: Those that answer a table's questions from everything that was measured of it: ``histogram`` measures the whole table
+#: at the opening, ``auto`` is whatever serves best.
+FromEvidence = Literal["evidence", "histogram", "auto"]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
 
 #: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
@@ -121,7 +122,7 @@ class Mechanism(Model):
     @property
     def from_evidence(self) -> bool:
         """Whether questions are answered from everything that was measured."""
-        return self.construction == "evidence"
+        return self.construction in ("evidence", "histogram")
 
     @property
     def direct(self) -> DirectNoise | None:

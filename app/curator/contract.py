@@ -33,6 +33,7 @@ from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
 from app.evidence.measurements import Marginal, Measurement
 from app.evidence.questions import Cells, Question, Sum
+from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
@@ -57,7 +58,8 @@ class ContractMechanism(EvidenceMechanism):
         assert self._plan.contract is not None
         self._contract: Contract = self._plan.contract
         self._tests = RoundNoise("laplace", self._contract.scale)
-        self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), self._contract.cost_per_update)
+        price = Amounts(self._contract.cost_per_update)
+        self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), price)
 
     def start(self, dump: Dump | None = None) -> State:
         """Nothing is certain yet."""
@@ -95,7 +97,7 @@ class ContractMechanism(EvidenceMechanism):
         free = self._certain(state, question, chosen, values, leaning)
         if free is not None:
             return self._told(state, query, free, wish)
-        if state.updates >= self._contract.max_updates or self._terms.price > known.left:
+        if state.updates >= self._contract.max_updates or self._terms.price.renyi > known.left.renyi:
             bound = self._bound(state, question, chosen, selected(values, chosen))
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)

@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from app.constructions.base import PublicFacts
-from app.privacy.ledger import Budget
+from app.privacy.ledger import Amounts, Budget, amount
+from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
 from app.spaces.spec import Spec, parse_spec, written
@@ -50,13 +51,24 @@ class PublicDataset:
 
     ``records`` is the exact mass in counts where the declaration makes it public; ``bought`` the padded noisy
     one once some session has paid for it. Neither is there before that. ``race_sessions`` counts the sessions with
-    a Poisson race so far: the next one may use the smaller a part of the delta set aside.
+    a Poisson race so far: the next one may use the smaller a part of the delta set aside. ``left`` is what is
+    left of the budget, by both sums, at the moment that this is of, where a session of pure noise may take all of it;
+    None where none may, as other noise was ever taken, something is reserved, or the Renyi sum has more left.
     """
 
     spec: Spec
     records: float | None = None
     bought: Mapping[str, Bought] = field(default_factory=dict)
     race_sessions: int = 0
+    left: Amounts | None = None
+
+    def admits_pure(self, epsilon: Decimal) -> bool:
+        """Whether a session of this epsilon whose noise is all pure may be one whose price in the Renyi sum passes its
+        share there: it must take all that is left.
+
+        Where the price does not pass the share, it may be opened as any other.
+        """
+        return self.left is not None and epsilon == self.left.pure
 
     @cached_property
     def budget(self) -> Budget:
@@ -120,6 +132,8 @@ class PublicDataset:
             document["bought"] = {name: bought.document() for name, bought in self.bought.items()}
         if self.race_sessions:
             document["race_sessions"] = self.race_sessions
+        if self.left is not None:
+            document["left"] = {"renyi": str(self.left.renyi), "pure": float(self.left.pure or 0)}
         return document
 
     @classmethod
@@ -132,12 +146,22 @@ class PublicDataset:
         declared = {key: document[key] for key in _DECLARED if key in document} | dict(document["domain"])
         budget = document["budget"]
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
+        spec, left = parse_spec(declared), document.get("left")
         return cls(
-            parse_spec(declared),
+            spec,
             document.get("records"),
             {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
             document.get("race_sessions", 0),
+            None if left is None else _left(left, spec.budget.epsilon),
         )
+
+
+def _left(document: Mapping[str, Any], epsilon: Decimal) -> Amounts:
+    """What a descriptor says is left of a budget."""
+    left = Amounts(amount(Decimal(document["renyi"])), Decimal(repr(document["pure"])))
+    if not left.pure or not 0 < left.pure <= epsilon:
+        raise InvalidDataset("left.pure: more than 0, and no more than the budget's epsilon")
+    return left
 
 
 @lru_cache(maxsize=256)

@@ -1,14 +1,17 @@
 """Direct mechanisms: every question is measured on its own, with noise that all of them share the budget for.
 
-With k questions the noise of each may cost a k-th of the session's share at the ledger's order. All k noises stay
-within L with probability 1 - beta, which is the error bound: ``L = b ln(k/beta)`` for discrete Laplace noise, as for
-the noise of a test, and ``L = sigma sqrt(2 ln(2k/beta))`` for discrete Gaussian noise, which is subgaussian with
-parameter sigma (Canonne, Kamath, Steinke 2020, corollary 17).
+With k questions the noise of each may cost a k-th of the session's share at the ledger's order; or, where the session
+takes all that is left of a budget from which nothing but pure noise was ever paid, have a k-th of its epsilon as pure
+differential privacy (docs/privacy.md, 8.1): for few questions that is less noise. All k noises stay within L with
+probability 1 - beta, which is the error bound: ``L = b ln(k/beta)`` for discrete Laplace noise, as for the noise of a
+test, and ``L = sigma sqrt(2 ln(2k/beta))`` for discrete Gaussian noise, which is subgaussian with parameter sigma
+(Canonne, Kamath, Steinke 2020, corollary 17).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -28,6 +31,7 @@ from app.privacy.costs import (
     renyi_cost,
 )
 from app.privacy.errors import PrivacyError
+from app.privacy.ledger import Amounts, Regime
 
 #: Scales are whole multiples of 2^-16 grid units.
 _SCALE_BITS = 16
@@ -41,20 +45,35 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         return Infeasible(f"{noise} is calibrated by rdp, and its release is single: leave both out")
     budget, bits = dataset.budget, dataset.space.answer_bits
     sensitivity = int(dataset.space.sensitivity * (1 << bits))
+    regime: Regime = "renyi"
     try:
         share = budget.share(request.epsilon)
+        if dataset.left is not None and dataset.admits_pure(request.epsilon):
+            share = min(share, dataset.left.renyi)
         each = per_hit(share, request.max_queries)
-        if not each:
-            return Infeasible("so small a share does not pay for so many questions: raise epsilon, or ask fewer")
-        units = _least_scale(noise, each, budget.order, sensitivity)
+        units = _least_scale(noise, each, budget.order, sensitivity) if each else None
+        if noise == "laplace" and dataset.admits_pure(request.epsilon):
+            pure = _least_pure_scale(per_hit(request.epsilon, request.max_queries), sensitivity)
+            if pure is not None and (units is None or pure < units):
+                units, regime = pure, "pure"
         if units is None:
-            return Infeasible("the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries")
+            return Infeasible(
+                "the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries"
+                if each
+                else "so small a share does not pay for so many questions: raise epsilon, or ask fewer"
+            )
         event = event_of(noise, units, sensitivity)
-        cost = renyi_cost(event, budget.order)
+        price = Amounts.of(event, budget.order)
         alone = least_epsilon(((event, request.max_queries),), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
-    assert cost * request.max_queries <= share
+    needed = price.times(request.max_queries)
+    if regime == "pure":
+        # It takes all that is left of epsilon, and of the other sum what its answers cost there.
+        holds, alone = replace(needed, pure=request.epsilon), min(alone, request.epsilon)
+    else:
+        holds = replace(needed, renyi=share)
+    holds.minus(needed)  # refuses to promise more than is held
     return Plan(
         noise=noise,
         direct=True,
@@ -63,7 +82,8 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         threshold_units=0,
         answer_bits=bits,
         max_updates=request.max_queries,
-        cost_per_update=cost,
+        cost_per_update=price.renyi,
+        cost_per_update_pure=price.pure,
         max_queries=request.max_queries,
         beta=request.beta,
         guaranteed=True,
@@ -73,7 +93,9 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         calibration=request.calibration,
         release=request.release,
         order=budget.order,
-        reserved=share,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime=regime,
         purchase=None,
         update_bound=request.max_queries,
         bound_status="bound",
@@ -102,6 +124,14 @@ def _least_scale(noise: DirectNoise, cost: Decimal, order: Decimal, sensitivity:
     first = min(max(1, round(guess * 2**_SCALE_BITS)), greatest)
     found = least_integer_near(meets, first, 1, greatest)
     return None if found is None else Fraction(found, 1 << _SCALE_BITS)
+
+
+def _least_pure_scale(epsilon: Decimal, sensitivity: int) -> Fraction | None:
+    """The least scale, in grid units, of Laplace noise of no more pure epsilon; None where it cannot be drawn."""
+    if not epsilon:
+        return None
+    units = Fraction(math.ceil(sensitivity / Fraction(epsilon) * (1 << _SCALE_BITS)), 1 << _SCALE_BITS)
+    return units if units <= GREATEST_LAPLACE_SCALE else None
 
 
 def noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:

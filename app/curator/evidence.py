@@ -39,7 +39,8 @@ from app.evidence.estimates import Estimates, normal_quantile
 from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
-from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
+from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import CompiledDense, CompiledSparse, Query
 from app.spaces.tensor import FloatArray
@@ -58,7 +59,7 @@ class Evidence:
     """What a session knows: measurements, and what is left to pay with."""
 
     residuals: Residuals
-    left: Decimal
+    left: Amounts
     pinned: list[Measured] = field(default_factory=list)
     policy: Policy | None = None
 
@@ -82,21 +83,21 @@ class EvidenceMechanism:
 
     def start(self, dump: Dump | None = None) -> State:
         """Nothing is measured yet, and the whole share is left."""
-        return State(Evidence(residuals_of(self._space, self._opening.dataset.records), self._plan.reserved))
+        return State(Evidence(residuals_of(self._space, self._opening.dataset.records), self._plan.holds))
 
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured before the first question: by others before the opening, then at the opening, which
         has a price.
         """
         known: Evidence = state.hypothesis
-        known.left -= measured.price
+        known.left = known.left.minus(measured.price)
         known.pinned.append(measured)
         known.residuals.add(measured.measurement)
 
-    def purchases(self, state: State) -> list[tuple[Buy, Decimal]]:
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, given what others measured, each with its price."""
         found = [(buy, self._price(buy)) for buy in self._policy(state).opening()]
-        assert sum((price for _, price in found), Decimal(0)) <= self._plan.reserved
+        self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
 
     def admit(self, query: Query) -> None:
@@ -128,15 +129,16 @@ class EvidenceMechanism:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
         question, _ = question_of(query, self._space.shape)
         policy, wish = self._policy(state), self._wished(wish)
+        left = known.left.renyi if known.left.pure is None else known.left.pure
         try:
-            prediction, buy = policy.decide(question, float(known.left), wish.within, wish.probability, leaning)
+            prediction, buy = policy.decide(question, float(left), wish.within, wish.probability, leaning)
         except OutOfReach as error:
             raise PlanInfeasible(
                 f"{error}: ask for less, or open a session with a larger share", needed=error.needed, left=error.left
             ) from None
         if buy is not None:
             price = self._price(buy)
-            if price <= known.left and buy.marginal.cells <= MOST_COUNTED:
+            if price.within(known.left) == price and buy.marginal.cells <= MOST_COUNTED:
                 noise = RoundNoise(buy.kind, Fraction(buy.scale))
                 expected = self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)
                 return Measure(RoundTerms(noise, price), None, buy.marginal, expected, wish)
@@ -169,10 +171,10 @@ class EvidenceMechanism:
         else:
             self._learn(state, query, measured)
 
-    def forfeit(self, state: State, price: Decimal) -> State:
+    def forfeit(self, state: State, price: Amounts) -> State:
         """What the round cost is gone."""
         known: Evidence = state.hypothesis
-        known.left -= price
+        known.left = known.left.minus(price)
         state.updates += 1
         state.forfeits += 1
         return state
@@ -248,7 +250,7 @@ class EvidenceMechanism:
     def _policy(self, state: State) -> Policy:
         known: Evidence = state.hypothesis
         if known.policy is None:
-            means = means_of(self._opening.request, self._plan.order, self._plan.reserved)
+            means = means_of(self._opening.dataset, self._opening.request)
             known.policy = Policy(known.residuals, means)
         return known.policy
 
@@ -256,7 +258,7 @@ class EvidenceMechanism:
         """What a question wishes, or else its session."""
         return wish.over(self._wish)
 
-    def _price(self, buy: Buy) -> Decimal:
+    def _price(self, buy: Buy) -> Amounts:
         return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
@@ -267,7 +269,7 @@ class EvidenceMechanism:
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
         expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
         bought = Bought(expected, measured.measurement)
-        known.left -= measured.price
+        known.left = known.left.minus(measured.price)
         self._policy(state).record(question, bought)
         return bought
 
@@ -297,13 +299,13 @@ class EvidenceMechanism:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
 
 
-def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Decimal:
-    """What a measurement of counts with noise of this scale, in counts, costs at an order.
+def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
+    """What a measurement of counts with noise of this scale, in counts, costs in both sums of a ledger of this order.
 
     A record is counted in one cell: the sensitivity is one in every norm.
     """
     event = DiscreteLaplaceAnswer(scale, 1) if kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
-    return renyi_cost(event, order)
+    return Amounts.of(event, order)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

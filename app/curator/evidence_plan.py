@@ -11,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from app.constructions.registry import approximate
 from app.curator.contract_plan import Contract, contract_of, events_of_hit
 from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, SessionPlan
@@ -18,10 +19,13 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, Policy
 from app.evidence.residuals import Residuals
-from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
+from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.errors import PrivacyError
+from app.privacy.ledger import Amounts
 from app.spaces.space import Space
 
+#: The most cells of a table that is measured whole: some seconds of drawing noise.
+MOST_MEASURED = 1 << 20
 _HOW: dict[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
@@ -83,12 +87,19 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     name = request.mechanism.construction
     if space.kind != "table":
         return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
+    if name == "histogram" and space.cells > MOST_MEASURED:
+        return Infeasible(
+            f"histogram measures at most {MOST_MEASURED:,} cells, and the table has {approximate(space.cells)}: "
+            "declare fewer attributes or coarser bins, or use evidence"
+        )
     if request.max_updates is not None and not request.contract:
         return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
     if request.calibration != "rdp" or (request.release != "single" and not request.contract):
         return Infeasible(f"{name} is calibrated by rdp, and without a contract its release is single: leave both out")
     contract: Contract | None = None
     try:
+        means = means_of(dataset, request)
+        policy = Policy(residuals_of(space, dataset.records), means)
         share = budget.share(request.epsilon)
         if request.contract:
             found = contract_of(dataset, request, share)
@@ -103,7 +114,10 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
         alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
-    means = means_of(request, budget.order, share)
+    holds = Amounts(share)
+    if policy.pure:
+        # It takes all that is left of epsilon; its price in the other sum is that of any pure mechanism at most.
+        holds, alone = Amounts.of(PureStep(request.epsilon), budget.order), min(alone, request.epsilon)
     return EvidencePlan(
         answer_bits=space.answer_bits,
         max_updates=request.max_queries if contract is None else contract.max_updates,
@@ -115,8 +129,10 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
         calibration=request.calibration,
         release=request.release,
         order=budget.order,
-        reserved=share,
-        mode=Policy(residuals_of(space, dataset.records), means).mode,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime="renyi" if holds.pure is None else "pure",
+        mode=policy.mode,
         declared=request.declared,
         race=None if contract is None else contract.race,
         contract=contract,
@@ -128,10 +144,17 @@ def _gaussian(share: Fraction, order: Decimal) -> PrivacyEvent:
     return DiscreteGaussianAnswer(Fraction(1), 2 * share / Fraction(order))
 
 
-def means_of(request: SessionRequest, order: Decimal, share: Decimal) -> Means:
-    """What a session may pay from, for its policy."""
+def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
+    """What a session may pay from, for its policy.
+
+    Raises:
+        PrivacyError: when there is no such share.
+    """
+    budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
-    return Means(float(order), float(share), float(request.epsilon), False, questions, request.contract)
+    share, pure = budget.share(epsilon), not request.contract and dataset.admits_pure(epsilon)
+    whole = request.mechanism.construction == "histogram"
+    return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole, request.contract)
 
 
 def residuals_of(space: Space, records: float | None) -> Residuals:

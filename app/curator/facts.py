@@ -23,6 +23,7 @@ from app.constructions.base import PublicFacts
 from app.constructions.mirror_descent import norm_bound
 from app.curator.dataset import FACT_FAILURE
 from app.geometry.norms import Norm
+from app.privacy.ledger import Amounts
 from app.spaces.space import Space
 from app.spaces.tensor import PrivateTensor, SparseTensor
 
@@ -44,6 +45,11 @@ class Purchase:
     cost: Decimal
     bits: int
     sensitivity: int
+
+    @property
+    def price(self) -> Amounts:
+        """What it costs."""
+        return Amounts(self.cost, self.epsilon)
 
     @property
     def scale_units(self) -> Fraction:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, Self
 
@@ -30,6 +29,7 @@ from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.evidence.measurements import Marginal, Measurement
 from app.evidence.policy import Buy
+from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
@@ -112,13 +112,13 @@ class Measured:
 
     Attributes:
         measurement: what was counted, with which noise, and what came of it.
-        price: what it costs at the ledger's order.
+        price: what it costs in both sums of the ledger.
         expected: what was expected of the question before, in units of the answer grid, and the standard error of that
             in the same; None at an opening.
     """
 
     measurement: Measurement
-    price: Decimal
+    price: Amounts
     expected: tuple[Units, int] | None = None
 
     def document(self) -> dict[str, Any]:
@@ -126,14 +126,14 @@ class Measured:
         expected = None
         if self.expected is not None:
             expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
-        return {"cost": str(self.price), "expected": expected, "measurement": self.measurement.document()}
+        return {"cost": self.price.document(), "expected": expected, "measurement": self.measurement.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
         """From JSON.
 
         Raises:
-            KeyError, TypeError, ValueError, ArithmeticError: when it is none.
+            KeyError, TypeError, ValueError, ArithmeticError, InvalidBudget: when it is none.
         """
         expected, told = None, document["expected"]
         if told is not None:
@@ -141,10 +141,7 @@ class Measured:
             if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
-        price = Decimal(document["cost"])
-        if not price.is_finite() or price < 0:
-            raise ValueError("a cost is finite and not negative")
-        return cls(Measurement.read(document["measurement"]), price, expected)
+        return cls(Measurement.read(document["measurement"]), Amounts.read(document["cost"]), expected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,11 +179,11 @@ class RoundTerms:
 
     Attributes:
         noise: that is added to the private values.
-        price: what a measurement costs, and a forfeit, at the ledger's order.
+        price: what a measurement costs, and a forfeit, in both sums of the ledger.
     """
 
     noise: RoundNoise
-    price: Decimal
+    price: Amounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,7 +295,7 @@ class SessionMechanism(Protocol):
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured before the first question; its price is what this session paid for it."""
 
-    def purchases(self, state: State) -> list[tuple[Buy, Decimal]]:
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, given what was measured before, with the price of each."""
 
     def admit(self, query: Query) -> None:
@@ -337,7 +334,7 @@ class SessionMechanism(Protocol):
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy | None:
         """How well values that were given are known by now; None where nothing is known of that."""
 
-    def forfeit(self, state: State, price: Decimal) -> State:
+    def forfeit(self, state: State, price: Amounts) -> State:
         """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
 
     def estimate(self, state: State, query: Query) -> Estimate:
@@ -386,7 +383,7 @@ class _Planned:
         plan = opening.plan
         assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
-        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.cost_per_update)
+        self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
 
     @property
@@ -394,7 +391,7 @@ class _Planned:
         """The plan's."""
         return self._plan.update_bound
 
-    def forfeit(self, state: State, price: Decimal) -> State:
+    def forfeit(self, state: State, price: Amounts) -> State:
         """The state with one update less to make."""
         state.updates += 1
         state.forfeits += 1
@@ -404,7 +401,7 @@ class _Planned:
         """Never: such a session starts from no measurement."""
         raise AssertionError("only evidence starts from measurements")
 
-    def purchases(self, state: State) -> list[tuple[Buy, Decimal]]:
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """None: what such a session buys at its opening is a fact."""
         return []
 

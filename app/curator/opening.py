@@ -22,6 +22,7 @@ from app.curator.plan import BoundStatus, Plan, SessionPlan
 from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
+from app.privacy.ledger import Amounts, Regime
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ class StatedPlan:
 
     epsilon: Decimal
     reserved: Decimal
+    reserved_pure: Decimal | None
+    regime: Regime
     max_queries: int | None
     max_updates: int | None
     calibration: str
@@ -130,12 +133,19 @@ class StatedPlan:
     progress: float | None
     fixed_price: bool
 
+    @property
+    def holds(self) -> Amounts:
+        """What the session reserved at its opening."""
+        return Amounts(self.reserved, self.reserved_pure)
+
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         """From the document of a plan."""
         return cls(
             epsilon=Decimal(repr(document["epsilon"])),
             reserved=Decimal(document["reserved"]),
+            reserved_pure=None if document["reserved_pure"] is None else Decimal(document["reserved_pure"]),
+            regime=document["regime"],
             max_queries=document["max_queries"],
             max_updates=document["max_updates"],
             calibration=document["calibration"],

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase
+from app.privacy.ledger import Amounts, Regime
 
 #: What ``update_bound`` says, or why it says nothing:
 #: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
@@ -100,6 +101,9 @@ class SessionPlan:
         order: the Renyi order of the data set's ledger.
         reserved: Renyi divergence that opening the session takes from the budget, a purchase included.
         race: the Poisson race that a round is, where it is one.
+        reserved_pure: the pure epsilon that it takes, where all of its noise is pure; None elsewhere.
+        regime: the sum of the ledger that ``epsilon`` is a share of. In the ``pure`` one the session takes all that is
+            left of it, whatever its price in the other.
         purchase: the fact bought at opening, where one is.
         update_bound: the worst-case number of updates.
         bound_status: what ``update_bound`` says, or why it says nothing.
@@ -120,6 +124,13 @@ class SessionPlan:
     purchase: Purchase | None = None
     update_bound: int | None = None
     bound_status: BoundStatus = "no-worst-case-bound"
+    reserved_pure: Decimal | None = None
+    regime: Regime = "renyi"
+
+    @property
+    def holds(self) -> Amounts:
+        """What the session reserves at its opening, a purchase included."""
+        return Amounts(self.reserved, self.reserved_pure)
 
     @property
     def error_bound(self) -> float | None:
@@ -152,7 +163,10 @@ class SessionPlan:
             "answer_grid": 2.0**-self.answer_bits,
             "order": str(self.order),
             "cost_per_update": None,
+            "cost_per_update_pure": None,
             "reserved": str(self.reserved),
+            "reserved_pure": _text(self.reserved_pure),
+            "regime": self.regime,
             "purchase": None,
         }
 
@@ -168,6 +182,7 @@ class Plan(Terms, SessionPlan):
     Attributes:
         noise: of which law the noise is; ``scale`` is its parameter.
         direct: whether every question is measured, without a test.
+        cost_per_update_pure: what an update costs of ``reserved_pure``.
         guaranteed: whether the updates last for all queries whatever the data.
         step_size: the rate of a fixed-length step at this progress, where one is known.
     """
@@ -176,6 +191,12 @@ class Plan(Terms, SessionPlan):
     step_size: float | None
     noise: Literal["laplace", "gaussian"] = "laplace"
     direct: bool = False
+    cost_per_update_pure: Decimal | None = None
+
+    @property
+    def price(self) -> Amounts:
+        """What an update costs."""
+        return Amounts(self.cost_per_update, self.cost_per_update_pure)
 
     @property
     def standard_error(self) -> float | None:
@@ -202,6 +223,7 @@ class Plan(Terms, SessionPlan):
             "step_size": self.step_size,
             "race": None if self.race is None else self.race.document(),
             "cost_per_update": str(self.cost_per_update),
+            "cost_per_update_pure": _text(self.cost_per_update_pure),
             "purchase": None
             if purchase is None
             else {
@@ -212,6 +234,10 @@ class Plan(Terms, SessionPlan):
                 }
             },
         }
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
 
 
 @dataclass(frozen=True)

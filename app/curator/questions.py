@@ -8,7 +8,7 @@ import numpy as np
 
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Local, Product, Question
-from app.spaces.query import CompiledDense, CompiledMarginal, CompiledProduct, CompiledSparse, Query
+from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
 from app.spaces.tensor import Array, IntArray
 
 #: Which of a question's answers are a query's, along each of its attributes; None where all are.
@@ -28,6 +28,8 @@ def question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
         return Product.of_query(query), None
     if isinstance(query, CompiledMarginal):
         return _cells_of(query, sizes)
+    if isinstance(query, CompiledLocal):
+        return Local.over(query.axes, query.selection), None
     if isinstance(query, CompiledSparse):
         weights = np.zeros(query.shape)
         weights.reshape(-1)[query.positions] = query.real

@@ -58,6 +58,8 @@ class SessionRequest(Model):
                     raise ValueError(f"{name} belongs to sessions that answer from evidence")
         if not self.declared and (self.contract or not evidence):
             raise ValueError("max_queries: say how many queries there will be at most")
+        if self.contract and self.mechanism.construction == "histogram":
+            raise ValueError("contract: a histogram is measured whole, so there is nothing to test: use evidence")
         if self.contract and self.within is not None:
             raise ValueError("within: what a contract keeps follows from its plan, so leave one of them out")
         return self
@@ -80,6 +82,11 @@ class SessionRequest(Model):
         if value < 1e-9:
             raise ValueError("must be at least 1e-9")
         return value
+
+    @property
+    def may_be_pure(self) -> bool:
+        """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
+        return not self.contract and self.mechanism.construction in ("laplace", *get_args(FromEvidence))
 
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,12 @@ from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, Measured, Uni
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
 from app.evidence.policy import Buy
+from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
 #: record that is kept: without an end to them one session could fill the disk.
 UNVERIFIED = 10_000
-_NOTHING = Decimal(0)
 
 
 class Session:
@@ -54,7 +53,7 @@ class Session:
         """Take in what was measured before the first question, in the order of the opening."""
         self.mechanism.pin(self.state, measured)
 
-    def purchases(self) -> list[tuple[Buy, Decimal]]:
+    def purchases(self) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, with the price of each."""
         return self.mechanism.purchases(self.state)
 
@@ -202,7 +201,7 @@ class Session:
         if measured is not None:
             self.state.updates += 1
 
-    def forfeit(self, price: Decimal = _NOTHING) -> None:
+    def forfeit(self, price: Amounts = NOTHING) -> None:
         """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing.
 
         ``price`` is what it cost, where that is not the plan's.

@@ -36,7 +36,7 @@ from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells.
-MOST_CELLS = 5_000_000
+MOST_CELLS = 1 << 20
 #: The part of epsilon that measures the total of a whole table.
 TOTAL_PART = 0.1
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
@@ -84,6 +84,7 @@ class Means:
         epsilon: the session's epsilon.
         pure: whether it may be pure-only; then it pays in epsilon.
         questions: how many are declared, None where not.
+        whole: whether the whole table is measured at the opening, whatever is asked.
         contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
             and no more.
     """
@@ -93,6 +94,7 @@ class Means:
     epsilon: float
     pure: bool
     questions: int | None
+    whole: bool = False
     contract: bool = False
 
 
@@ -164,7 +166,7 @@ class Policy:
     @property
     def pure(self) -> bool:
         """Whether the session is pure-only, and pays in epsilon."""
-        return self.mode in ("table", "laplace")
+        return self._means.pure and self.mode != "lift"
 
     @property
     def kappa(self) -> float:
@@ -176,6 +178,8 @@ class Policy:
         means, d = self._means, len(self._attributes)
         if means.contract:
             return "contract"
+        if means.whole:
+            return "table"
         if not means.pure or not d:
             return "lift"
         questions, cells = self._questions, math.prod(self._sizes)
@@ -196,12 +200,10 @@ class Policy:
         """What is bought when the session opens; what evidence knows as well already is not."""
         means, d = self._means, len(self._attributes)
         if self.mode == "table":
-            total = _scale(1 / (TOTAL_PART * means.epsilon))
-            whole = _scale(1 / ((1 - TOTAL_PART) * means.epsilon))
-            everything = self._marginal(self._attributes)
-            if self.residuals.public_total is not None:
-                return [Buy(everything, "laplace", _scale(1 / means.epsilon))]
-            return [Buy(self._marginal(()), "laplace", total), Buy(everything, "laplace", whole)]
+            everything, total = self._marginal(self._attributes), self._marginal(())
+            if self.residuals.public_total is not None or not d:
+                return [self._part(everything, 1.0)]
+            return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
         if self.mode == "laplace" or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
@@ -218,6 +220,15 @@ class Policy:
             if noise is not None and not (known.variances <= noise.variance).all():
                 bought.append(Buy(marginal, noise.kind, noise.scale))
         return bought
+
+    def _part(self, marginal: Marginal, part: float) -> Buy:
+        """What a part of all that there is to pay buys."""
+        if self.pure:
+            return Buy(marginal, "laplace", _scale(1 / (part * self._means.epsilon)))
+        noise = self._noise(part * self._means.renyi)
+        if noise is None:
+            raise OutOfReach(math.inf, self._means.renyi)
+        return Buy(marginal, noise.kind, noise.scale)
 
     def decide(
         self,
@@ -238,6 +249,7 @@ class Policy:
 
         Raises:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
+            ValueError: for a width that is no positive number, or a confidence out of range.
         """
         prediction = self.predicted(question)
         if within is not None:
@@ -267,7 +279,7 @@ class Policy:
         if measurement.marginal.whole:
             self._whole.add(measurement.marginal.attributes)
         expected = bought.prediction.standard_error
-        if not self.pure and expected > 0:
+        if self.mode in ("lift", "contract") and expected > 0:
             values, variances = own(question, measurement)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
             score = (squared - float(variances.mean())) / expected**2
@@ -404,7 +416,7 @@ class Policy:
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
         allowed = (within / self._quantile(confidence)) ** 2
-        if not 0 < allowed < math.inf:
+        if not (within > 0 and 0 < allowed < math.inf):
             raise ValueError("an accuracy is a positive number of counts")
         known = self.residuals.unbiased(question)
         if known.estimable.all() and float(known.variances.max()) <= allowed:

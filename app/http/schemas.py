@@ -41,14 +41,29 @@ class PrincipalView(Reply):
     revoked_at: str | None
 
 
-class BudgetView(Reply):
-    """A data set's budget as epsilons; remaining = epsilon - spent - reserved."""
+class SumView(Reply):
+    """What is spent, reserved and left of a budget by one of its two sums, as epsilons."""
 
-    epsilon: float
-    delta: float
     spent_epsilon: float
     reserved_epsilon: float
     remaining_epsilon: float
+
+
+class BudgetView(SumView):
+    """A data set's budget as epsilons.
+
+    What is spent, reserved and left is said of its ``regime``, the sum that has more left: ``renyi``, in which
+    everything is counted, or ``pure``, in which pure noise is, until other noise may have been taken (``impure``). Both
+    stand beside it. A session of pure noise may take all that is left of ``pure``, or have a part of it whose price in
+    the other sum is no more than its share there.
+    """
+
+    epsilon: float
+    delta: float
+    regime: Literal["renyi", "pure"]
+    renyi: SumView
+    pure: SumView
+    impure: bool
 
 
 class DatasetView(Reply):
@@ -79,9 +94,10 @@ class GrantView(Reply):
 
 
 class LedgerView(Reply):
-    """Exact amounts at the ledger's Renyi order, as decimal strings.
+    """Exact amounts at the ledger's Renyi order, as decimal strings; ``pure`` has those of the pure sum.
 
-    All but ``entries`` are of the whole ledger, on each of its pages; ``next`` is the address of the next page, if any.
+    An entry's ``pure`` is null where not all of its noise is pure. All but ``entries`` are of the whole ledger, on each
+    of its pages; ``next`` is the address of the next page, if any.
     """
 
     dataset: str
@@ -91,6 +107,7 @@ class LedgerView(Reply):
     reserved: str
     remaining: str
     sum: str
+    pure: dict[str, str]
     entries: list[dict[str, Any]]
     next: str = ""
 
@@ -104,7 +121,8 @@ class PlanView(Reply):
     depends on a mass or norm that is not public; ``no-worst-case-bound``, there is none, the plan is best effort only
     (steps ``full`` and ``refit``, the sampled median mechanism). ``step_size`` is the rate of the fixed step that keeps
     this bound, null for steps that have none. ``noise`` is the law of the noise, ``laplace`` or ``gaussian``, whose
-    sigma then is ``noise_scale``; ``threshold`` is null where every question is measured.
+    sigma then is ``noise_scale``; ``threshold`` is null where every question is measured. ``regime`` is the sum of the
+    budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure.
     """
 
     noise: str
@@ -122,6 +140,9 @@ class PlanView(Reply):
     epsilon_alone: float
     delta: float
     calibration: str
+    regime: Literal["renyi", "pure"]
+    reserved: str
+    reserved_pure: str | None
 
 
 class PlanOutcome(Reply):
@@ -184,6 +205,8 @@ class SessionView(Reply):
     updates_left: int
     spent: str
     reserved: str
+    spent_pure: str | None
+    reserved_pure: str | None
     head_hash: str
 
 

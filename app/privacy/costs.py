@@ -171,6 +171,22 @@ def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
             return ceil_to(min(rate, Fraction(order) * rate**2 / 2))
 
 
+def pure_cost(event: PrivacyEvent) -> Decimal | None:
+    """Epsilon of pure differential privacy that the event has, rounded up to a multiple of 1e-24; None where it has
+    none, or where misses go without a charge.
+
+    Of discrete Laplace noise D/scale: shifted by D, no probability changes by a factor of more than e^(D/scale); for a
+    vector D is the L1 sensitivity.
+    """
+    match event:
+        case DiscreteLaplaceAnswer(scale, sensitivity):
+            return ceil_to(sensitivity / Fraction(scale))
+        case PureStep(epsilon):
+            return ceil_to(epsilon)
+        case _:
+            return None
+
+
 def conditional_cost(rate: Decimal, order: Decimal, release: Release, context: Context) -> Decimal:
     """ln(V)/(a-1) of ``ConditionalRelease`` at e0 = ``rate`` in (0, 64], in the precision of ``context``.
 

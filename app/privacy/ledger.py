@@ -1,21 +1,29 @@
-"""The arithmetic of a data set's ledger: exact amounts at one Renyi order, rounded
-against the spender.
+"""The arithmetic of a data set's ledger: exact amounts in two sums, rounded against the spender.
 
 A budget (epsilon, delta) and one order a* are fixed at registration; every mechanism on the data set
 pays its Renyi divergence at a*, additively, whoever asked. The order is never chosen afterwards: with
-adaptively chosen parameters that would be invalid. Amounts are multiples of 1e-24 and their sums are
-exact, so ``spent + reserved <= total`` is a statement about integers. Nothing here remembers: an ``Account``
-is a value, and every movement returns a new one or refuses.
+adaptively chosen parameters that would be invalid. Beside it, sessions whose noise is all pure pay the
+epsilon of pure differential privacy that each of their releases has. With R the total of the first sum,
+at every moment
+
+    reserved + spent <= R,    or    all noise ever taken is pure, and pure reserved + pure spent <= epsilon.
+
+Either keeps the guarantee (docs/privacy.md, 8.1). What is not pure counts from the opening of its session
+on, whether or not it is ever charged: a miss is free in the first sum, and tells something all the same.
+
+Amounts are multiples of 1e-24 and their sums are exact, so all this is said of integers. Nothing here
+remembers: an ``Account`` is a value, and every movement returns a new one or refuses.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any, Literal, Self
 
 from app.privacy.calibration import best_order
 from app.privacy.conversion import checked_delta, checked_epsilon, rdp_budget
-from app.privacy.costs import checked_order
+from app.privacy.costs import PrivacyEvent, checked_order, pure_cost, renyi_cost
 from app.privacy.errors import InsufficientBudget, InvalidBudget
 from app.privacy.exactness import EXACT, QUANTUM, Exact, ceil_to, floor_to
 
@@ -136,99 +144,262 @@ def _checked_decimal(value: Exact, name: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Amounts:
+    """What something costs, or holds, in both sums of a ledger.
+
+    Attributes:
+        renyi: Renyi divergence at the ledger's order.
+        pure: epsilon of pure differential privacy; None where not all of its noise is pure.
+    """
+
+    renyi: Decimal
+    pure: Decimal | None = None
+
+    @classmethod
+    def of(cls, event: PrivacyEvent, order: Decimal) -> Self:
+        """What an event costs, rounded up.
+
+        Raises:
+            InfiniteCost: when that is infinite at this order; the event must then be refused.
+        """
+        return cls(renyi_cost(event, order), pure_cost(event))
+
+    @classmethod
+    def none(cls, *, pure: bool) -> Self:
+        """Nothing, of what is pure or of what is not."""
+        return cls(Decimal(0), Decimal(0) if pure else None)
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        """Both together: pure only where both are."""
+        pure = None if self.pure is None or other.pure is None else EXACT.add(self.pure, other.pure)
+        return Amounts(EXACT.add(self.renyi, other.renyi), pure)
+
+    def minus(self, cost: "Amounts") -> "Amounts":
+        """What is left after something that costs so much.
+
+        Raises:
+            InsufficientBudget: when this is less.
+            InvalidBudget: when the cost is none, or is not pure where this is.
+        """
+        left = _left(self.renyi, cost.renyi)
+        if self.pure is None:
+            return Amounts(left)
+        if cost.pure is None:
+            raise InvalidBudget("what was opened as pure pays for pure noise alone")
+        return Amounts(left, _left(self.pure, cost.pure))
+
+    def within(self, held: "Amounts") -> "Amounts":
+        """As much of this as is held."""
+        pure = None if self.pure is None else min(self.pure, self.pure if held.pure is None else held.pure)
+        return Amounts(min(self.renyi, held.renyi), pure)
+
+    def document(self) -> dict[str, str | None]:
+        """As JSON."""
+        return {"pure": None if self.pure is None else str(self.pure), "renyi": str(self.renyi)}
+
+    @classmethod
+    def read(cls, document: Any) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ArithmeticError, InvalidBudget: when it is none.
+        """
+        pure, renyi = document["pure"], document["renyi"]
+        if not isinstance(renyi, str) or not isinstance(pure, str | None) or len(document) != 2:
+            raise TypeError("amounts are decimal strings")
+        return cls(amount(Decimal(renyi)), None if pure is None else amount(Decimal(pure)))
+
+    def times(self, number: int) -> "Amounts":
+        """So many times as much."""
+        many = Decimal(number)
+        pure = None if self.pure is None else EXACT.multiply(self.pure, many)
+        return Amounts(EXACT.multiply(self.renyi, many), pure)
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """All together; nothing, and pure, for none."""
+    found = Amounts.none(pure=True)
+    for each in amounts:
+        found = found.plus(each)
+    return found
+
+
+def _left(held: Decimal, cost: Decimal) -> Decimal:
+    if amount(cost) > held:
+        raise InsufficientBudget(cost, held)
+    return EXACT.subtract(held, cost)
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
-    """What one session or release holds of an account: ``reserved`` is promised to it, ``spent`` it has used."""
+    """What one session or release holds of an account: ``reserved`` is promised to it, ``spent`` it has used.
 
-    reserved: Decimal
-    spent: Decimal = Decimal(0)
+    It is pure from its opening or not at all: then both amounts are.
+    """
 
-    def charge(self, cost: Decimal) -> "Share":
+    reserved: Amounts
+    spent: Amounts
+
+    @classmethod
+    def of(cls, reserved: Amounts) -> "Share":
+        """A share of which nothing is spent."""
+        return cls(reserved, Amounts.none(pure=reserved.pure is not None))
+
+    def charge(self, cost: Amounts) -> "Share":
         """The share after something that costs so much.
 
         Raises:
             InsufficientBudget: when it does not hold so much.
+            InvalidBudget: when the share is pure and the cost is not.
         """
-        if amount(cost) > self.reserved:
-            raise InsufficientBudget(cost, self.reserved)
-        return Share(EXACT.subtract(self.reserved, cost), EXACT.add(self.spent, cost))
+        return Share(self.reserved.minus(cost), self.spent.plus(cost))
 
     def give_back(self) -> "Share":
         """The share after its end: what it did not use is the account's again."""
-        return Share(Decimal(0), self.spent)
+        return Share(Amounts.none(pure=self.reserved.pure is not None), self.spent)
 
     def forfeit(self) -> "Share":
         """The share after its end, where what it did not use counts as spent."""
         return self.charge(self.reserved)
 
 
+#: What is free, and pure.
+NOTHING = Amounts.none(pure=True)
+#: The sum by which a budget, or a session's share of it, is counted.
+Regime = Literal["renyi", "pure"]
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where a data set stands: ``reserved`` is promised to sessions and releases, ``spent`` is gone; their sum never
-    passes the total.
+    """Where a data set stands: ``reserved`` is promised to sessions and releases, ``spent`` is gone.
+
+    Attributes:
+        budget: of the data set.
+        reserved, spent: Renyi divergence at the budget's order.
+        pure_reserved, pure_spent: the epsilons of those that are pure.
+        impure: whether noise that is not pure may ever have been taken.
 
     Raises:
-        InsufficientBudget: when built past the total.
+        InsufficientBudget: when built past the total, and not pure within epsilon.
         InvalidBudget: when built from something that is no amount.
     """
 
     budget: Budget
     reserved: Decimal = Decimal(0)
     spent: Decimal = Decimal(0)
+    pure_reserved: Decimal = Decimal(0)
+    pure_spent: Decimal = Decimal(0)
+    impure: bool = False
 
     def __post_init__(self) -> None:
-        used = EXACT.add(amount(self.reserved), amount(self.spent))
-        if used > self.budget.total:
-            raise InsufficientBudget(used, self.budget.total)
+        for each in (self.reserved, self.spent, self.pure_reserved, self.pure_spent):
+            amount(each)
+        if self.used <= self.budget.total:
+            return
+        if self.impure or self.pure_used > self.budget.epsilon:
+            raise InsufficientBudget(self.used, self.budget.total)
 
     @classmethod
-    def over(cls, budget: Budget, shares: Iterable[tuple[Share, int]], forfeited: Decimal = Decimal(0)) -> "Account":
+    def over(
+        cls,
+        budget: Budget,
+        shares: Iterable[tuple[Share, int]],
+        forfeited: Amounts = NOTHING,
+        *,
+        impure: bool = False,
+    ) -> "Account":
         """The account of these shares, so many of each, and of what was forfeited beside them.
 
         Raises:
             InsufficientBudget: when they pass the budget.
         """
-        reserved, spent = Decimal(0), forfeited
+        reserved, spent = Decimal(0), forfeited.renyi
+        pure_reserved, pure_spent = Decimal(0), forfeited.pure or Decimal(0)
         for share, number in shares:
-            reserved = EXACT.fma(share.reserved, number, reserved)
-            spent = EXACT.fma(share.spent, number, spent)
-        return cls(budget, reserved, spent)
+            reserved = EXACT.fma(share.reserved.renyi, number, reserved)
+            spent = EXACT.fma(share.spent.renyi, number, spent)
+            pure_reserved = EXACT.fma(share.reserved.pure or 0, number, pure_reserved)
+            pure_spent = EXACT.fma(share.spent.pure or 0, number, pure_spent)
+        return cls(budget, reserved, spent, pure_reserved, pure_spent, impure)
 
     @property
     def used(self) -> Decimal:
-        """What is reserved or spent."""
+        """What is reserved or spent of the total."""
         return EXACT.add(self.reserved, self.spent)
 
     @property
+    def pure_used(self) -> Decimal:
+        """What is reserved or spent of epsilon by what is pure."""
+        return EXACT.add(self.pure_reserved, self.pure_spent)
+
+    @property
     def remaining(self) -> Decimal:
-        """What may still be reserved."""
-        return EXACT.subtract(self.budget.total, self.used)
+        """What may still be reserved of the total, whatever the noise."""
+        return max(Decimal(0), EXACT.subtract(self.budget.total, self.used))
+
+    @property
+    def pure_remaining(self) -> Decimal:
+        """What may still be reserved of epsilon by what is pure, whatever the total."""
+        return Decimal(0) if self.impure else max(Decimal(0), EXACT.subtract(self.budget.epsilon, self.pure_used))
+
+    @property
+    def regime(self) -> Regime:
+        """The sum of which the larger part of epsilon is left."""
+        return "pure" if self.pure_remaining > self.budget.epsilon_left(self.remaining) else "renyi"
+
+    @property
+    def whole(self) -> Amounts | None:
+        """What is left of both sums, the pure one rounded down to 1e-12, where one pure session may take all of it;
+        None where none may, as something is reserved, other noise was taken, or the total has more left.
+
+        The price of that session may pass what is left of the total, so that nothing else could be opened beside it.
+        """
+        left = floor_to(self.pure_remaining, SHOWN)
+        if self.reserved or self.pure_reserved or not left or left < self.budget.epsilon_left(self.remaining):
+            return None
+        return Amounts(self.remaining, left)
 
     @property
     def remaining_epsilon(self) -> Decimal:
-        """What is left of epsilon beside the spent and the reserved one as they are shown."""
+        """What is left of epsilon by the total, beside the spent and the reserved one as they are shown."""
         shown = EXACT.add(self.budget.spent_epsilon(self.spent), self.budget.spent_epsilon(self.reserved))
         return max(Decimal(0), EXACT.subtract(self.budget.epsilon, shown))
 
-    def check_cap(self, cap: Decimal, requested: Decimal) -> None:
-        """Refuse what would pass a cap on the sum of reserved and spent.
+    def left_for(self, requested: Amounts) -> Decimal:
+        """How much epsilon something of this kind could have instead."""
+        left = self.budget.epsilon_left(self.remaining)
+        return left if requested.pure is None else max(left, floor_to(self.pure_remaining, SHOWN))
+
+    def check_cap(self, cap: Decimal, requested: Amounts) -> None:
+        """Refuse what would pass a cap, an epsilon, on what is reserved and spent; by either sum, as the whole is.
 
         Raises:
-            InsufficientBudget: with what is left below the cap.
+            InsufficientBudget: with what is left of the first sum below the cap.
         """
-        if EXACT.add(self.used, requested) > cap:
-            raise InsufficientBudget(requested, max(Decimal(0), EXACT.subtract(cap, self.used)))
+        most, needed = self.budget.cap(cap), EXACT.add(self.used, requested.renyi)
+        if needed <= most:
+            return
+        if self.impure or requested.pure is None or EXACT.add(self.pure_used, requested.pure) > cap:
+            raise InsufficientBudget(requested.renyi, max(Decimal(0), EXACT.subtract(most, self.used)))
 
-    def reserve(self, requested: Decimal) -> "Account":
-        """Promise an amount to a session or release.
+    def reserve(self, requested: Amounts) -> "Account":
+        """Promise amounts to a session or release. From the first one on that is not pure the account is impure.
 
         Raises:
-            InsufficientBudget: when it passes what remains.
+            InsufficientBudget: when neither sum has so much left.
+            InvalidBudget: when something is no amount.
         """
-        if amount(requested) > self.remaining:
-            raise InsufficientBudget(requested, self.remaining)
-        return replace(self, reserved=EXACT.add(self.reserved, requested))
+        try:
+            return replace(
+                self,
+                reserved=EXACT.add(self.reserved, amount(requested.renyi)),
+                pure_reserved=EXACT.add(self.pure_reserved, amount(requested.pure or Decimal(0))),
+                impure=self.impure or requested.pure is None,
+            )
+        except InsufficientBudget:
+            raise InsufficientBudget(requested.renyi, self.remaining) from None
 
-    def charge(self, share: Share, cost: Decimal) -> "Account":
+    def charge(self, share: Share, cost: Amounts) -> "Account":
         """The account after one of its shares spent so much.
 
         Raises:
@@ -246,7 +417,14 @@ class Account:
 
     def _after(self, share: Share, moved: Share) -> "Account":
         """The account after a share of it moved."""
-        if amount(share.reserved) > self.reserved:
-            raise InsufficientBudget(share.reserved, self.reserved)
-        reserved = EXACT.add(EXACT.subtract(self.reserved, share.reserved), moved.reserved)
-        return replace(self, reserved=reserved, spent=EXACT.add(self.spent, EXACT.subtract(moved.spent, share.spent)))
+        none = Decimal(0)
+        reserved = _left(self.reserved, share.reserved.renyi)
+        pure_reserved = _left(self.pure_reserved, share.reserved.pure or none)
+        pure_spent = EXACT.subtract(moved.spent.pure or none, share.spent.pure or none)
+        return replace(
+            self,
+            reserved=EXACT.add(reserved, moved.reserved.renyi),
+            spent=EXACT.add(self.spent, EXACT.subtract(moved.spent.renyi, share.spent.renyi)),
+            pure_reserved=EXACT.add(pure_reserved, moved.reserved.pure or none),
+            pure_spent=EXACT.add(self.pure_spent, pure_spent),
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import structlog
 
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
-from app.privacy.ledger import Budget
+from app.privacy.ledger import Account, Amounts, Budget
 from app.services import spending
 from app.services.errors import Conflict, Forbidden, NotFound, Unavailable
 from app.services.pages import Page
@@ -56,6 +57,13 @@ def public_dataset(row: DatasetRow) -> PublicDataset:
         {fact: Bought.of(bought) for fact, bought in row.bought.items()},
         row.race_sessions,
     )
+
+
+def standing(row: DatasetRow, holdings: Sequence[Holding]) -> tuple[PublicDataset, Account]:
+    """What is public of a stored data set at the moment of these holdings, and where its budget stands then."""
+    dataset = public_dataset(row)
+    account = spending.account_of(row, dataset.budget, holdings)
+    return replace(dataset, left=account.whole), account
 
 
 class Datasets:
@@ -197,8 +205,8 @@ class Datasets:
     @staticmethod
     def _view(row: DatasetRow, holdings: list[Holding]) -> dict[str, Any]:
         dataset = public_dataset(row)
-        view = dataset.descriptor()
-        view["budget"] = spending.budget_view(spending.account_of(dataset.budget, holdings, row.forfeited))
+        view, account = dataset.descriptor(), spending.account_of(row, dataset.budget, holdings)
+        view["budget"] = spending.budget_view(account)
         view["created_at"] = row.created_at
         view["status"] = "registered" if row.retired_at is None else "retired"
         return view
@@ -225,7 +233,9 @@ class Datasets:
         Raises:
             NotFound: when there is none of that name, or it is retired.
         """
-        return public_dataset(self.registered(name))
+        row = self.registered(name)
+        with self._store.read() as tx:
+            return standing(row, tx.holdings(name))[0]
 
     def row(self, name: str) -> DatasetRow:
         """A data set, retired or not.
@@ -313,7 +323,7 @@ class Datasets:
         actor.require("admin", "auditor")
         with self._store.read() as tx:
             row = self._row(tx, name)
-            account = spending.account_of(public_dataset(row).budget, tx.holdings(name), row.forfeited)
+            _, account = standing(row, tx.holdings(name))
             movements, others = tx.ledger_page(name, after, most)
         view = {
             "dataset": name,
@@ -371,20 +381,28 @@ class Datasets:
         except StoreHeld:
             log.warning("private files could not be swept: another process holds data sets")
 
-    def allowed(self, tx: Transaction, row: DatasetRow, actor: Principal, share: Decimal, budget: Budget) -> None:
-        """Refuse a share that the actor may not hold: no access, or past his cap.
+    def allowed(
+        self,
+        tx: Transaction,
+        row: DatasetRow,
+        actor: Principal,
+        holdings: Sequence[Holding],
+        budget: Budget,
+        holds: Amounts,
+        epsilon: Decimal,
+    ) -> None:
+        """Refuse amounts, asked for as this epsilon, that the actor may not hold: no access, or past his cap.
 
         Raises:
             Forbidden: when access is by grant and there is none.
-            BudgetExhausted: when the share passes the cap.
+            BudgetExhausted: when they pass the cap.
         """
         granted = tx.grant(row.name, actor.name)
         if granted is None:
             if row.spec.get("access", "open") == "granted" and actor.role != "admin":
                 raise Forbidden("this data set is open by grant only: ask an admin for one")
             return
-        mine = spending.account_of(budget, (h for h in tx.holdings(row.name) if h.owner == actor.name))
-        spending.check_cap(mine, share, Decimal(granted))
+        spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)
 
 
 def _kept_by_others() -> Unavailable:
@@ -396,6 +414,7 @@ def _movement(row: LedgerRow) -> dict[str, Any]:
         "session": row.session,
         "kind": row.kind,
         "amount": row.amount,
+        "pure": row.pure,
         "sequence": row.sequence,
         "recorded_at": row.recorded_at,
     }

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from app.constructions.dumps import Dump
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session, units_of
+from app.privacy.ledger import NOTHING, Amounts
 from app.services.openings import opening_of
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 from app.spaces.query import Blobs
@@ -192,7 +192,7 @@ def pin_all(tx: Transaction, dataset: str, session: Session) -> None:
     assert pins is not None
     lines = tx.evidence_named(dataset, [*pins.known, *pins.made])
     for name in pins.known:
-        session.pin(replace(Measured.read(orjson.loads(lines[name])), price=Decimal(0)))
+        session.pin(replace(Measured.read(orjson.loads(lines[name])), price=NOTHING))
     for name in pins.made:
         session.pin(Measured.read(orjson.loads(lines[name])))
 
@@ -222,7 +222,7 @@ def _take_entry(
 ) -> None:
     """Take in one entry of an evidence session, and the record of what was measured for it."""
     if record["record"] == "forfeit":
-        session.forfeit(Decimal(record["price"]))
+        session.forfeit(Amounts.read(record["price"]))
     elif record.get("unverified", False):
         session.skip(unverified=1)
     elif record["source"] == "cached":

@@ -37,8 +37,9 @@ class PrincipalRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetRow:
-    """A registered data set. ``vault_entry`` names its private file; ``forfeited`` is an exact decimal string, what of
-    its budget is gone beside what its sessions hold and spent.
+    """A registered data set. ``vault_entry`` names its private file; ``forfeited`` and ``forfeited_pure`` are exact
+    decimal strings, what of the two sums of its budget is gone beside what its sessions hold and spent. ``impure`` says
+    whether a session was ever opened whose noise is not all pure; it is never taken back.
     """
 
     name: str
@@ -50,11 +51,15 @@ class DatasetRow:
     retired_at: str | None = None
     race_sessions: int = 0
     forfeited: str = "0"
+    forfeited_pure: str = "0"
+    impure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session's public state; amounts are exact decimal strings."""
+    """A session's public state; amounts are exact decimal strings, those of the pure sum None where not all of its
+    noise is pure.
+    """
 
     id: str
     dataset: str
@@ -66,6 +71,8 @@ class SessionRow:
     updates_used: int
     spent: str
     reserved: str
+    spent_pure: str | None
+    reserved_pure: str | None
     head_hash: str
     opened_at: str
     closed_at: str | None = None
@@ -76,6 +83,11 @@ class SessionRow:
         """The row after a record, made without going through all fields by name as ``dataclasses.replace`` does;
         ``share`` is what it holds then, None where it is what it was.
         """
+        spent, reserved, spent_pure, reserved_pure = self.spent, self.reserved, self.spent_pure, self.reserved_pure
+        if share is not None:
+            spent, reserved = str(share.spent.renyi), str(share.reserved.renyi)
+            if share.spent.pure is not None:
+                spent_pure, reserved_pure = str(share.spent.pure), str(share.reserved.pure)
         return SessionRow(
             self.id,
             self.dataset,
@@ -85,8 +97,10 @@ class SessionRow:
             sequence,
             queries_asked,
             updates_used,
-            self.spent if share is None else str(share.spent),
-            self.reserved if share is None else str(share.reserved),
+            spent,
+            reserved,
+            spent_pure,
+            reserved_pure,
             head_hash,
             self.opened_at,
             self.closed_at,
@@ -154,12 +168,15 @@ class EvidenceRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One movement of a data set's budget at its Renyi order; the amount is an exact decimal string."""
+    """One movement of a data set's budget; ``amount`` is an exact decimal string at its Renyi order, and ``pure`` the
+    epsilon of the same where all of its noise is pure.
+    """
 
     dataset: str
     session: str | None
     kind: LedgerKind
     amount: str
+    pure: str | None
     sequence: int | None
     recorded_at: str
 
@@ -188,6 +205,8 @@ class Holding:
     owner: str
     reserved: str
     spent: str
+    reserved_pure: str | None
+    spent_pure: str | None
     sessions: int
 
 
@@ -226,7 +245,8 @@ class Transaction(Protocol):
     def add_dataset(self, row: DatasetRow) -> None: ...
     def count_race(self, name: str) -> None: ...
     def set_bought(self, name: str, bought: dict[str, dict[str, float]]) -> None: ...
-    def forfeit_dataset(self, name: str, amount: str) -> None: ...
+    def forfeit_dataset(self, row: DatasetRow) -> None: ...
+    def set_impure(self, name: str) -> None: ...
     def set_vault_entry(self, name: str, entry: dict[str, str]) -> None: ...
     def retire_dataset(self, name: str, at: str) -> None: ...
     def grant(self, dataset: str, principal: str) -> str | None: ...

@@ -23,6 +23,7 @@ from app.curator.evidence_plan import EvidencePlan
 from app.curator.facts import Purchase, measure
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
+from app.curator.plan import SessionPlan
 from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
@@ -30,10 +31,10 @@ from app.curator.session import Session
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
-from app.privacy.ledger import Budget
+from app.privacy.ledger import Amounts, total
 from app.privacy.patience import while_wanted
 from app.services import spending
-from app.services.datasets import Datasets, public_dataset
+from app.services.datasets import Datasets, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look, pin_all
 from app.services.openings import opening_of
@@ -247,41 +248,35 @@ class Sessions:
             return known
         request = parse_request(asked)
         row = self._datasets.registered(request.dataset)
-        dataset = public_dataset(row)
         with self._store.read() as tx:
-            self._check_share(tx, row, actor, dataset.budget, request)
+            dataset = self._admit(tx, row, actor, request)
         with while_wanted(check):
             request, why = chosen(dataset, request)
             opening = self._opening(dataset, request)
+        with self._store.read() as tx:
+            self._admit(tx, row, actor, request, opening.plan)
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
         now, exact, purchase = self._clock(), None, opening.plan.purchase  # before anything private is looked at
         if purchase is not None:
             exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), purchase.fact)
-        made: tuple[Measured, ...] = ()
-        if isinstance(opening.plan, EvidencePlan):
-            with self._store.read() as tx:
-                pinned = self._known(tx, opening)
-                session = self._start(tx, opening, pinned)
-            data = self._private.tensor(dataset.space, row.vault_entry)
-            made = tuple(self._measure(data, buy, price) for buy, price in session.purchases())
-            opening = replace(opening, evidence=Pins(pinned, ()))
-        return Prepared(opening, now, exact, made, why)
+        return self._measured(row, Prepared(opening, now, exact, why=why))
 
-    def _known(self, tx: Transaction, opening: Opening) -> tuple[str, ...]:
-        """The hashes of what an evidence session starts from."""
-        if opening.request.start == "nothing":
-            return ()
-        return tuple(tx.shared_evidence(opening.dataset.spec.name, MOST_EVIDENCE))
+    def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
+        """With what an evidence session starts from, and measures at its opening."""
+        opening = prepared.opening
+        if not isinstance(opening.plan, EvidencePlan):
+            return prepared
+        with self._store.read() as tx:
+            known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
+            opening = replace(opening, evidence=Pins(known, ()))
+            session = Session(opening)
+            pin_all(tx, row.name, session)
+        data = self._private.tensor(opening.dataset.space, row.vault_entry)
+        made = tuple(self._measure(data, buy, price) for buy, price in session.purchases())
+        return replace(prepared, opening=opening, made=made)
 
-    @staticmethod
-    def _start(tx: Transaction, opening: Opening, known: tuple[str, ...]) -> Session:
-        """A session that starts from these measurements and has made none."""
-        session = Session(replace(opening, evidence=Pins(known, ())))
-        pin_all(tx, opening.dataset.spec.name, session)
-        return session
-
-    def _measure(self, data: PrivateTensor, buy: Buy, price: Decimal) -> Measured:
+    def _measure(self, data: PrivateTensor, buy: Buy, price: Amounts) -> Measured:
         """One measurement at an opening."""
         noise = Noise(buy.kind, buy.scale, 0)
         draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
@@ -315,33 +310,46 @@ class Sessions:
                 return known
             if row.retired_at is not None:
                 raise NotFound(f"the data set {request.dataset!r} is retired")
-            self._check_share(tx, row, actor, dataset.budget, request)
-            if public_dataset(row) != dataset:
-                # Another session bought a fact, or has a race: quickly planned, with scales that are known. An exact
-                # one, whose program takes seconds, has been refused, as the data set is not untouched.
-                dataset = public_dataset(row)
-                evidence = prepared.opening.evidence
-                prepared = replace(prepared, opening=replace(self._opening(dataset, request), evidence=evidence))
+            now = self._admit(tx, row, actor, request)
+            if now != dataset:
+                # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
+                # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
+                # untouched.
+                prepared = self._measured(row, replace(prepared, opening=self._opening(now, request)))
+            self._admit(tx, row, actor, request, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
 
-    def _check_share(
-        self, tx: Transaction, row: DatasetRow, actor: Principal, budget: Budget, request: SessionRequest
-    ) -> None:
-        """Refuse a share that the actor may not hold or the data set does not have.
+    def _admit(
+        self,
+        tx: Transaction,
+        row: DatasetRow,
+        actor: Principal,
+        request: SessionRequest,
+        plan: SessionPlan | None = None,
+    ) -> PublicDataset:
+        """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
+
+        Before there is a plan, an epsilon is refused that neither sum of the budget has.
 
         Raises:
             Forbidden, BudgetExhausted, PlanInfeasible.
         """
         if request.calibration == "exact":
             _check_untouched(tx, row, request)
-        try:
-            share = budget.share(request.epsilon)
-        except PrivacyError as error:
-            raise PlanInfeasible(str(error)) from None
-        self._datasets.allowed(tx, row, actor, share, budget)
-        spending.check_share(spending.account_of(budget, tx.holdings(row.name), row.forfeited), share, request.epsilon)
+        holdings = tx.holdings(row.name)
+        dataset, account = standing(row, holdings)
+        if plan is None:
+            try:
+                holds = Amounts(dataset.budget.share(request.epsilon), request.epsilon)
+            except PrivacyError as error:
+                raise PlanInfeasible(str(error)) from None
+        else:
+            holds = plan.holds
+        self._datasets.allowed(tx, row, actor, holdings, dataset.budget, holds, request.epsilon)
+        spending.check_share(account, holds, request.epsilon)
+        return dataset if request.may_be_pure else replace(dataset, left=None)
 
     def _begin(
         self,
@@ -378,15 +386,20 @@ class Sessions:
             updates_used=0,
             spent="0",
             reserved="0",
+            spent_pure=None,
+            reserved_pure=None,
             head_hash=records.sha256(header),
             opened_at=now,
         )
-        cost = None if plan.purchase is None else plan.purchase.cost
+        purchased = None if plan.purchase is None else plan.purchase.price
         if prepared.made:
-            cost = sum((measured.price for measured in prepared.made), Decimal(0))
-        opened, movements = spending.begin(planned, plan.reserved, cost)
+            purchased = total(measured.price for measured in prepared.made)
+        opened, movements = spending.begin(planned, plan.holds, purchased)
         tx.add_session(opened)
         tx.add_evidence(evidence)
+        if plan.holds.pure is None and not row.impure:
+            # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.
+            tx.set_impure(row.name)
         if plan.race is not None:
             tx.count_race(row.name)
         tx.move_ledger(movements)

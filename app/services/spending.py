@@ -1,8 +1,8 @@
 """Spending: every movement of a data set's budget, whoever holds a share of it, and how amounts are shown.
 
-Rows keep amounts as strings of exact decimals at the ledger's order; all arithmetic with them is that of accounts and
-shares (:mod:`app.privacy.ledger`). A movement changes a row and is told by a line of the ledger; the caller writes both
-in one transaction.
+Rows keep amounts as strings of exact decimals, those of the pure sum beside those at the ledger's order; all arithmetic
+with them is that of accounts and shares (:mod:`app.privacy.ledger`). A movement changes a row and is told by a line of
+the ledger; the caller writes both in one transaction.
 """
 
 from __future__ import annotations
@@ -11,66 +11,79 @@ from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from app.curator.opening import Header, StatedPlan
 from app.curator.plan import SessionPlan
 from app.privacy.errors import InsufficientBudget
-from app.privacy.ledger import Account, Budget, Share
+from app.privacy.exactness import ceil_to, floor_to
+from app.privacy.ledger import SHOWN, Account, Amounts, Budget, Share
 from app.services.errors import BudgetExhausted
-from app.services.ports import DatasetRow, Holding, LedgerRow, SessionRow
+from app.services.ports import DatasetRow, Holding, LedgerKind, LedgerRow, SessionRow
 
 
-def account_of(budget: Budget, holdings: Iterable[Holding], forfeited: str = "0") -> Account:
-    """Where a data set stands: the exact sum over its sessions, and what was forfeited beside them."""
-    return Account.over(budget, ((_share(each), each.sessions) for each in holdings), Decimal(forfeited))
+def account_of(row: DatasetRow, budget: Budget, holdings: Iterable[Holding]) -> Account:
+    """Where a data set stands: the exact sums over its sessions, and what was forfeited beside them."""
+    forfeited = Amounts(Decimal(row.forfeited), Decimal(row.forfeited_pure))
+    return Account.over(budget, ((_share(each), each.sessions) for each in holdings), forfeited, impure=row.impure)
 
 
-def check_share(account: Account, share: Decimal, epsilon: Decimal) -> None:
-    """Refuse a share that a data set does not have; ``epsilon`` is what was asked for.
+def account_of_owner(owner: str, budget: Budget, holdings: Iterable[Holding]) -> Account:
+    """Where somebody stands with a data set: the exact sums over his sessions."""
+    his = [(_share(each), each.sessions) for each in holdings if each.owner == owner]
+    return Account.over(budget, his, impure=any(share.spent.pure is None for share, _ in his))
+
+
+def check_share(account: Account, holds: Amounts, epsilon: Decimal) -> None:
+    """Refuse amounts that a data set does not have; ``epsilon`` is what was asked for.
 
     Raises:
         BudgetExhausted: saying how much epsilon is left.
     """
     try:
-        account.reserve(share)
-    except InsufficientBudget as error:
+        account.reserve(holds)
+    except InsufficientBudget:
         raise BudgetExhausted(
             "the data set's budget does not hold so much: ask for less",
             requested=epsilon,
-            remaining=account.budget.epsilon_left(error.remaining),
+            remaining=account.left_for(holds),
         ) from None
 
 
-def check_cap(mine: Account, share: Decimal, cap: Decimal) -> None:
-    """Refuse a share with which somebody's sessions, of which ``mine`` is the account, would pass his cap, an epsilon.
+def check_cap(his: Account, holds: Amounts, cap: Decimal, epsilon: Decimal) -> None:
+    """Refuse amounts with which somebody's sessions, of which ``his`` is the account, would pass his cap, an epsilon.
 
     Raises:
         BudgetExhausted: saying how much epsilon is left of the cap.
     """
-    budget = mine.budget
     try:
-        mine.check_cap(budget.cap(cap), share)
+        his.check_cap(cap, holds)
     except InsufficientBudget as error:
         raise BudgetExhausted(
             "your grant on this data set does not hold so much: ask for less, or an admin for more",
-            requested=budget.epsilon_left(share),
-            remaining=budget.epsilon_left(error.remaining),
+            requested=epsilon,
+            remaining=his.budget.epsilon_left(error.remaining),
         ) from None
 
 
-def begin(row: SessionRow, reserved: Decimal, purchase: Decimal | None) -> tuple[SessionRow, list[LedgerRow]]:
+def begin(row: SessionRow, holds: Amounts, purchase: Amounts | None) -> tuple[SessionRow, list[LedgerRow]]:
     """A session that is opened: its share is reserved; the cost of what it buys, if anything, is charged."""
-    share, at = Share(reserved), row.opened_at
-    movements = [LedgerRow(row.dataset, row.id, "reserve", str(reserved), None, at)]
+    share, at = Share.of(holds), row.opened_at
+    movements = [_movement(row, "reserve", holds, None, at)]
     if purchase is not None:
         share = share.charge(purchase)
-        movements.append(LedgerRow(row.dataset, row.id, "purchase", str(purchase), None, at))
+        movements.append(_movement(row, "purchase", purchase, None, at))
     return _holding(row, share), movements
 
 
-def charge(row: SessionRow, cost: Decimal, sequence: int, at: str) -> tuple[Share, LedgerRow]:
+def affordable(row: SessionRow, cost: Amounts) -> Amounts:
+    """As much of a cost as a session still holds."""
+    return cost.within(_share(row).reserved)
+
+
+def charge(row: SessionRow, cost: Amounts, sequence: int, at: str) -> tuple[Share, LedgerRow]:
     """A session pays for its record of this number: what it holds and has spent then."""
-    return _share(row).charge(cost), LedgerRow(row.dataset, row.id, "charge", str(cost), sequence, at)
+    return _share(row).charge(cost), _movement(row, "charge", cost, sequence, at)
 
 
 def end(row: SessionRow, at: str) -> tuple[SessionRow, LedgerRow]:
@@ -80,37 +93,56 @@ def end(row: SessionRow, at: str) -> tuple[SessionRow, LedgerRow]:
     """
     share = _share(row)
     if Header.read(row.header).plan.calibration == "exact":
-        return _closed(row, share.forfeit(), at), LedgerRow(
-            row.dataset, row.id, "charge", row.reserved, row.sequence, at
-        )
-    return _closed(row, share.give_back(), at), LedgerRow(row.dataset, row.id, "return", row.reserved, row.sequence, at)
+        return _closed(row, share.forfeit(), at), _movement(row, "charge", share.reserved, row.sequence, at)
+    return _closed(row, share.give_back(), at), _movement(row, "return", share.reserved, row.sequence, at)
 
 
 def forfeit(row: SessionRow, at: str) -> tuple[SessionRow, LedgerRow]:
     """A session of an old copy, which is closed: whatever it held counts as spent."""
-    movement = LedgerRow(row.dataset, row.id, "forfeit", row.reserved, row.sequence, at)
-    return _closed(row, _share(row).forfeit(), at), movement
+    share = _share(row)
+    return _closed(row, share.forfeit(), at), _movement(row, "forfeit", share.reserved, row.sequence, at)
 
 
-def forfeit_rest(row: DatasetRow, budget: Budget, holdings: Iterable[Holding], at: str) -> LedgerRow:
-    """A data set of an old copy: what is left of its budget counts as spent by itself."""
-    left = account_of(budget, holdings, row.forfeited).remaining
-    return LedgerRow(row.name, None, "forfeit", str(left), None, at)
+def forfeit_rest(row: DatasetRow, account: Account, at: str) -> tuple[DatasetRow, LedgerRow]:
+    """A data set of an old copy: what is left of its budget, in both sums, counts as spent by itself.
+
+    Nobody knows by which noise, so it is impure from then on: but where only pure noise was ever promised more than
+    the Renyi sum holds, and both sums are full, which the flag would contradict.
+    """
+    left, pure = str(account.remaining), str(account.pure_remaining)
+    lost = replace(row, forfeited=left, forfeited_pure=pure, impure=account.used <= account.budget.total)
+    return lost, LedgerRow(row.name, None, "forfeit", left, pure, None, at)
 
 
-def budget_view(account: Account) -> dict[str, float]:
-    """A data set's budget as epsilons; what is left is rounded down."""
-    budget = account.budget
+def budget_view(account: Account) -> dict[str, Any]:
+    """A data set's budget as epsilons; what is left is rounded down.
+
+    What is said of the whole is said of the sum that has more left; both stand beside it.
+    """
+    budget, regime = account.budget, account.regime
+    sums = {
+        "renyi": {
+            "spent_epsilon": float(budget.spent_epsilon(account.spent)),
+            "reserved_epsilon": float(budget.spent_epsilon(account.reserved)),
+            "remaining_epsilon": float(account.remaining_epsilon),
+        },
+        "pure": {
+            "spent_epsilon": float(ceil_to(account.pure_spent, SHOWN)),
+            "reserved_epsilon": float(ceil_to(account.pure_reserved, SHOWN)),
+            "remaining_epsilon": float(floor_to(account.pure_remaining, SHOWN)),
+        },
+    }
     return {
         "epsilon": float(budget.epsilon),
         "delta": float(budget.delta),
-        "spent_epsilon": float(budget.spent_epsilon(account.spent)),
-        "reserved_epsilon": float(budget.spent_epsilon(account.reserved)),
-        "remaining_epsilon": float(account.remaining_epsilon),
+        "regime": regime,
+        **sums[regime],
+        **sums,
+        "impure": account.impure,
     }
 
 
-def account_view(account: Account) -> dict[str, str]:
+def account_view(account: Account) -> dict[str, Any]:
     """A data set's exact amounts."""
     return {
         "order": str(account.budget.order),
@@ -119,32 +151,66 @@ def account_view(account: Account) -> dict[str, str]:
         "reserved": str(account.reserved),
         "remaining": str(account.remaining),
         "sum": str(account.used),
+        "pure": {
+            "budget": str(account.budget.epsilon),
+            "spent": str(account.pure_spent),
+            "reserved": str(account.pure_reserved),
+            "remaining": str(account.pure_remaining),
+            "sum": str(account.pure_used),
+        },
     }
 
 
-def charged_epsilon(plan: SessionPlan, price: Decimal | None) -> float:
+def charged_epsilon(plan: SessionPlan, price: Amounts | None) -> float:
     """What an answer costs, as a part of the epsilon that its session was opened with."""
-    return 0.0 if price is None else float(Fraction(plan.epsilon) * Fraction(price) / Fraction(plan.reserved))
+    return 0.0 if price is None else _part(plan, price)
 
 
-def share_view(row: SessionRow, plan: StatedPlan) -> dict[str, str | float]:
+def share_view(row: SessionRow, plan: StatedPlan) -> dict[str, str | float | None]:
     """A session's amounts, exact and as parts of the epsilon that it was opened with."""
-    share, each = _share(row), Fraction(plan.epsilon) / Fraction(plan.reserved)
+    share = _share(row)
     return {
         "spent": row.spent,
         "reserved": row.reserved,
-        "spent_epsilon": float(each * Fraction(share.spent)),
-        "reserved_epsilon": float(each * Fraction(share.reserved)),
+        "spent_pure": row.spent_pure,
+        "reserved_pure": row.reserved_pure,
+        "spent_epsilon": _part(plan, share.spent),
+        "reserved_epsilon": _part(plan, share.reserved),
     }
 
 
+def _part(plan: SessionPlan | StatedPlan, amounts: Amounts) -> float:
+    """Amounts of a session as a part of its epsilon, in the sum that this is a share of."""
+    if plan.regime == "pure":
+        assert amounts.pure is not None
+        return float(amounts.pure)
+    return float(Fraction(plan.epsilon) * Fraction(amounts.renyi) / Fraction(plan.reserved))
+
+
 def _share(row: SessionRow | Holding) -> Share:
-    return Share(Decimal(row.reserved), Decimal(row.spent))
+    return Share(
+        Amounts(Decimal(row.reserved), None if row.reserved_pure is None else Decimal(row.reserved_pure)),
+        Amounts(Decimal(row.spent), None if row.spent_pure is None else Decimal(row.spent_pure)),
+    )
+
+
+def _movement(row: SessionRow, kind: LedgerKind, amounts: Amounts, sequence: int | None, at: str) -> LedgerRow:
+    return LedgerRow(row.dataset, row.id, kind, str(amounts.renyi), _text(amounts.pure), sequence, at)
 
 
 def _holding(row: SessionRow, share: Share) -> SessionRow:
-    return replace(row, spent=str(share.spent), reserved=str(share.reserved))
+    return replace(
+        row,
+        spent=str(share.spent.renyi),
+        reserved=str(share.reserved.renyi),
+        spent_pure=_text(share.spent.pure),
+        reserved_pure=_text(share.reserved.pure),
+    )
 
 
 def _closed(row: SessionRow, share: Share, at: str) -> SessionRow:
     return replace(_holding(row, share), status="closed", closed_at=at)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)

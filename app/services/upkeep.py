@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from app.services import spending
-from app.services.datasets import public_dataset
+from app.services.datasets import standing
 from app.services.errors import Unavailable
 from app.services.ports import Clock, Store
 from app.services.principals import OPERATOR
@@ -85,9 +85,9 @@ def forfeit(store: Store, clock: Clock) -> None:
                 tx.move_sessions([closed for closed, _ in movements])
                 tx.move_ledger([movement for _, movement in movements])
             if dataset.retired_at is None:
-                budget = public_dataset(dataset).budget
-                movement = spending.forfeit_rest(dataset, budget, tx.holdings(dataset.name), now)
-                tx.forfeit_dataset(dataset.name, movement.amount)
+                _, account = standing(dataset, tx.holdings(dataset.name))
+                lost, movement = spending.forfeit_rest(dataset, account, now)
+                tx.forfeit_dataset(lost)
                 tx.move_ledger([movement])
                 tx.retire_dataset(dataset.name, now)
         for principal in tx.principals():

@@ -53,17 +53,23 @@ def compiled(
         InvalidQuery: when less than two cells are left, or too many.
     """
     lengths = [v.attribute.length for v in values]
+    bins = {axis: len(places) - 1 for axis, places in edges.items()}
+    members = {axis: len(places) for axis, places in selected.items()}
+    # Before anything is made of all values.
+    _check_numbers(math.prod(min(bins.get(a, lengths[a]), members.get(a, lengths[a])) for a in axes))
     cells = {axis: _cells(lengths[axis], edges.get(axis), selected.get(axis)) for axis in axes}
-    if any(found is None for found in cells.values()):
-        raise InvalidQuery("where selects none of the values that are counted")
+    if any(found is None for found in cells.values()) or any(len(members) == 0 for members in selected.values()):
+        raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
     where |= {a.axis: a.cells.kept for a in asked if a.cells.count == 1}
-    return _checked(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked)
+    return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked)
 
 
 def _cells(length: int, edges: IntArray | None, selected: IntArray | None) -> Cells | None:
     """The cells of one attribute; None where no value is counted."""
+    if edges is None and selected is None:
+        return Cells(length)
     labels = np.arange(length)
     if edges is not None:
         labels = np.searchsorted(edges, labels, side="right") - 1
@@ -75,7 +81,7 @@ def _cells(length: int, edges: IntArray | None, selected: IntArray | None) -> Ce
     return Cells.of(labels) if bool((labels >= 0).any()) else None
 
 
-def _checked(
+def _canonical(
     lengths: Sequence[int], cells: Mapping[int, Cells], where: Mapping[int, IntArray], asked: Sequence[AskedAxis]
 ) -> CompiledMarginal:
     """The marginal with these cells, two or more of each attribute, among the values that conditions select."""
@@ -83,19 +89,21 @@ def _checked(
     axes = tuple(sorted(cells))
     if not axes:
         raise InvalidQuery("a marginal has two cells or more: ask for a single count with a predicate")
-    query = CompiledMarginal(
+    return CompiledMarginal(
         axes,
         tuple(cells[axis] for axis in axes),
         tuple((axis, index_set(lengths[axis], members)) for axis, members in conditions.items()),
         tuple(lengths),
         tuple(asked),
     )
-    if query.numbers > MOST_NUMBERS:
+
+
+def _check_numbers(numbers: int) -> None:
+    if numbers > MOST_NUMBERS:
         raise InvalidQuery(
-            f"the answer would have {query.numbers:,} cells, and at most {MOST_NUMBERS:,} are given: name fewer "
-            "attributes, or merge their values with bins"
+            f"the answer would have {numbers:,} cells, and at most {MOST_NUMBERS:,} are given: name fewer attributes, "
+            "or merge their values with bins"
         )
-    return query
 
 
 def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
@@ -114,8 +122,9 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
     if any(found.count < 2 for found in cells.values()) or any(len(members) == 0 for members in where.values()):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
+    _check_numbers(math.prod(found.count for found in cells.values()))
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
-    return _checked(lengths, cells, where, asked)
+    return _canonical(lengths, cells, where, asked)
 
 
 def _read_labels(form: Mapping[str, Any], length: int) -> IntArray:

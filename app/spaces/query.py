@@ -20,9 +20,12 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import BLOCK, Array, Axis, FloatArray, IntArray, PrivateTensor, Tensor, index_set
+from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor, index_set
 from app.spaces.values import Label, Values
 
+#: Combinations of values that conditions with ``any`` and ``not`` are looked at on.
+MOST_LOCAL = 1 << 20
+_ALL = slice(None)
 #: What selects a part of an array's cells.
 Index = tuple[slice | IntArray, ...]
 
@@ -413,6 +416,64 @@ class CompiledDense(FullQuery):
 
 
 @dataclass(frozen=True, eq=False)
+class CompiledLocal(FullQuery):
+    """Weights of 0 and 1 on the combinations of values of some attributes of a table, whatever the others are.
+
+    They depend on each of these attributes, are no product, and there is another attribute.
+
+    Attributes:
+        axes: the attributes, ascending.
+        selection: for each combination of their values whether it weighs one.
+        universe: how many values each attribute of the table has.
+    """
+
+    axes: tuple[int, ...]
+    selection: Array
+    universe: tuple[int, ...]
+
+    grid_bits = 0
+    rounding = 0.0
+
+    def exact(self, data: PrivateTensor) -> int:
+        return int(data.marginal(self.axes)[self.selection].sum(dtype=np.int64))
+
+    def inner(self, hypothesis: Tensor) -> float:
+        assert isinstance(hypothesis, DenseTensor), "a hypothesis over a table is one"
+        return float(hypothesis.marginal(self.axes)[self.selection].sum())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.universe
+
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        spread = self.selection.reshape([n if i in self.axes else 1 for i, n in enumerate(self.universe)])
+        for box in _boxes(self.universe):
+            yield (
+                box,
+                spread[tuple([part if i in self.axes else _ALL for i, part in enumerate(box)])].astype(np.float64),
+            )
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        others = [float(n) for i, n in enumerate(self.universe) if i not in self.axes]
+        return math.prod(others, start=float(np.count_nonzero(self.selection)))
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """The row-major places that weigh one, as the ends of the ranges that they make up."""
+        flat = np.concatenate([[False], self.selection.reshape(-1), [False]])
+        return {
+            "axes": list(self.axes),
+            "ranges": np.flatnonzero(flat[1:] != flat[:-1]).tolist(),
+            "type": "local",
+        }
+
+
+@dataclass(frozen=True, eq=False)
 class CompiledZero(Query):
     """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing.
 
@@ -461,13 +522,18 @@ class Cells:
         Some value must be counted.
         """
         kept = np.flatnonzero(labels >= 0)
-        _, first, inverse = np.unique(labels[kept], return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(len(first))
-        if len(first) == len(labels):
+        given = labels[kept]
+        if bool((given[1:] >= given[:-1]).all()):
+            ranked = np.concatenate([[0], np.cumsum(given[1:] > given[:-1])])
+        else:
+            _, first, inverse = np.unique(given, return_index=True, return_inverse=True)
+            rank = np.empty(len(first), dtype=np.int64)
+            rank[np.argsort(first)] = np.arange(len(first))
+            ranked = rank[inverse]
+        if len(ranked) == len(labels) == int(ranked[-1]) + 1:
             return cls(len(labels))
         numbered = np.full(len(labels), -1, dtype=np.int64)
-        numbered[kept] = rank[inverse]
+        numbered[kept] = ranked
         return cls(len(labels), numbered)
 
     @lazy
@@ -491,9 +557,11 @@ class Cells:
         """The values that are counted, cell by cell, and where each cell begins among them."""
         if self.labels is None:
             return self.kept, self.kept
-        labels = self.labels[self.kept]
-        order = np.argsort(labels, kind="stable")
-        return self.kept[order], np.searchsorted(labels[order], np.arange(self.count))
+        order, labels = self.kept, self.labels[self.kept]
+        if bool((labels[1:] < labels[:-1]).any()):
+            by_cell = np.argsort(labels, kind="stable")
+            order, labels = order[by_cell], labels[by_cell]
+        return order, np.searchsorted(labels, np.arange(self.count))
 
     def summed(self, array: Array, axis: int) -> Array:
         """Integers with one axis, along the values, summed over each cell."""
@@ -599,7 +667,7 @@ class CompiledMarginal(Query):
         counted = dict(enumerate(self.universe))
         counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
         counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
-        return float(math.prod(counted.values()))
+        return math.prod(map(float, counted.values()))
 
     @lazy
     def canonical(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
@@ -88,11 +89,33 @@ def _spelled_out(condition: Any) -> Any:
     return {"in": condition} if isinstance(condition, list) else {"equals": condition}
 
 
-#: Conditions by attribute, all of which must hold.
-Where = dict[
-    str,
-    Annotated[Condition, BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | list[Value])],
-]
+class Where(BaseModel):
+    """Conditions by attribute, all of which must hold.
+
+    Beside attributes there may be ``all`` and ``any``, lists of further conditions, and ``not``, what must not hold.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    __pydantic_extra__: dict[
+        str,
+        Annotated[Condition, BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | list[Value])],
+    ]
+    all: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    any: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    not_: Where | None = Field(default=None, alias="not")
+
+    @_field_validator("not_", mode="before")
+    @classmethod
+    def _something(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("must be conditions")
+        return value
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """Those by attribute."""
+        return self.__pydantic_extra__
 
 
 class PredicateQuery(QueryModel):
@@ -112,7 +135,7 @@ class MarginalQuery(QueryModel):
     type: Literal["marginal"]
     attributes: list[StrictStr] = Field(min_length=1, max_length=60)
     bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
-    where: Where = Field(default_factory=dict)
+    where: Where = Field(default_factory=Where)
 
     @_model_validator(mode="after")
     def _named_once(self) -> Self:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from app.spaces import marginals
+from app.spaces import canonical, conditions, marginals
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import MarginalQuery, PredicateQuery, ProductQuery, QueryRequest, Where
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
-from app.spaces.tensor import IntArray
 from app.spaces.values import Values
 
 
@@ -40,7 +39,7 @@ class TableSpace(CellSpace):
 
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):
-            return self.product(self._selected(request.where))
+            return self._predicate(request.where)
         if isinstance(request, MarginalQuery):
             return self._marginal(request)
         if isinstance(request, ProductQuery):
@@ -52,19 +51,26 @@ class TableSpace(CellSpace):
             )
         return self.compile_cells(request)
 
-    def _selected(self, where: Where) -> dict[int, IntArray]:
-        """By axis the sorted values that satisfy the conditions."""
-        given = {}
-        for name, condition in where.items():
-            axis, values = self._named(name)
-            given[axis] = values.members(condition)
-        return given
+    def _predicate(self, where: Where) -> Query:
+        selected = conditions.selected(where, self._named)
+        if selected is not None:
+            return self.product(selected)
+        return canonical.local_query(self, *conditions.combinations(where, self._named))
 
     def _marginal(self, request: MarginalQuery) -> Query:
         axes = [self._named(name)[0] for name in request.attributes]
-        marginals.check_summed(self.shape, {*axes, *(self._named(name)[0] for name in request.where)})
+        marginals.check_summed(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
         edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
-        return marginals.compiled(self.values, axes, edges, self._selected(request.where))
+        selected = conditions.selected(request.where, self._named)
+        if selected is None:
+            named, selection = conditions.combinations(request.where, self._named)
+            supports = canonical.block_of(selection, int(selection.sum()))
+            if supports is None:
+                raise InvalidQuery(
+                    "where: a marginal is of records that each attribute selects by itself: ask for parts"
+                )
+            selected = dict(zip(named, supports, strict=True))
+        return marginals.compiled(self.values, axes, edges, selected)
 
     def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         if form["type"] == "marginal":

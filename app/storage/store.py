@@ -80,7 +80,18 @@ _CREATED = 201
 PAGE_BYTES = 1 << 18
 #: Rows of a transcript that are read at a time.
 PAGE_ROWS = 1000
-_MOVED = ("status", "sequence", "queries_asked", "updates_used", "spent", "reserved", "head_hash", "closed_at")
+_MOVED = (
+    "status",
+    "sequence",
+    "queries_asked",
+    "updates_used",
+    "spent",
+    "reserved",
+    "spent_pure",
+    "reserved_pure",
+    "head_hash",
+    "closed_at",
+)
 
 
 # The statements of the answering path are given to the driver as they are. The library's own way of executing checks
@@ -221,6 +232,8 @@ def _dataset(row: Any) -> DatasetRow:
         retired_at=row.retired_at,
         race_sessions=row.race_sessions,
         forfeited=row.forfeited,
+        forfeited_pure=row.forfeited_pure,
+        impure=row.impure,
     )
 
 
@@ -402,6 +415,8 @@ class SqlTransaction:
                 "retired_at": row.retired_at,
                 "race_sessions": row.race_sessions,
                 "forfeited": row.forfeited,
+                "forfeited_pure": row.forfeited_pure,
+                "impure": row.impure,
             },
         )
 
@@ -416,9 +431,17 @@ class SqlTransaction:
             update(t.datasets).where(t.datasets.c.name == name).values(bought=orjson.dumps(bought).decode())
         )
 
-    def forfeit_dataset(self, name: str, amount: str) -> None:
-        """Write what of a data set's budget is gone beside what its sessions hold and spent."""
-        self._connection.execute(update(t.datasets).where(t.datasets.c.name == name).values(forfeited=amount))
+    def forfeit_dataset(self, row: DatasetRow) -> None:
+        """Write what of a data set's budget is gone beside what its sessions hold, and that it is impure where so."""
+        self._connection.execute(
+            update(t.datasets)
+            .where(t.datasets.c.name == row.name)
+            .values(forfeited=row.forfeited, forfeited_pure=row.forfeited_pure, impure=row.impure)
+        )
+
+    def set_impure(self, name: str) -> None:
+        """Note that a session was opened on a data set whose noise is not all pure."""
+        self._connection.execute(update(t.datasets).where(t.datasets.c.name == name).values(impure=True))
 
     def set_vault_entry(self, name: str, entry: dict[str, str]) -> None:
         """Name another private file for a data set."""
@@ -447,15 +470,13 @@ class SqlTransaction:
         )
 
     def holdings(self, dataset: str) -> list[Holding]:
-        """What the sessions of a data set, open and closed, hold and have spent; those of one owner that agree in both,
-        as most that are closed do, are told together.
+        """What the sessions of a data set, open and closed, hold and have spent; those of one owner that agree in
+        all of it, as most that are closed do, are told together.
         """
         c = t.sessions.c
+        held = (c.owner, c.reserved, c.spent, c.reserved_pure, c.spent_pure)
         rows = self._connection.execute(
-            select(c.owner, c.reserved, c.spent, func.count())
-            .where(c.dataset == dataset)
-            .group_by(c.owner, c.reserved, c.spent)
-            .order_by(c.owner, c.reserved, c.spent)
+            select(*held, func.count()).where(c.dataset == dataset).group_by(*held).order_by(*held)
         )
         return [Holding(*row) for row in rows]
 

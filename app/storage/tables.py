@@ -50,6 +50,8 @@ datasets = Table(
     Column("created_at", String(32), nullable=False),
     Column("retired_at", String(32)),
     Column("forfeited", String(48), nullable=False),
+    Column("forfeited_pure", String(48), nullable=False),
+    Column("impure", Boolean, nullable=False),
 )
 
 grants = Table(
@@ -73,6 +75,8 @@ sessions = Table(
     Column("updates_used", BigInteger, nullable=False),
     Column("spent", String(48), nullable=False),
     Column("reserved", String(48), nullable=False),
+    Column("spent_pure", String(48)),
+    Column("reserved_pure", String(48)),
     Column("head_hash", String(64), nullable=False),
     Column("opened_at", String(32), nullable=False),
     Column("closed_at", String(32)),
@@ -129,6 +133,7 @@ ledger = Table(
     Column("session", ForeignKey("sessions.id")),
     Column("kind", String(16), nullable=False),
     Column("amount", String(48), nullable=False),
+    Column("pure", String(48)),
     Column("sequence", BigInteger),
     Column("recorded_at", String(32), nullable=False),
     Index("ix_ledger_dataset_id", "dataset", "id"),

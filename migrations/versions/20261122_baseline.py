@@ -26,6 +26,8 @@ def upgrade() -> None:
         sa.Column("created_at", sa.String(length=32), nullable=False),
         sa.Column("retired_at", sa.String(length=32), nullable=True),
         sa.Column("forfeited", sa.String(length=48), nullable=False),
+        sa.Column("forfeited_pure", sa.String(length=48), nullable=False),
+        sa.Column("impure", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_datasets")),
     )
     op.create_table(
@@ -72,6 +74,8 @@ def upgrade() -> None:
         sa.Column("updates_used", sa.BigInteger(), nullable=False),
         sa.Column("spent", sa.String(length=48), nullable=False),
         sa.Column("reserved", sa.String(length=48), nullable=False),
+        sa.Column("spent_pure", sa.String(length=48), nullable=True),
+        sa.Column("reserved_pure", sa.String(length=48), nullable=True),
         sa.Column("head_hash", sa.String(length=64), nullable=False),
         sa.Column("opened_at", sa.String(length=32), nullable=False),
         sa.Column("closed_at", sa.String(length=32), nullable=True),
@@ -118,6 +122,7 @@ def upgrade() -> None:
         sa.Column("session", sa.String(length=32), nullable=True),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("amount", sa.String(length=48), nullable=False),
+        sa.Column("pure", sa.String(length=48), nullable=True),
         sa.Column("sequence", sa.BigInteger(), nullable=True),
         sa.Column("recorded_at", sa.String(length=32), nullable=False),
         sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_ledger_dataset")),

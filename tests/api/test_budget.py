@@ -67,12 +67,15 @@ class TestShares:
             assert opened["plan"]["epsilon"] == opened["reserved_epsilon"] == epsilon
             shown = budget(service, dataset)
             assert shown["remaining_epsilon"] == pytest.approx(left, abs=1e-9)
+        whole = {"spent_epsilon": 0.0, "reserved_epsilon": 1.0, "remaining_epsilon": 0.0}
         assert shown == {
             "epsilon": 1.0,
             "delta": 1e-6,
-            "spent_epsilon": 0.0,
-            "reserved_epsilon": 1.0,
-            "remaining_epsilon": 0.0,
+            "regime": "renyi",
+            **whole,
+            "renyi": whole,
+            "pure": {"spent_epsilon": 0.0, "reserved_epsilon": 0.0, "remaining_epsilon": 0.0},
+            "impure": True,
         }
         problem = refused(analyst.post("/v1/sessions", json=session_words(dataset, epsilon=0.001)), "budget-exhausted")
         assert problem["requested"] == 0.001

@@ -234,12 +234,15 @@ class TestDescriptor:
         assert (shown["name"], shown["kind"], shown["records"]) == (name, "table", 15000)
         assert shown["domain"]["attributes"] == PEOPLE["attributes"]
         assert "record" in shown["privacy_unit"]
+        nothing = {"spent_epsilon": 0.0, "reserved_epsilon": 0.0, "remaining_epsilon": 1.0}
         assert shown["budget"] == {
             "epsilon": 1.0,
             "delta": 1e-6,
-            "spent_epsilon": 0.0,
-            "reserved_epsilon": 0.0,
-            "remaining_epsilon": 1.0,
+            "regime": "renyi",
+            **nothing,
+            "renyi": nothing,
+            "pure": nothing,
+            "impure": False,
         }
         listed = service.principal("auditor").get("/v1/datasets").json()["items"]
         assert [item for item in listed if item["name"] == name] == [shown]

@@ -151,6 +151,8 @@ def session(dataset: str, owner: str, **changes: Any) -> SessionRow:
         updates_used=0,
         spent="0",
         reserved="0.123456789012345678901234",
+        spent_pure="0.000000000000000000000002",
+        reserved_pure=None,
         head_hash="a" * 64,
         opened_at="2026-01-01T00:00:00.000001Z",
     )
@@ -347,14 +349,30 @@ class TestDatasets:
 
     def test_another_private_file_and_what_is_forfeited(self, store: SqlStore, data: DatasetRow) -> None:
         """Catches an amount that went through a float, and a column written beside the one meant."""
-        assert data.forfeited == "0"
-        entry = {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64}
-        with store.write() as tx:
-            tx.set_vault_entry(data.name, entry)
-            tx.forfeit_dataset(data.name, "0.123456789012345678901234")
-            tx.commit()
-        with store.read() as tx:
-            assert tx.dataset(data.name) == replace(data, vault_entry=entry, forfeited="0.123456789012345678901234")
+        assert (data.forfeited, data.forfeited_pure, data.impure) == ("0", "0", False)
+        lost = replace(data, forfeited="0.123456789012345678901234", forfeited_pure="0.987654321098765432109876")
+        for impure in (True, False):
+            lost = replace(
+                lost, vault_entry={"file_name": f"{impure}.0123456789abcdef.vault", "digest": "e" * 64}, impure=impure
+            )
+            with store.write() as tx:
+                tx.set_vault_entry(data.name, lost.vault_entry)
+                tx.forfeit_dataset(replace(lost, records=7.0))
+                tx.commit()
+            with store.read() as tx:
+                assert tx.dataset(data.name) == lost
+
+    def test_impure_for_good(self, store: SqlStore, data: DatasetRow) -> None:
+        """Catches a flag of another data set, and one that a second session takes back."""
+        other = dataset()
+        put(store, other)
+        for _ in range(2):
+            with store.write() as tx:
+                tx.set_impure(data.name)
+                tx.commit()
+            with store.read() as tx:
+                assert tx.dataset(data.name) == replace(data, impure=True)
+                assert tx.dataset(other.name) == other
 
     def test_grants(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a second grant that adds a row instead of replacing the cap, and amounts that went through
@@ -382,15 +400,17 @@ class TestDatasets:
             *[session(data.name, who.name, status="closed", reserved="0", spent="7") for _ in range(3)],
             session(data.name, who.name, status="closed", reserved="0", spent="7.0"),
             session(data.name, who.name, reserved="1", spent="7"),
+            *[session(data.name, who.name, reserved="1", spent="7", reserved_pure="3") for _ in range(2)],
+            session(data.name, who.name, reserved="1", spent="7", spent_pure=None),
             session(data.name, somebody.name, status="closed", reserved="0", spent="7"),
         ]
         put(store, elsewhere, somebody, *mine, session(elsewhere.name, who.name))
         with store.read() as tx:
             found = tx.holdings(data.name)
-            assert {(h.owner, h.reserved, h.spent): h.sessions for h in found} == Counter(
-                (s.owner, s.reserved, s.spent) for s in mine
-            )
-            assert len(found) == 5
+            assert {
+                (h.owner, h.reserved, h.spent, h.reserved_pure, h.spent_pure): h.sessions for h in found
+            } == Counter((s.owner, s.reserved, s.spent, s.reserved_pure, s.spent_pure) for s in mine)
+            assert len(found) == 7
             assert tx.holdings("none") == []
 
 
@@ -404,7 +424,9 @@ class TestSessions:
             assert tx.lock_sessions([]) == {}
             # What is known may be of yesterday: all that moves is read.
             earlier = replace(asked, status="closed", sequence=-1, queries_asked=-1, updates_used=-1, spent="-1")
-            earlier = replace(earlier, reserved="-1", head_hash="", closed_at="never")
+            earlier = replace(
+                earlier, reserved="-1", head_hash="", closed_at="never", spent_pure="-1", reserved_pure="-1"
+            )
             assert tx.lock_sessions([asked.id, "none"], {asked.id: earlier}) == {asked.id: asked}
             assert tx.existing_sessions([asked.id, "none"]) == {asked.id}
             tx.stay()
@@ -466,6 +488,8 @@ class TestSessions:
                 updates_used=number,
                 spent="0.000000000000000000000003",
                 reserved="0",
+                spent_pure=None,
+                reserved_pure="0.123456789012345678901235",
                 head_hash="b" * 64,
                 closed_at="2026-04-01T00:00:00Z",
             )
@@ -652,10 +676,10 @@ class TestLedgerAndReplies:
         elsewhere = dataset()
         put(store, elsewhere)
         rows = [
-            LedgerRow(data.name, asked.id, "reserve", "0.1", None, "2026-01-01T00:00:00Z"),
-            LedgerRow(data.name, asked.id, "purchase", "0.000000000000000000000001", None, "2026-01-01T00:00:00Z"),
-            LedgerRow(data.name, asked.id, "charge", "1e-24", 1, "2025-01-01T00:00:00Z"),
-            LedgerRow(data.name, None, "return", "0", None, "2024-01-01T00:00:00Z"),
+            LedgerRow(data.name, asked.id, "reserve", "0.1", "0.2", None, "2026-01-01T00:00:00Z"),
+            LedgerRow(data.name, asked.id, "purchase", "0.000000000000000000000001", "0", None, "2026-01-01T00:00:00Z"),
+            LedgerRow(data.name, asked.id, "charge", "1e-24", None, 1, "2025-01-01T00:00:00Z"),
+            LedgerRow(data.name, None, "return", "0", "1e-24", None, "2024-01-01T00:00:00Z"),
         ]
         for part in (rows[:2], rows[2:]):
             with store.write() as tx:
@@ -777,11 +801,12 @@ class TestTransactions:
             tx.add_session(new_session)
             tx.move_sessions([replace(row, sequence=1, spent="1", head_hash="c" * 64)])
             tx.append([entry(row.id, 1)], [WeightsRow(row.id, "d" * 64, 1, b"w")])
-            tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+            tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
             tx.add_replies([ReplyRow(who.name, "/r", "k", "h", 200, b"{}", "2026-01-01T00:00:00Z")])
             tx.revoke_principal(who.name, "2026-01-01T00:00:00Z")
             tx.set_vault_entry(data.name, {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64})
-            tx.forfeit_dataset(data.name, "0.5")
+            tx.forfeit_dataset(replace(data, forfeited="0.5"))
+            tx.set_impure(data.name)
             tx.retire_dataset(data.name, "2026-01-01T00:00:00Z")
 
         return step
@@ -993,7 +1018,7 @@ class TestTransactions:
                 {"id": asked.id},
             )
             tx._connection.execute(text("ANALYZE sessions"))
-            values = [value for _ in range(8) for value in ("open", 1, 1, 1, "0", "0", "a", None, asked.id)]
+            values = [value for _ in range(8) for value in ("open", 1, 1, 1, "0", "0", "0", None, "a", None, asked.id)]
             cursor = tx._cursor()
             cursor.execute(f"EXPLAIN {_move_all(8)}", values)
             plan = [row[0] for row in cursor.fetchall()]
@@ -1012,12 +1037,12 @@ class TestTransactions:
         with store.write() as tx:
             tx.lock_sessions([first.id])
             tx.append([entry(first.id, 1)], [])
-            tx.move_ledger([LedgerRow(data.name, first.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+            tx.move_ledger([LedgerRow(data.name, first.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
             started = time.monotonic()
             with other.write() as writing:
                 writing.lock_sessions([second.id])
                 writing.append([entry(second.id, 1)], [])
-                writing.move_ledger([LedgerRow(data.name, second.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+                writing.move_ledger([LedgerRow(data.name, second.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
                 writing.commit()
             assert time.monotonic() - started < 30
 
@@ -1058,7 +1083,7 @@ class TestTransactions:
             with other.write() as writing:
                 if isinstance(writing, SqlTransaction):
                     writing._connection.execute(text("SET LOCAL lock_timeout = '30s'"))
-                writing.move_ledger([LedgerRow(data.name, asked.id, "charge", "1", 1, "2026-01-01T00:00:00Z")])
+                writing.move_ledger([LedgerRow(data.name, asked.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
                 writing.commit()
             assert time.monotonic() - started < 25
 

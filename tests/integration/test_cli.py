@@ -264,6 +264,46 @@ class TestAnalysis:
         again = curator(server, "ask", session, "-", stdin=json.dumps(query))
         assert again.returncode == 0, again.stderr
         assert "cached" in again.stdout
+        in_words = curator(server, "ask", session, "--where", "sex=female", "--where", "age>=20", "--where", "age<50")
+        assert "cached" in in_words.stdout, in_words.stderr
+
+    def test_ask_for_a_table(self, server: Server, people: None) -> None:
+        """As a table, as JSON and as CSV the same numbers, from one question. Of 10,000 records half are women, a tenth
+        of them in each bin. Would catch a question that is paid for again, and one that is asked half."""
+        with Curator(server.url, server.admin_key) as client:
+            session = client.open_session("people", {"construction": "gaussian"}, epsilon=0.1, max_queries=3).id
+        words = ("--group-by", "age,sex", "--bins", "age=0,50,100", "--where", "age<90")
+        done = curator(server, "ask", session, *words, "--csv")
+        assert done.returncode == 0, done.stderr
+        head, *rows = done.stdout.splitlines()
+        assert head == "age,sex,value,standard_error,low,high"
+        assert [row.split(",female,")[0] for row in rows[::2]] == ['"[0, 50)"', '"[50, 90)"']
+        values = [float(row.rsplit(",", 4)[1]) for row in rows]
+        error = float(rows[0].rsplit(",", 4)[2])
+        assert all(abs(v - truth) < 8 * error for v, truth in zip(values, (2500, 2500, 2000, 2000), strict=True))
+        shown = curator(server, "ask", session, *words)
+        assert "cached" in shown.stdout, shown.stderr
+        assert f"{values[0]:,.0f} ±" in shown.stdout
+        query = {"type": "marginal", "attributes": ["age", "sex"], "bins": {"age": [0, 50, 90]}}
+        reply = json.loads(curator(server, "ask", session, json.dumps(query), "--json").stdout)
+        assert (reply["values"], reply["source"], reply["queries_left"]) == (values, "cached", 2)
+        number = curator(server, "ask", session, "--where", "sex=female", "--csv")
+        assert number.stdout.startswith("value,standard_error,low,high\n"), number.stderr
+        assert "±" in curator(server, "ask", session, "--where", "sex=female").stdout
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            ((), "nothing is asked"),
+            (("{}", "--group-by", "age"), "not both"),
+            (("--bins", "age=0,50"), "--group-by"),
+            (("--where", "age"), "no condition"),
+        ],
+    )
+    def test_what_is_not_a_question(self, words: tuple[str, ...], says: str) -> None:
+        done = curator(None, "ask", "session", *words)
+        assert done.returncode == 1
+        assert says in done.stderr
 
     def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
         with Curator(server.url, server.admin_key) as client:

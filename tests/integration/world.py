@@ -322,17 +322,29 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     """Hold a session's state and its movements of the ledger against its transcript; gives what it holds.
 
     What it spent is recomputed from the transcript: the plan's cost for each hit and forfeit that the replay counted,
-    and the price of what it bought at opening.
+    or the cost that an evidence session's records state, and the price of what it bought at opening.
     """
     verdict = replay(lines)
     assert verdict.ok, (verdict.problem, verdict.sequence)
     header, trailer = json.loads(lines[0]), json.loads(lines[-1])
     assert {m["dataset"] for m in moved} <= {state["dataset"]}
     bought = [Decimal(p["cost"]) for p in (header["plan"]["purchase"] or {}).values()]
-    cost = Decimal(header["plan"]["cost_per_update"])
-    numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
+    entries = [record for record in map(json.loads, lines[1:-1]) if record["record"] in ("answer", "forfeit")]
+    charged = {e["sequence"]: e for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"}
+    if "evidence" in header:
+        costs = {}
+        for record in map(json.loads, lines):
+            if record["record"] == "measurement" and record["session"] == state["id"]:
+                costs.setdefault(record["sequence"], []).append(Decimal(record["cost"]["renyi"]))
+        bought = [sum(costs.pop(0), Decimal(0))] if 0 in costs else []
+        prices = {number: Decimal(e["price"]["renyi"]) for number, e in charged.items() if "price" in e}
+        prices |= {number: cost for number, (cost,) in costs.items()}
+        assert prices.keys() == charged.keys()
+    else:
+        prices = dict.fromkeys(charged, Decimal(header["plan"]["cost_per_update"]))
+    numbers = [entry["sequence"] for entry in entries]
     assert numbers == list(range(1, len(numbers) + 1))
-    spent = cost * verdict.summary["updates"] + sum(bought)
+    spent = sum(prices.values()) + sum(bought)
     assert Decimal(verdict.summary["spent"]) == spent
     closed = state["status"] == "closed"
     share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
@@ -353,10 +365,7 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
     if kept:
         assert charges.pop() == (len(numbers), rest)
-    entries = [json.loads(line) for line in lines[1:-1]]
-    assert charges == [
-        (e["sequence"], cost) for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"
-    ]
+    assert charges == sorted(prices.items())
     assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
     assert len([m for m in moved if m["kind"] == "reserve"]) == 1
     returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]

@@ -11,7 +11,7 @@ from scipy.stats import beta
 
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InsufficientBudget
-from app.privacy.ledger import Account, Budget, Share
+from app.privacy.ledger import Account, Amounts, Budget, Share
 from app.privacy.noise import DiscreteLaplace, NoiseBlock
 
 RATE = Fraction(1, 4)
@@ -75,11 +75,11 @@ def hits_paid_for(hits: int, charges: Iterator[Decimal]) -> int:
     order = Decimal(2)
     cost = renyi_cost(ConditionalRelease(1 / RATE), order)
     budget = Budget(Decimal(10), Decimal("0.01"), order, hits * cost)
-    account = Account(budget).reserve(budget.total)
+    account = Account(budget).reserve(Amounts(budget.total))
     made = 0
     while True:
         try:
-            account = account.charge(Share(account.reserved), next(charges))
+            account = account.charge(Share.of(Amounts(account.reserved)), Amounts(next(charges)))
         except InsufficientBudget:
             return made
         made += 1

@@ -1,4 +1,4 @@
-"""Commands for sessions: plans, opening, state, queries, transcripts."""
+"""Commands for sessions: plans, opening, state, transcripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from app.cli.connection import client
 from app.cli.groups import cli, sessions
-from app.cli.inputs import parse_decimal, parse_mechanism, parse_object, text_of
+from app.cli.inputs import parse_decimal, parse_mechanism
 from app.cli.options import (
     AsJson,
     Beta,
@@ -22,7 +22,7 @@ from app.cli.options import (
     Release,
     SessionId,
 )
-from app.cli.rendering import answer_table, out, plan_table, print_json, show_comparison, show_sessions, show_state
+from app.cli.rendering import out, plan_table, print_json, show_comparison, show_sessions, show_state
 
 
 @cli.command()
@@ -137,25 +137,6 @@ def session_transcript(
     with client("Downloading the transcript") as curator:
         curator.session(session).transcript(target)
     out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
-
-
-@cli.command()
-def ask(
-    session: SessionId,
-    query: Annotated[
-        str,
-        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Ask one query, such as '{"type": "predicate", "where": {"sex": {"equals": "female"}}}'."""
-    asked = parse_object(text_of(query), "QUERY")
-    with client("Asking") as curator:
-        answer = curator.session(session).ask(asked)
-    if as_json:
-        print_json(answer.raw)
-    else:
-        out.print(answer_table(answer))
 
 
 def _terms(

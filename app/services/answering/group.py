@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
-from decimal import Decimal
 
 import orjson
 import structlog
@@ -18,6 +17,7 @@ import structlog
 from app.audit import records
 from app.curator.errors import SessionClosed
 from app.curator.opening import Header
+from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
@@ -197,15 +197,15 @@ class Groups:
                 if ticket.key is not None:
                     work.replies.pop(ticket.key.name, None)
 
-    def _charge_forfeit(self, work: Work, row: SessionRow, price: Decimal, now: str) -> SessionRow:
+    def _charge_forfeit(self, work: Work, row: SessionRow, price: Amounts, now: str) -> SessionRow:
         plan = Header.read(row.header).plan
         most = plan.max_updates
         # What others have spent meanwhile is not there any more; nothing was told of this round.
-        price = min(price, Decimal(row.reserved))
-        if not price or (most is not None and row.updates_used >= most) or row.status != "open":
+        price = spending.affordable(row, price)
+        if not price.renyi or (most is not None and row.updates_used >= most) or row.status != "open":
             return row
         sequence = row.sequence + 1
-        own = None if plan.fixed_price else str(price)
+        own = None if plan.fixed_price else price.document()
         sealed = records.forfeit_entry(sequence=sequence, recorded_at=now, previous_hash=row.head_hash, price=own)
         work.entries.append(EntryRow(row.id, sequence, "forfeit", None, None, None, sealed.line))
         share, movement = spending.charge(row, price, sequence, now)

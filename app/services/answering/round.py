@@ -6,7 +6,6 @@ trace; from the noise on the round counts, whatever happens (docs/privacy.md).
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from app.audit import records
 from app.curator.counting import counted
 from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Test, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
+from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
@@ -133,7 +133,7 @@ class Rounds:
         return released
 
     def _record(
-        self, live: Live, query: Query, answer: Answer, price: Decimal | None, wish: Wish, work: Work
+        self, live: Live, query: Query, answer: Answer, price: Amounts | None, wish: Wish, work: Work
     ) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row

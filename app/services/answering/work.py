@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Protocol
 
+from app.privacy.ledger import Amounts
 from app.services.answering.tickets import Ticket
 from app.services.errors import Unavailable
 from app.services.ports import (
@@ -82,7 +82,7 @@ class Work:
     evidence: list[EvidenceRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
-    rounds: dict[str, list[Decimal]] = field(default_factory=dict)
+    rounds: dict[str, list[Amounts]] = field(default_factory=dict)
     files: dict[str, Unavailable | None] = field(default_factory=dict)
     tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)

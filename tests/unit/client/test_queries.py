@@ -30,6 +30,12 @@ from app.spaces.query_request import parse_query
             predicate(where({"a b": 1}, c={"ge": np.float64(0.5), "lt": 2})),
             '{"type": "predicate", "where": {"a b": {"equals": 1}, "c": {"ge": 0.5, "lt": 2}}}',
         ),
+        (
+            predicate(where(any=[where(a=1), {"b": (2, 3)}], c=4), all=({"d": 5},)),
+            '{"type": "predicate", "where": {"any": [{"a": {"equals": 1}}, {"b": {"in": [2, 3]}}], "c": {"equals": 4}, '
+            '"all": [{"d": {"equals": 5}}]}}',
+        ),
+        (predicate({"not": {"a": 1}}), '{"type": "predicate", "where": {"not": {"a": {"equals": 1}}}}'),
         (marginal("age"), '{"type": "marginal", "attributes": ["age"]}'),
         (
             marginal(["age", "sex"], bins={"age": range(15, 96, 40)}, where=where(sex="m", code=(1, 2))),

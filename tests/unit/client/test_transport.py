@@ -41,6 +41,7 @@ PLAN = {
     "epsilon_alone": 0.25,
     "delta": "1e-9",
     "calibration": "rdp",
+    "regime": "renyi",
 }
 SESSION = {"id": "s1", "dataset": "d", "mechanism": {"construction": "mw"}, "plan": PLAN, "status": "open"}
 ANSWER = {
@@ -59,7 +60,8 @@ ANSWER = {
     "queries_left": 99,
     "entry_hash": "00",
 }
-BUDGET = {"epsilon": 1, "delta": 1e-9, "spent_epsilon": 0, "reserved_epsilon": 0, "remaining_epsilon": 1}
+SUM = {"spent_epsilon": 0, "reserved_epsilon": 0, "remaining_epsilon": 1}
+BUDGET = {"epsilon": 1, "delta": 1e-9, "regime": "pure", **SUM, "renyi": SUM, "pure": SUM, "impure": False}
 DATASET = {"name": "d", "kind": "table", "budget": BUDGET}
 
 

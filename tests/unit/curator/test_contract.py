@@ -29,6 +29,7 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question
+from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
@@ -88,7 +89,7 @@ def test_hits_cost_the_test_and_the_measurement_and_fit_the_share(release: str, 
     assert price(b * (1 - mpmath.mpf("1e-13"))) * updates > share
     assert contract.max_updates == plan.max_updates == updates
     state = Session(made)
-    bought = sum((price for _, price in state.purchases()), Decimal(0))
+    bought = sum((each.renyi for _, each in state.purchases()), Decimal(0))
     assert bought + contract.cost_per_update * updates <= plan.reserved
 
 
@@ -158,6 +159,7 @@ def test_what_a_plan_says(public: bool, release: str) -> None:
         {"within": 10.0},
         {"mechanism": {"construction": "mw"}, "max_updates": 3},
         {"mechanism": {"construction": "gaussian"}},
+        {"mechanism": {"construction": "histogram"}},
         {"contract": 1},
     ],
 )
@@ -537,10 +539,10 @@ def test_a_forfeit_uses_an_update_and_the_cells_are_tested_again() -> None:
     player = Player(np.full(SIZES, 800), True, "single", np.random.default_rng(3), max_updates=3)
     query = player.query({"type": "predicate", "where": {"x2": {"equals": 0}}})
     assert isinstance(player.session.consider(query), MarginalTest)
-    left = player.session.hypothesis.left
-    player.session.forfeit(player.contract.cost_per_update)
+    left = player.session.hypothesis.left.renyi
+    player.session.forfeit(Amounts(player.contract.cost_per_update))
     assert player.session.updates_used == 1
-    assert left - player.session.hypothesis.left == player.contract.cost_per_update
+    assert left - player.session.hypothesis.left.renyi == player.contract.cost_per_update
     assert isinstance(player.session.consider(query), MarginalTest)
 
 

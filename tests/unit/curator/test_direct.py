@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -19,7 +20,10 @@ from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.spaces.errors import InvalidRequest
+from app.privacy.errors import InvalidBudget
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.spaces.errors import InvalidDataset, InvalidRequest
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, released, universe
 
@@ -35,8 +39,14 @@ LAWS = ["laplace", "gaussian"]
 QUERY = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
 
 
-def opening(law: str, declared: dict[str, Any] | None = None, **more: Any) -> Opening:
+def opening(
+    law: str, declared: dict[str, Any] | None = None, *, left: tuple[str, str] | None = None, **more: Any
+) -> Opening:
+    """A session as planned; ``left`` is what is left of both sums of the budget, where all of it may be taken."""
     dataset = PublicDataset(parse_spec(TABLE.declared | (declared or {})), 10**6)
+    if left is not None:
+        renyi = dataset.budget.total * Decimal(left[0])
+        dataset = replace(dataset, left=Amounts(floor_to(renyi), Decimal(left[1])))
     asked = {"dataset": "t", "mechanism": {"construction": law}, "epsilon": 0.5, "max_queries": 100}
     request = parse_request(asked | more)
     return Opening(dataset, request, make_plan(dataset, request))
@@ -151,6 +161,92 @@ def test_parameters_of_constructions_are_refused(more: dict[str, Any]) -> None:
         opening("gaussian", mechanism={"construction": "gaussian", **more})
 
 
+class TestAllThatIsLeft:
+    """A session of Laplace noise that takes all that is left of a budget from which only pure noise was paid."""
+
+    def test_one_question(self) -> None:
+        """For epsilon 1 the noise has scale 1, and costs all of epsilon and no more. Would catch noise that is still
+        that of the other sum, of twice the deviation, and a price of another scale than the noise's."""
+        plan, by_renyi = (opening("laplace", left=left, epsilon=1, max_queries=1).plan for left in (("1", "1"), None))
+        assert plan.scale == 1
+        assert plan.standard_error == pytest.approx(math.sqrt(2), rel=1e-6)
+        assert by_renyi.standard_error is not None
+        assert by_renyi.standard_error > 2 * math.sqrt(2)
+        assert (plan.regime, plan.reserved_pure, plan.cost_per_update_pure) == ("pure", 1, 1)
+        assert plan.reserved == plan.cost_per_update > by_renyi.reserved
+        assert (by_renyi.regime, plan.epsilon_alone) == ("renyi", min(plan.epsilon_alone, 1))
+
+    @mpmath.workdps(60)
+    @pytest.mark.parametrize("epsilon", ["1", "0.3", "0.000001"])
+    @pytest.mark.parametrize("queries", [1, 2, 3, 7, 19])
+    def test_both_sums_are_charged_what_the_noise_is(self, epsilon: str, queries: int) -> None:
+        """By a sum over the integers and by the definition. Would catch k answers that pass epsilon, as those of three
+        thirds rounded up do, noise beyond what epsilon pays for, and a session that reserves less than it charges."""
+        declared = {"capacity": 2**40, "records_public": False}
+        plan = opening("laplace", declared, left=("0", epsilon), epsilon=float(epsilon), max_queries=queries).plan
+        sensitivity, scale = 1 << plan.answer_bits, units_of(plan)
+        assert (plan.regime, plan.reserved_pure) == ("pure", Decimal(epsilon))
+        assert plan.cost_per_update_pure is not None
+        assert 0 <= Fraction(plan.cost_per_update_pure) - sensitivity / scale < Fraction(1, 10**24)
+        assert Fraction(plan.cost_per_update_pure) * queries <= Fraction(epsilon)
+        assert sensitivity / (scale - Fraction(1, 1 << 16)) * queries >= Fraction(epsilon) * (1 - Fraction(1, 10**15))
+        due = laplace_cost(scale, sensitivity, plan.order)
+        cost = mpmath.mpf(str(plan.cost_per_update))
+        assert 0 <= cost - due <= mpmath.mpf(10) ** -24 + due * mpmath.mpf(10) ** -30
+        assert plan.reserved == plan.cost_per_update * queries
+
+    @pytest.mark.parametrize(
+        ("law", "left", "asked"),
+        [
+            ("laplace", ("1", "1"), {"epsilon": 1, "max_queries": 1000}),
+            ("laplace", ("1", "1"), {"epsilon": 0.5, "max_queries": 1}),
+            ("laplace", ("0.4", "0.500000000001"), {"epsilon": 0.5, "max_queries": 1}),
+            ("gaussian", ("1", "1"), {"epsilon": 1, "max_queries": 1}),
+        ],
+        ids=["many questions", "half of it", "almost all of it", "other noise"],
+    )
+    def test_otherwise_the_session_is_like_any(self, law: str, left: tuple[str, str], asked: dict[str, Any]) -> None:
+        """Would catch more noise than need be for many questions, a part of epsilon that is taken as if it were all,
+        and noise that is not pure in a session that says it is."""
+        plan = opening(law, left=left, **asked).plan
+        assert plan == opening(law, **asked).plan
+        assert plan.regime == "renyi"
+        if law == "gaussian":
+            assert plan.holds.pure is plan.price.pure is None
+        else:
+            assert plan.holds.pure == plan.price.times(plan.max_queries).pure
+
+    def test_it_takes_no_more_of_the_other_sum_than_is_left_there(self) -> None:
+        """Where less is left of the other sum, many questions still go by that one. Would catch a plan that the budget
+        does not hold, though another of the same epsilon would do."""
+        for queries, regime in ((1, "pure"), (10**4, "renyi")):
+            plan = opening("laplace", left=("0.25", "0.7"), epsilon=0.7, max_queries=queries).plan
+            assert plan.regime == regime
+            if regime == "renyi":
+                assert plan.reserved <= opening("laplace", epsilon=0.25, max_queries=queries).plan.reserved
+        nothing = opening("laplace", left=("0", "0.7"), epsilon=0.7, max_queries=10**4).plan
+        assert (nothing.regime, nothing.reserved_pure) == ("pure", Decimal("0.7"))
+
+    @pytest.mark.parametrize(
+        "left",
+        [
+            {"renyi": "0.1", "pure": 1.5},
+            {"renyi": "0.1", "pure": 0},
+            {"renyi": "0.1", "pure": -0.5},
+            {"renyi": "-0.1", "pure": 0.5},
+            {"renyi": "NaN", "pure": 0.5},
+            {"renyi": "1e-25", "pure": 0.5},
+        ],
+    )
+    def test_a_descriptor_that_makes_no_sense(self, left: dict[str, Any]) -> None:
+        """Would catch a header with more than the whole budget left."""
+        document = opening("laplace", left=("1", "1"), epsilon=1).document()["dataset"]
+        assert document["left"]["pure"] == 1
+        PublicDataset.from_descriptor(document)
+        with pytest.raises((InvalidDataset, InvalidBudget)):
+            PublicDataset.from_descriptor({**document, "left": left})
+
+
 class TestSession:
     @pytest.mark.parametrize("law", LAWS)
     def test_every_question_is_measured_once(self, law: str) -> None:
@@ -161,7 +257,7 @@ class TestSession:
         due = session.consider(QUERY)
         assert isinstance(due, Measure)
         assert (due.terms.noise.law, due.terms.noise.scale) == (law, plan.noise_scale_units)
-        assert due.terms.price == plan.cost_per_update
+        assert due.terms.price == plan.price
         assert due.error_bound == plan.error_bound
         session.record(QUERY, released(77, "measurement", due.error_bound))
         assert (session.updates_used, session.queries_left) == (1, 1)

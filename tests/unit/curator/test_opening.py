@@ -16,6 +16,7 @@ from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Estimate, O
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.privacy.ledger import Amounts
 from app.services.openings import opening_of
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, universe
@@ -92,7 +93,7 @@ class TestOnlineQueryResponse:
         due = mechanism.decide(state, query, NO_WISH)
         assert isinstance(due, Test)
         assert (due.terms.noise.law, due.terms.noise.scale) == ("laplace", plan.noise_scale_units)
-        assert due.terms.price == plan.cost_per_update
+        assert due.terms.price == Amounts(plan.cost_per_update, None)
         again = mechanism.decide(state, query, NO_WISH)
         assert isinstance(again, Test)
         assert again.terms.noise is due.terms.noise

@@ -1,7 +1,7 @@
-"""The ledger's arithmetic: exact, against the spender, never past the total."""
+"""The ledger's arithmetic: exact in both sums, against the spender, never past what either clause allows."""
 
 import itertools
-from decimal import ROUND_UP, Decimal, localcontext
+from decimal import ROUND_DOWN, ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 
 import pytest
@@ -13,7 +13,7 @@ from app.privacy.calibration import per_hit, rdp_scale, scale_for_cost
 from app.privacy.conversion import epsilon_alone, epsilon_of, rdp_budget
 from app.privacy.costs import ConditionalRelease, renyi_cost
 from app.privacy.errors import InsufficientBudget, InvalidBudget
-from app.privacy.ledger import Account, Budget, Share
+from app.privacy.ledger import Account, Amounts, Budget, Share
 
 BUDGET = Budget.of(Decimal(1), Decimal("1e-6"))
 AMOUNTS = st.integers(0, 10**24).map(lambda quanta: Decimal(quanta).scaleb(-24))
@@ -62,7 +62,7 @@ def test_shares_that_add_up_to_epsilon_never_pass_the_total(cuts: set[int]) -> N
     ends = [0, *sorted(cuts), 10**6]
     account = Account(BUDGET)
     for low, high in itertools.pairwise(ends):
-        account = account.reserve(BUDGET.share(Decimal(high - low).scaleb(-6)))
+        account = account.reserve(Amounts(BUDGET.share(Decimal(high - low).scaleb(-6))))
     assert BUDGET.total - account.reserved < Decimal("1e-24") * len(ends)
     assert BUDGET.share(Decimal(1)) == BUDGET.total
 
@@ -114,9 +114,11 @@ def test_amounts_do_not_depend_on_the_callers_decimal_context() -> None:
         each = per_hit(share, 31)
         scale = scale_for_cost(each, budget.order, "race")
         cost = renyi_cost(ConditionalRelease(scale, "race"), budget.order)
-        account = Account(budget).reserve(share).charge(Share(share), cost)
+        both = Amounts(share, Decimal("0.7"))
+        account = Account(budget).reserve(both).charge(Share.of(both), Amounts(cost, cost).times(3))
         alone = epsilon_alone([(ConditionalRelease(scale), 31)], Decimal("1e-7"))
-        return budget, share, each, scale, cost, account, account.remaining, budget.spent_epsilon(cost), alone
+        left = account.remaining, account.pure_remaining, account.regime, account.whole
+        return budget, share, each, scale, cost, account, left, budget.spent_epsilon(cost), alone
 
     usual = amounts()
     with localcontext() as context:
@@ -148,111 +150,236 @@ def test_a_stored_total_above_the_guarantee_is_refused() -> None:
 @pytest.mark.parametrize("value", [Decimal("-1"), Decimal("NaN"), Decimal("Infinity"), Decimal("1e-25"), 0.1, 1])
 def test_what_is_no_amount_is_refused(value: Decimal) -> None:
     with pytest.raises(InvalidBudget):
-        Account(BUDGET).reserve(value)
+        Account(BUDGET).reserve(Amounts(value))
+    with pytest.raises(InvalidBudget):
+        Account(BUDGET).reserve(Amounts(Decimal(0), value))
+    with pytest.raises(InvalidBudget):
+        Share.of(Amounts(Decimal(1), Decimal(1))).charge(Amounts(Decimal(0), value))
 
 
 def test_the_last_quantum() -> None:
     """Exactly the total may be reserved, and nothing more."""
     quantum = Decimal("1e-24")
-    full = Account(BUDGET).reserve(BUDGET.total)
+    full = Account(BUDGET).reserve(Amounts(BUDGET.total))
     assert full.remaining == 0
     with pytest.raises(InsufficientBudget) as refusal:
-        full.reserve(quantum)
+        full.reserve(Amounts(quantum))
     assert (refusal.value.requested, refusal.value.remaining) == (quantum, Decimal(0))
     with pytest.raises(InsufficientBudget):
-        Account(BUDGET).reserve(BUDGET.total + quantum)
+        Account(BUDGET).reserve(Amounts(BUDGET.total + quantum))
+
+
+def test_the_last_quantum_of_pure_noise() -> None:
+    """Exactly epsilon may be reserved by what is pure, whatever that is in the other sum; after that nothing."""
+    quantum, far = Decimal("1e-24"), 3 * BUDGET.total
+    full = Account(BUDGET).reserve(Amounts(far, Decimal(1)))
+    assert (full.remaining, full.pure_remaining) == (0, 0)
+    for more in (Amounts(quantum, quantum), Amounts(quantum), Amounts(Decimal(0))):
+        with pytest.raises(InsufficientBudget):
+            full.reserve(more)
+    with pytest.raises(InsufficientBudget):
+        Account(BUDGET).reserve(Amounts(far, 1 + quantum))
+
+
+def test_other_noise_closes_the_pure_sum_for_good() -> None:
+    """What was opened with other noise counts though it never paid: a miss is free. Would catch a flag that is taken
+    back when a session gives back all it held, and one that is set by charges alone."""
+    other = Amounts(Decimal("0.1"))
+    account = Account(BUDGET).reserve(other)
+    assert account.impure
+    account = account.give_back(Share.of(other))
+    assert (account.used, account.impure, account.pure_remaining, account.whole) == (0, True, 0, None)
+    with pytest.raises(InsufficientBudget):
+        account.reserve(Amounts(2 * BUDGET.total, Decimal(1)))
+    with pytest.raises(InsufficientBudget):
+        Account(BUDGET, spent=2 * BUDGET.total, pure_spent=Decimal("0.5"), impure=True)
+    assert account.reserve(Amounts(BUDGET.total, Decimal(1))).used == BUDGET.total
+
+
+def test_a_pure_share_pays_for_pure_noise_alone() -> None:
+    """Would catch a session that was admitted as pure and then takes other noise."""
+    share = Share.of(Amounts(Decimal("0.2"), Decimal("0.3")))
+    with pytest.raises(InvalidBudget, match="pure noise alone"):
+        share.charge(Amounts(Decimal("0.1")))
+    with pytest.raises(InsufficientBudget):
+        share.charge(Amounts(Decimal("0.1"), Decimal("0.31")))
+    with pytest.raises(InsufficientBudget):
+        share.charge(Amounts(Decimal("0.21"), Decimal("0.1")))
+    after = share.charge(Amounts(Decimal("0.05"), Decimal("0.1")))
+    assert (after.reserved, after.spent) == (
+        Amounts(Decimal("0.15"), Decimal("0.2")),
+        Amounts(Decimal("0.05"), Decimal("0.1")),
+    )
+    # What is not pure as a whole may buy something that is.
+    other = Share.of(Amounts(Decimal("0.2"))).charge(Amounts(Decimal("0.05"), Decimal("0.1")))
+    assert (other.reserved, other.spent) == (Amounts(Decimal("0.15")), Amounts(Decimal("0.05")))
 
 
 def test_a_session_spends_only_its_own_reservation() -> None:
-    account = Account(BUDGET).reserve(Decimal("0.1")).reserve(Decimal("0.2"))
+    first, second = Amounts(Decimal("0.1"), Decimal("0.4")), Amounts(Decimal("0.2"), Decimal("0.5"))
+    account = Account(BUDGET).reserve(first).reserve(second)
     with pytest.raises(InsufficientBudget) as refusal:
-        account.charge(Share(Decimal("0.1")), Decimal("0.15"))
+        account.charge(Share.of(first), Amounts(Decimal("0.15"), Decimal("0.1")))
     assert (refusal.value.requested, refusal.value.remaining) == (Decimal("0.15"), Decimal("0.1"))
     with pytest.raises(InsufficientBudget):
-        account.charge(Share(Decimal("0.4")), Decimal("0.05"))
+        account.charge(Share.of(Amounts(Decimal("0.4"))), Amounts(Decimal("0.05")))
     with pytest.raises(InsufficientBudget):
-        account.give_back(Share(Decimal("0.31")))
-    first = Share(Decimal("0.1"))
-    after = account.charge(first, Decimal("0.04")).give_back(first.charge(Decimal("0.04")))
+        account.give_back(Share.of(Amounts(Decimal("0.31"))))
+    with pytest.raises(InsufficientBudget):
+        account.give_back(Share.of(Amounts(Decimal("0.1"), Decimal("0.91"))))
+    share, cost = Share.of(first), Amounts(Decimal("0.04"), Decimal("0.25"))
+    after = account.charge(share, cost).give_back(share.charge(cost))
     assert (after.reserved, after.spent) == (Decimal("0.2"), Decimal("0.04"))
+    assert (after.pure_reserved, after.pure_spent) == (Decimal("0.5"), Decimal("0.25"))
 
 
 def test_an_account_past_its_total_cannot_be_built() -> None:
     with pytest.raises(InsufficientBudget):
-        Account(BUDGET, reserved=BUDGET.total, spent=Decimal("1e-24"))
+        Account(BUDGET, reserved=BUDGET.total, spent=Decimal("1e-24"), impure=True)
+    with pytest.raises(InsufficientBudget):
+        Account(
+            BUDGET, reserved=BUDGET.total, spent=Decimal("1e-24"), pure_reserved=Decimal(1), pure_spent=Decimal("1e-24")
+        )
 
 
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, st.integers(1, 1000)), max_size=5), AMOUNTS, AMOUNTS)
-def test_the_account_over_shares(parts: list[tuple[Decimal, Decimal, int]], gone: Decimal, asked: Decimal) -> None:
-    """Its sums are those of fractions; a cap below them refuses with what is left of it. Would catch a share that is
-    counted once where there are many of it."""
-    reserved = sum(Fraction(r) * n for r, _, n in parts)
-    spent = sum(Fraction(s) * n for _, s, n in parts) + Fraction(gone)
-    shares = [(Share(r, s), n) for r, s, n in parts]
-    if reserved + spent > Fraction(BUDGET.total):
+@st.composite
+def shares(draw: st.DrawFn) -> Share:
+    """Of pure noise, or of other."""
+    reserved, spent, pure = draw(AMOUNTS), draw(AMOUNTS), draw(st.booleans())
+    if not pure:
+        return Share(Amounts(reserved), Amounts(spent))
+    return Share(Amounts(reserved, draw(AMOUNTS)), Amounts(spent, draw(AMOUNTS)))
+
+
+@given(st.lists(st.tuples(shares(), st.integers(1, 1000)), max_size=5), AMOUNTS, AMOUNTS)
+def test_the_account_over_shares(parts: list[tuple[Share, int]], gone: Decimal, gone_pure: Decimal) -> None:
+    """Its sums are those of fractions. Would catch a share that is
+    counted once where there are many of it, and one sum that is taken for the other."""
+    reserved = sum(Fraction(share.reserved.renyi) * n for share, n in parts)
+    spent = sum(Fraction(share.spent.renyi) * n for share, n in parts) + Fraction(gone)
+    pure_reserved = sum(Fraction(share.reserved.pure or 0) * n for share, n in parts)
+    pure_spent = sum(Fraction(share.spent.pure or 0) * n for share, n in parts) + Fraction(gone_pure)
+    impure, forfeited = any(share.spent.pure is None for share, _ in parts), Amounts(gone, gone_pure)
+    if reserved + spent > Fraction(BUDGET.total) and (impure or pure_reserved + pure_spent > 1):
         with pytest.raises(InsufficientBudget):
-            Account.over(BUDGET, shares, gone)
+            Account.over(BUDGET, parts, forfeited, impure=impure)
         return
-    account = Account.over(BUDGET, shares, gone)
+    account = Account.over(BUDGET, parts, forfeited, impure=impure)
     assert (Fraction(account.reserved), Fraction(account.spent)) == (reserved, spent)
-    assert account.used + account.remaining == BUDGET.total
-    account.check_cap(account.used + asked, asked)
-    with pytest.raises(InsufficientBudget) as refusal:
-        account.check_cap(account.used + asked - Decimal("1e-24"), asked)
-    assert refusal.value.remaining == max(Decimal(0), asked - Decimal("1e-24"))
+    assert (Fraction(account.pure_reserved), Fraction(account.pure_spent)) == (pure_reserved, pure_spent)
+    assert account.remaining == max(Decimal(0), BUDGET.total - account.used)
+    assert account.pure_remaining == (0 if impure else max(Decimal(0), 1 - account.pure_used))
+    left = BUDGET.epsilon_left(account.remaining)
+    assert account.regime == ("pure" if account.pure_remaining > left else "renyi")
+    shown = account.pure_remaining.quantize(Decimal("1e-12"), ROUND_DOWN)
+    nobody = reserved + pure_reserved > 0 or not shown or shown < left
+    assert account.whole == (None if nobody else Amounts(account.remaining, shown))
+
+
+@given(st.booleans(), AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS, st.integers(1, 10**12))
+def test_a_cap(impure: bool, spent: Decimal, pure: Decimal, asked: Decimal, asked_pure: Decimal, size: int) -> None:
+    """By either sum, as the whole is. Would catch a pure session that is refused as the other sum has no room below
+    the cap, and one that is let through beside other noise."""
+    spent = min(spent, BUDGET.total)
+    mine, cap = Account(BUDGET, spent=spent, pure_spent=pure, impure=impure), Decimal(size).scaleb(-12)
+    most = Fraction(BUDGET.total) * Fraction(cap)
+    for requested in (Amounts(asked), Amounts(asked, asked_pure)):
+        by_total = Fraction(spent + asked) <= most
+        by_epsilon = not impure and requested.pure is not None and Fraction(pure + asked_pure) <= Fraction(cap)
+        if by_total or by_epsilon:
+            mine.check_cap(cap, requested)
+        else:
+            with pytest.raises(InsufficientBudget) as refusal:
+                mine.check_cap(cap, requested)
+            assert refusal.value.remaining == max(Decimal(0), BUDGET.cap(cap) - spent)
+
+
+def test_what_takes_all_that_is_left() -> None:
+    """A pure session may pass its share of the total only where nobody else could have what it takes."""
+    assert Account(BUDGET).whole == Amounts(BUDGET.total, Decimal(1))
+    assert Account(BUDGET, reserved=Decimal("1e-24")).whole is None
+    assert Account(BUDGET, pure_reserved=Decimal("1e-24")).whole is None
+    assert Account(BUDGET, impure=True).whole is None
+    third = Account(BUDGET, spent=BUDGET.total / 2, pure_spent=Decimal(1) / 3 // Decimal("1e-24") * Decimal("1e-24"))
+    assert (third.whole, third.regime) == (Amounts(third.remaining, Decimal("0.666666666666")), "pure")
+    # Here the total has more left, which others may have shares of.
+    assert Account(BUDGET, spent=BUDGET.share(Decimal("0.1")), pure_spent=Decimal("0.4")).whole is None
+    assert Account(BUDGET, pure_spent=Decimal(1)).whole is None
 
 
 class Ledger(RuleBasedStateMachine):
-    """Sessions open, charge and close in any order; the account equals a sum of fractions kept beside
-    it."""
+    """Sessions of pure noise and of other open, charge and close in any order; the account equals sums of fractions
+    kept beside it, and one of the two clauses holds."""
 
     sessions = Bundle("sessions")
 
     def __init__(self) -> None:
         super().__init__()
         self.account = Account(BUDGET)
-        self.held: dict[int, Fraction] = {}
-        self.spent = Fraction(0)
+        #: What each holds, and whether it is pure; and what all have spent.
+        self.held: dict[int, tuple[Fraction, Fraction, bool]] = {}
+        self.spent = [Fraction(0), Fraction(0)]
+        self.impure = False
         self.names = 0
 
-    @rule(target=sessions, size=AMOUNTS)
-    def open(self, size: Decimal) -> int:
+    def fits(self, renyi: Fraction, epsilon: Fraction) -> bool:
+        return renyi <= Fraction(BUDGET.total) or (not self.impure and epsilon <= 1)
+
+    def sums(self) -> tuple[Fraction, Fraction]:
+        return (
+            self.spent[0] + sum(renyi for renyi, _, _ in self.held.values()),
+            self.spent[1] + sum(epsilon for _, epsilon, _ in self.held.values()),
+        )
+
+    @staticmethod
+    def amounts(renyi: Fraction, epsilon: Fraction, pure: bool) -> Amounts:
+        return Amounts(
+            Decimal(int(renyi * 10**24)).scaleb(-24), Decimal(int(epsilon * 10**24)).scaleb(-24) if pure else None
+        )
+
+    @rule(target=sessions, size=AMOUNTS, epsilon=AMOUNTS, pure=st.booleans())
+    def open(self, size: Decimal, epsilon: Decimal, pure: bool) -> int:
         self.names += 1
-        fits = Fraction(size) + self.spent + sum(self.held.values()) <= Fraction(BUDGET.total)
-        if fits:
-            self.account = self.account.reserve(size)
-            self.held[self.names] = Fraction(size)
+        asked = Fraction(size), Fraction(epsilon) if pure else Fraction(0)
+        renyi, total = self.sums()
+        if renyi + asked[0] <= Fraction(BUDGET.total) or (pure and self.fits(renyi + asked[0], total + asked[1])):
+            self.account = self.account.reserve(self.amounts(*asked, pure))
+            self.held[self.names] = *asked, pure
+            self.impure |= not pure
         else:
             with pytest.raises(InsufficientBudget):
-                self.account.reserve(size)
+                self.account.reserve(self.amounts(*asked, pure))
         return self.names
 
-    @rule(name=sessions, cost=AMOUNTS)
-    def charge(self, name: int, cost: Decimal) -> None:
+    @rule(name=sessions, cost=AMOUNTS, epsilon=AMOUNTS)
+    def charge(self, name: int, cost: Decimal, epsilon: Decimal) -> None:
         held = self.held.get(name)
         if held is None:
             return
-        reserved = Decimal(int(held * 10**24)).scaleb(-24)
-        if Fraction(cost) <= held:
-            self.account = self.account.charge(Share(reserved), cost)
-            self.held[name] -= Fraction(cost)
-            self.spent += Fraction(cost)
+        price, share = Amounts(cost, epsilon), Share.of(self.amounts(*held))
+        counted = Fraction(epsilon) if held[2] else Fraction(0)
+        if Fraction(cost) <= held[0] and counted <= held[1]:
+            self.account = self.account.charge(share, price)
+            self.held[name] = held[0] - Fraction(cost), held[1] - counted, held[2]
+            self.spent = [self.spent[0] + Fraction(cost), self.spent[1] + counted]
         else:
             with pytest.raises(InsufficientBudget):
-                self.account.charge(Share(reserved), cost)
+                self.account.charge(share, price)
 
     @rule(name=consumes(sessions))
     def close(self, name: int) -> None:
-        left = self.held.pop(name, None)
-        if left is not None:
-            self.account = self.account.give_back(Share(Decimal(int(left * 10**24)).scaleb(-24)))
+        held = self.held.pop(name, None)
+        if held is not None:
+            self.account = self.account.give_back(Share.of(self.amounts(*held)))
 
     @invariant()
     def exact(self) -> None:
-        assert Fraction(self.account.spent) == self.spent
-        assert Fraction(self.account.reserved) == sum(self.held.values())
-        assert self.account.spent + self.account.reserved <= BUDGET.total
+        account = self.account
+        assert [Fraction(account.spent), Fraction(account.pure_spent)] == self.spent
+        assert (Fraction(account.used), Fraction(account.pure_used)) == self.sums()
+        assert account.impure == self.impure
+        assert self.fits(*self.sums())
 
 
 TestLedger = Ledger.TestCase
-TestLedger.settings = settings(max_examples=40, stateful_step_count=30)
+TestLedger.settings = settings(max_examples=60, stateful_step_count=30)

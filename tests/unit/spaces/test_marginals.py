@@ -415,6 +415,15 @@ def test_a_marginal_is_no_single_sum() -> None:
     assert (query.numbers, TABLE.compiled({"type": "predicate", "where": {}}).numbers) == (2, 1)
 
 
+def test_a_universe_beyond_all_counting() -> None:
+    """Would catch a number that no float holds where an answer does not need it."""
+    attributes = [{"name": f"x{i}", "size": 2**31 - 1} for i in range(59)] + [{"name": "y", "size": 3}]
+    huge = universe({"name": "h", "kind": "table", "attributes": attributes, "budget": BUDGET})
+    query = marginal(huge, {"attributes": ["y"]})
+    assert query.norm2sq == float("inf")
+    assert query.canonical == {"type": "marginal", "axes": [[59, {"range": [0, 3]}]], "where": []}
+
+
 def test_words_that_are_compiled_are_not_changed() -> None:
     """Would catch a request that remembers what was made of it."""
     asked = {"type": "marginal", "attributes": ["age"], "where": {"sex": "male"}}

@@ -164,7 +164,7 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (TABLE, marginal("sex", where={"sex": "other"}), "sex: not one of the declared values"),
     (TABLE, marginal("sex", where={"sex": "male"}), "two cells or more: ask for a single count with a predicate"),
     (TABLE, marginal("age", bins={"age": [15, 95]}), "two cells or more"),
-    (TABLE, marginal("age", bins={"age": [15, 30]}, where={"age": {"ge": 30}}), "where selects none of the values"),
+    (TABLE, marginal("age", bins={"age": [15, 30]}, where={"age": {"ge": 30}}), "where selects none of the records"),
     (TABLE, marginal("sex", bins={"age": [15, 95]}), "bins are of attributes that are asked for"),
     (TABLE, marginal("sex", bins={"sex": [0, 1]}), "sex: bins need numeric values or codes"),
     (TABLE, marginal("age", bins={"age": [15]}), "bins.age"),

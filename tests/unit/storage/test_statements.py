@@ -18,7 +18,7 @@ from app.storage.tables import metadata
         (_find_replies(8, "?"), 24),
         (_find_latest(8, "?"), 24),
         (_lock(8, "?", ""), 8),
-        (_move(), 9),
+        (_move(), 11),
         (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 6),
     ],
     ids=["replies", "latest", "lock", "move", "next replies"],

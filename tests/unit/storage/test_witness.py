@@ -23,7 +23,7 @@ def database(path: Path, *data_sets: str, moved_at: str | None = None) -> SqlSto
         for name in data_sets:
             tx.add_dataset(DatasetRow(name, {}, None, {}, {}, "2026-01-01T00:00:00.000000Z"))
         if moved_at is not None:
-            tx.move_ledger([LedgerRow(data_sets[0], None, "forfeit", "1", None, moved_at)])
+            tx.move_ledger([LedgerRow(data_sets[0], None, "forfeit", "1", None, None, moved_at)])
         tx.commit()
     return store
 
@@ -49,7 +49,7 @@ class TestOldDatabase:
         other = database(tmp_path / "other", "people", "more", moved_at="2026-01-01T00:00:02.000000Z")
         Witness(tmp_path, mine).reset()
         with mine.write() as tx:
-            tx.move_ledger([LedgerRow("people", None, "forfeit", "1", None, "2026-01-01T00:00:03.000000Z")])
+            tx.move_ledger([LedgerRow("people", None, "forfeit", "1", None, None, "2026-01-01T00:00:03.000000Z")])
             tx.commit()
         Witness(tmp_path, mine).check()
         with pytest.raises(OldDatabase):
