@@ -140,34 +140,34 @@ def resealed(lines: list[JSON]) -> list[bytes]:
     return found
 
 
-def tested_in(records: list[JSON]) -> list[int]:
+def places(records: list[JSON]) -> list[int]:
     return [n for n, record in enumerate(records) if "tested" in record]
 
 
 def a_smaller_bound(records: list[JSON]) -> None:
-    records[tested_in(records)[-1]]["error_bound"] -= 50.0
+    records[places(records)[-1]]["error_bound"] -= 50.0
 
 
 def no_bound(records: list[JSON]) -> None:
-    records[tested_in(records)[-1]]["error_bound"] = None
+    records[places(records)[-1]]["error_bound"] = None
 
 
 def other_counts(records: list[JSON]) -> None:
-    records[tested_in(records)[-1]]["tested"][0] += 300
+    records[places(records)[-1]]["tested"][0] += 300
 
 
 def no_test(records: list[JSON]) -> None:
-    del records[tested_in(records)[-1]]["tested"]
+    del records[places(records)[-1]]["tested"]
 
 
 def a_test_of_what_is_certain(records: list[JSON]) -> None:
-    counts = records[tested_in(records)[-1]]["tested"]
+    counts = records[places(records)[-1]]["tested"]
     free = next(r for r in records if r.get("source") == "estimate" and "tested" not in r)
     free["tested"] = counts
 
 
 def another_value(records: list[JSON]) -> None:
-    record = records[tested_in(records)[-1]]
+    record = records[places(records)[-1]]
     record["value"] += 40.0
     record["error_bound"] += 40.0
 
@@ -184,7 +184,8 @@ def honest(service: Service, analyst: httpx.Client, tmp_path_factory: pytest.Tem
     id = opened(analyst, name, max_queries=50, contract=True)["id"]
     ask(analyst, id, marginal(["age", "work"])[0])
     ask(analyst, id, {"type": "predicate", "where": {"age": {"in": [1, 2]}}})
-    ask(analyst, id, {"type": "predicate", "where": {"sex": {"equals": 0}}})
+    for sex in (0, 1):
+        ask(analyst, id, {"type": "predicate", "where": {"sex": {"equals": sex}}})
     ask(analyst, id, {"type": "predicate", "where": {"race": {"equals": 2}}})
     path = transcript(service, analyst, id, tmp_path_factory.mktemp("honest") / "t.ndjson")
     return [json.loads(line) for line in path.read_bytes().splitlines()]
