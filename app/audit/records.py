@@ -71,16 +71,17 @@ def answer_entry(
     recorded_at: str,
     previous_hash: str,
     measurement: str | None = None,
+    tested: Sequence[int] | None = None,
     wish: Mapping[str, float] | None = None,
 ) -> Sealed:
     """The record of one answer; ``query`` is in canonical bytes already.
 
     A single number stands as ``value``, several as ``values``. ``measurement`` is the hash of the record of what was
-    measured for it, ``wish`` the accuracy that was asked for.
+    measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy that was asked for.
     """
     return _seal(
         b'{"error_bound":%b,%b"previous_hash":"%b","query":%b,"record":"answer","recorded_at":"%b",'
-        b'"sequence":%d,"source":"%b"%b,%b%b}'
+        b'"sequence":%d,"source":"%b"%b%b,%b%b}'
         % (
             _number(error_bound),
             b"" if measurement is None else b'"measurement":"%b",' % measurement.encode(),
@@ -89,6 +90,7 @@ def answer_entry(
             recorded_at.encode(),
             sequence,
             source.encode(),
+            b"" if tested is None else b',"tested":[%b]' % b",".join(b"%d" % count for count in tested),
             b',"unverified":true' if unverified else b"",
             _values(values),
             b"" if wish is None else b',"wish":' + canonical(dict(wish)),

@@ -36,10 +36,13 @@ from typing import Any
 import numpy as np
 
 from app.audit import records
+from app.curator.contract import ContractMechanism
 from app.curator.evidence import price_of
 from app.curator.mechanisms import (
+    GREATEST_ANSWER,
     NO_WISH,
     Answer,
+    MarginalTest,
     Measure,
     Measured,
     RoundNoise,
@@ -424,6 +427,7 @@ class _Replay:
                     recorded_at=recorded_at,
                     previous_hash=self.head,
                     measurement=record.get("measurement"),
+                    tested=_tested(record.get("tested")),
                     wish=record.get("wish"),
                 )
         except CuratorError as error:
@@ -476,14 +480,34 @@ class _Replay:
         if any(abs(value) > most or session.real(session.grid(value)) != value for value in values):
             raise _Broken("the value does not lie on the answer grid", sequence)
         units = np.array([session.grid(value) for value in values], np.int64)
+        tested = record.get("tested")
         try:
             wish = _wish(record.get("wish"))
             # What was recorded was decided with numbers whose last digits may have been others.
-            leaning = 0.0 if measured is None and source != "estimate" else _NEAR if measured is not None else -_NEAR
+            leaning = 0.0
+            if measured is not None or tested is not None:
+                leaning = _NEAR
+            elif source == "estimate":
+                leaning = -_NEAR
             due = session.consider(query, unverified=unverified, wish=wish, leaning=leaning)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
+        if tested is not None and not isinstance(due, MarginalTest):
+            raise _Broken("the answer tells a test that was not due", sequence)
+        if isinstance(due, MarginalTest):
+            tested_of = None if tested is None else np.array(_tested(tested), np.int64)
+            due = self._tested_answer(session, query, due, measured, tested_of, sequence)
+            if source != due.source:
+                raise _Broken("the answer claims a source that it cannot have", sequence)
+            _check_near(session, query, units, due, wish, sequence)
+            answer = answer_as(due, units)
+            self._check_bound(session, query, answer, bound, sequence)
+            session.record(query, replace(answer, error_bound=bound))
+            if measured is not None:
+                self.learnt.learn(query.digest, values)
+            self.counts[source] += 1
+            return
         if isinstance(due, Test):
             gap = values[0] - session.real(int(due.hypothesis[0]))
             threshold = session.real(due.threshold)
@@ -510,6 +534,9 @@ class _Replay:
             raise _Broken("the answer has a measurement that was not due", sequence)
         elif due.source == "estimate" == source:
             _check_near(session, query, units, due, wish, sequence)
+            if due.error_bound is not None:
+                self._check_bound(session, query, answer_as(due, units), bound, sequence)
+                due = replace(due, error_bound=bound)
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
@@ -592,6 +619,55 @@ class _Replay:
             },
         )
 
+    def _tested_answer(
+        self,
+        session: Session,
+        query: Query,
+        due: MarginalTest,
+        measured: Measured | None,
+        tested: Units | None,
+        sequence: int,
+    ) -> Answer:
+        """The answer that follows from a test: its measurement or the counts that it found near, which are held against
+        those that were due.
+        """
+        if (measured is None) == (tested is None):
+            raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
+        error = due.expected[1]
+        if measured is not None:
+            noise = measured.measurement.noise
+            same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
+            if measured.measurement.marginal != due.marginal or not same or measured.price != due.terms.price:
+                raise _Broken("the measurement is not the one that was due", sequence)
+            self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
+            told = replace(due, expected=self._expected(measured, due.expected, sequence))
+            return session.released(query, told, measured.measurement.units.reshape(-1))
+        assert tested is not None
+        # Whole counts next to those that follow, whose last digits may have been others.
+        apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
+        if len(tested) != len(due.counts) or int(np.abs(tested - due.counts).max()) > apart:
+            raise _Broken("the counts that were tested do not follow", sequence)
+        return session.missed(query, replace(due, counts=tested))
+
+    @staticmethod
+    def _check_bound(session: Session, query: Query, answer: Answer, bound: Any, sequence: int) -> None:
+        """Hold a recorded error bound against the one that follows for the recorded values."""
+        assert isinstance(session.mechanism, ContractMechanism)
+        due = session.mechanism.bound_of(session.state, query, answer)
+        if bound is None or abs(bound - due) > 2 * session.real(1):
+            raise _Broken("the error bound does not follow", sequence)
+
+    @staticmethod
+    def _expected(measured: Measured, due: tuple[Units, int] | None, sequence: int) -> tuple[Units, int]:
+        """What was expected of a question, held against what follows, to a small part of its standard error."""
+        if measured.expected is None or due is None or len(measured.expected[0]) != len(due[0]):
+            raise _Broken("what was expected is not told", sequence)
+        error = due[1]
+        apart = max(abs(a - b) for a, b in zip(measured.expected[0].tolist(), due[0].tolist(), strict=True))
+        if apart > _NEAR_ANSWER * error + 1 or abs(measured.expected[1] - error) > _NEAR * error + 1:
+            raise _Broken("what was expected does not follow", sequence)
+        return measured.expected
+
     def _measured_answer(
         self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
     ) -> Answer:
@@ -604,15 +680,26 @@ class _Replay:
         if measured.price != price_of(noise.kind, scale, session.plan.order):
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
-        if measured.expected is None or due.expected is None or len(measured.expected[0]) != len(due.expected[0]):
-            raise _Broken("what was expected is not told", sequence)
-        error = due.expected[1]
-        apart = max(abs(a - b) for a, b in zip(measured.expected[0].tolist(), due.expected[0].tolist(), strict=True))
-        if apart > _NEAR_ANSWER * error + 1 or abs(measured.expected[1] - error) > _NEAR * error + 1:
-            raise _Broken("what was expected does not follow", sequence)
+        expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
-        told = replace(due, terms=terms, expected=measured.expected)
+        told = replace(due, terms=terms, expected=expected)
         return session.released(query, told, measured.measurement.units.reshape(-1))
+
+
+def _tested(told: Any) -> list[int] | None:
+    """The counts that an entry says were tested.
+
+    Raises:
+        TypeError: when they are no whole numbers.
+        ValueError: when they pass 62 bits.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, list) or any(type(count) is not int for count in told):
+        raise TypeError("counts are whole numbers")
+    if any(abs(count) > GREATEST_ANSWER for count in told):
+        raise ValueError("a count has at most 62 bits")
+    return told
 
 
 def answer_as(answer: Answer, units: Units) -> Answer:

@@ -68,7 +68,7 @@ class Calibrator:
         failure = request.beta - (FACT_FAILURE * len(dataset.bought) if guaranteed else 0.0)
         if failure <= 0:
             return Infeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of a bought fact")
-        race = self._race(failure, updates) if request.release == "race" else None
+        race = self.race(failure, updates) if request.release == "race" else None
         if isinstance(race, Infeasible):
             return race
         comparisons = request.max_queries * (1.0 if race is None else float(race.mean))
@@ -133,7 +133,7 @@ class Calibrator:
             )
         return None
 
-    def _race(self, failure: float, updates: int) -> Race | Infeasible:
+    def race(self, failure: float, updates: int) -> Race | Infeasible:
         """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside.
 
         A forfeited round has drawn too. It counts as no query but uses an update.

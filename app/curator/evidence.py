@@ -23,13 +23,13 @@ from app.curator.mechanisms import (
     GREATEST_ANSWER,
     Accuracy,
     Answer,
+    Due,
     Estimate,
     Measure,
     Measured,
     RoundNoise,
     RoundTerms,
     State,
-    Test,
     Units,
     Wish,
 )
@@ -106,6 +106,8 @@ class EvidenceMechanism:
         Raises:
             InvalidQuery: naming what serves.
         """
+        if query.is_zero:
+            return
         if isinstance(query, CompiledSparse | CompiledDense) and self._space.cells > MOST_WEIGHTS:
             raise InvalidQuery(
                 f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "
@@ -116,7 +118,7 @@ class EvidenceMechanism:
                 f"a question counts at most {MOST_COUNTED:,} cells of the attributes it names: name fewer"
             )
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.
 
         Raises:
@@ -142,7 +144,7 @@ class EvidenceMechanism:
                 return Measure(RoundTerms(noise, price), None, buy.marginal, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
-    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert due.marginal is not None
@@ -152,11 +154,15 @@ class EvidenceMechanism:
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """Never: nothing is tested."""
+        raise AssertionError("an evidence session without a contract tests nothing")
+
     def learn(self, state: State, query: Query, units: Units) -> State:
         """Never: every measurement is recorded as one."""
         raise AssertionError("an evidence session learns from measurements")
 
-    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
             return

@@ -148,7 +148,8 @@ class Measured:
 class Answer:
     """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta.
 
-    ``measured`` is what was measured for it where that is more than its values; the state has taken it in.
+    ``measured`` is what was measured for it where that is more than its values; the state has taken it in. ``tested``
+    are the counts of cells that a test found to be near enough.
     """
 
     units: Units
@@ -157,6 +158,7 @@ class Answer:
     unverified: bool = False
     accuracy: Accuracy | None = None
     measured: Measured | None = None
+    tested: Units | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -226,6 +228,38 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MarginalTest:
+    """The counts of a marginal are to be held against expected ones, all cells together, and measured if they are far.
+
+    What is compared is the sum of all differences, in whole counts; nothing of it is released. What a hit releases is
+    the measurement, whose noise is its own.
+
+    Attributes:
+        marginal: what is counted.
+        counts: what is expected of its cells.
+        threshold: T, in counts.
+        race: the Poisson race that the test is; None for a single comparison.
+        noise: of the test.
+        terms: noise of the measurement, and the price of both together.
+        expected: of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
+    """
+
+    marginal: Marginal
+    counts: Units
+    threshold: int
+    race: Race | None
+    noise: RoundNoise
+    terms: RoundTerms
+    expected: tuple[Units, int]
+    wish: Wish
+
+
+#: What is due for a query that the public state does not answer.
+Due = Test | Measure | MarginalTest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """What a state says of a query, in counts.
 
@@ -271,7 +305,7 @@ class SessionMechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """What is due for a query that was not answered before, or not as well as is wished.
 
         ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
@@ -282,14 +316,17 @@ class SessionMechanism(Protocol):
             PlanInfeasible: when what is wished cannot be had.
         """
 
-    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer that a release makes; where it is more than what was released the state learns of it here."""
+
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """The answer that a test makes which released nothing."""
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """The state after a hit released these values as its answer."""
 
-    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
-        """A first answer was given, and this was measured for it, which :meth:`released` has not taken in."""
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+        """A first answer was given, this was measured for it, which :meth:`released` has not taken in, or tested."""
 
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
         """Whether values that were given before are known as well as is wished."""
@@ -368,11 +405,17 @@ class _Planned:
         """None: what such a session buys at its opening is a fact."""
         return []
 
-    def released(self, state: State, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """What was released."""
+        assert not isinstance(due, MarginalTest)
         return Answer(units, "measurement", due.error_bound)
 
-    def recall(self, state: State, query: Query, measured: Measured | None) -> None:
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """The hypothesis' own value."""
+        assert isinstance(due, Test)
+        return Answer(due.hypothesis, "hypothesis", due.error_bound)
+
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Nothing: what an answer teaches is told by :meth:`learn`."""
 
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:

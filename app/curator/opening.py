@@ -151,7 +151,8 @@ class StatedPlan:
             calibration=document["calibration"],
             update_bound=document["update_bound"],
             progress=document["progress"],
-            fixed_price=document["cost_per_update"] is not None,
+            # Evidence pays for openings too, so its records tell each price.
+            fixed_price=document["cost_per_update"] is not None and "mode" not in document,
         )
 
 

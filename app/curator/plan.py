@@ -35,6 +35,10 @@ class Race:
     mean: Decimal
     cut: int
 
+    def document(self) -> dict[str, float]:
+        """As JSON."""
+        return {"mean": float(self.mean), "cut": self.cut}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -217,7 +221,7 @@ class Plan(Terms, SessionPlan):
             "progress": None if self.direct else self.progress,
             "guaranteed": self.guaranteed,
             "step_size": self.step_size,
-            "race": None if self.race is None else {"mean": float(self.race.mean), "cut": self.race.cut},
+            "race": None if self.race is None else self.race.document(),
             "cost_per_update": str(self.cost_per_update),
             "cost_per_update_pure": _text(self.cost_per_update_pure),
             "purchase": None

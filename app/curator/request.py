@@ -15,7 +15,7 @@ from app.spaces.spec import Model, Whole, explain
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9
 #: The fields of sessions that answer from evidence.
-_EVIDENCE = ("within", "confidence", "start", "share")
+_EVIDENCE = ("within", "confidence", "start", "share", "contract")
 
 Calibration = Literal["rdp", "exact", "jt2012", "gru2011"]
 
@@ -43,17 +43,25 @@ class SessionRequest(Model):
         default="evidence", description="evidence: from all that was measured of the data set, or from nothing"
     )
     share: bool = Field(default=True, strict=True, description="evidence: whether what is measured may serve others")
+    contract: bool = Field(
+        default=False, strict=True, description="evidence: whether tests keep an error bound of all answers at once"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.release == "race" and self.calibration != "rdp":
             raise ValueError("a race is calibrated by rdp")
-        if self.mechanism.construction not in get_args(FromEvidence):
+        evidence = self.mechanism.construction in get_args(FromEvidence)
+        if not evidence:
             for name in _EVIDENCE:
                 if name in self.model_fields_set:
                     raise ValueError(f"{name} belongs to sessions that answer from evidence")
-            if not self.declared:
-                raise ValueError("max_queries: say how many queries there will be at most")
+        if not self.declared and (self.contract or not evidence):
+            raise ValueError("max_queries: say how many queries there will be at most")
+        if self.contract and self.mechanism.construction == "histogram":
+            raise ValueError("contract: a histogram is measured whole, so there is nothing to test: use evidence")
+        if self.contract and self.within is not None:
+            raise ValueError("within: what a contract keeps follows from its plan, so leave one of them out")
         return self
 
     @property
@@ -78,7 +86,7 @@ class SessionRequest(Model):
     @property
     def may_be_pure(self) -> bool:
         """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
-        return self.mechanism.construction in ("laplace", *get_args(FromEvidence))
+        return not self.contract and self.mechanism.construction in ("laplace", *get_args(FromEvidence))
 
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it."""

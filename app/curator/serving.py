@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.curator.contract import ContractMechanism
 from app.curator.evidence import EvidenceMechanism
 from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
@@ -13,6 +14,6 @@ def mechanism_of(opening: Opening) -> SessionMechanism:
     """The mechanism of a session."""
     plan = opening.plan
     if isinstance(plan, EvidencePlan):
-        return EvidenceMechanism(opening)
+        return EvidenceMechanism(opening) if plan.contract is None else ContractMechanism(opening)
     assert isinstance(plan, Plan)
     return DirectMeasurement(opening) if plan.direct else OnlineQueryResponse(opening)

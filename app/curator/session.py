@@ -16,7 +16,7 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Measure, Measured, Test, Units, Wish
+from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
 from app.evidence.policy import Buy
@@ -97,7 +97,7 @@ class Session:
 
     def consider(
         self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH, leaning: float = 0.0
-    ) -> Answer | Test | Measure:
+    ) -> Answer | Due:
         """The answer where the public state has one, else the test or measurement that must be made.
 
         What was answered before is answered again as it was, but where it is wished to be known better than it is.
@@ -131,9 +131,13 @@ class Session:
             )
         return self.mechanism.decide(self.state, query, wish, leaning)
 
-    def released(self, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, query: Query, due: Due, units: Units) -> Answer:
         """The answer that a hit or a measurement makes, which is then to be recorded."""
         return self.mechanism.released(self.state, query, due, units)
+
+    def missed(self, query: Query, due: Due) -> Answer:
+        """The answer that a miss makes, which is then to be recorded."""
+        return self.mechanism.missed(self.state, query, due)
 
     def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Accuracy | None:
         """How well an answer's values are known; None where nothing is known of that."""
@@ -157,7 +161,7 @@ class Session:
         elif answer.source == "measurement":
             self.learn(query, answer.units)
         else:
-            self.mechanism.recall(self.state, query, None)
+            self.mechanism.recall(self.state, query, None, answer.tested)
 
     def recall_all(self, answers: Sequence[tuple[bytes, bytes, float | None]]) -> None:
         """Count first answers that were recorded: digest of the query, units (little-endian int64) and error bound of
@@ -181,12 +185,19 @@ class Session:
         """Learn what a measurement teaches."""
         self.state = self.mechanism.learn(self.state, query, units)
 
-    def recall(self, query: Query, units: Units, error_bound: float | None, measured: Measured | None) -> None:
-        """Take in a first answer that was recorded, and what was measured for it."""
+    def recall(
+        self,
+        query: Query,
+        units: Units,
+        error_bound: float | None,
+        measured: Measured | None,
+        tested: Units | None,
+    ) -> None:
+        """Take in a first answer that was recorded, and what was measured or tested for it."""
         self.sequence += 1
         self.queries_asked += 1
         self._given.add(query.digest, units, error_bound)
-        self.mechanism.recall(self.state, query, measured)
+        self.mechanism.recall(self.state, query, measured, tested)
         if measured is not None:
             self.state.updates += 1
 

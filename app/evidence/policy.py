@@ -92,6 +92,8 @@ class Means:
         pure: whether it may be pure-only; then it pays in epsilon.
         questions: how many are declared, None where not.
         whole: whether the whole table is measured at the opening, whatever is asked.
+        contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
+            and no more.
     """
 
     order: float
@@ -100,6 +102,7 @@ class Means:
     pure: bool
     questions: int | None
     whole: bool = False
+    contract: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,7 @@ class Bought:
     measurement: Measurement
 
 
-Mode = Literal["table", "laplace", "lift"]
+Mode = Literal["table", "laplace", "lift", "contract"]
 
 
 def laplace_cost(scale: float, order: float) -> float:
@@ -180,6 +183,8 @@ class Policy:
 
     def _mode(self) -> Mode:
         means, d = self._means, len(self._attributes)
+        if means.contract:
+            return "contract"
         if means.whole:
             return "table"
         if not means.pure or not d:
@@ -211,7 +216,7 @@ class Policy:
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
         found = [(self._marginal((a,)), part * means.renyi / d) for a in self._attributes]
         pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
-        if pairs and len(pairs) <= self._questions and self._serve(pairs):
+        if self.mode == "lift" and pairs and len(pairs) <= self._questions and self._serve(pairs):
             # Within the bins of two-way marginals one-way ones alone tell values apart.
             binned = [a for a in self._attributes if self._sizes[a] > MOST_BINS]
             found = [
@@ -258,7 +263,7 @@ class Policy:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
             ValueError: for a width that is no positive number, or a confidence out of range.
         """
-        prediction = self._predicted(question)
+        prediction = self.predicted(question)
         if within is not None:
             return prediction, self._accurate(question, left, within, confidence)
         if self.mode == "table":
@@ -286,7 +291,7 @@ class Policy:
         if measurement.marginal.whole:
             self._whole.add(measurement.marginal.attributes)
         expected = bought.prediction.standard_error
-        if self.mode == "lift" and expected > 0:
+        if self.mode in ("lift", "contract") and expected > 0:
             values, variances = own(question, measurement)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
             score = (squared - float(variances.mean())) / expected**2
@@ -353,7 +358,8 @@ class Policy:
         counts = fitted(values, deviation, paired(values, deviation, base / base.sum(), total), total)
         return DenseFit(counts.reshape(self._sizes))
 
-    def _predicted(self, question: Question) -> Prediction:
+    def predicted(self, question: Question) -> Prediction:
+        """What is expected of a question."""
         if not self.residuals.total.estimable:
             return Prediction(np.zeros(question.shape), 0.0)
         fit = self._fit(question)

@@ -233,7 +233,8 @@ def _take_entry(
         query = session.dataset.space.from_canonical(form, weights)
         units = np.array([session.grid(value) for value in records.values_of(record)], np.int64)
         made = None if measured is None else Measured.read(orjson.loads(measured))
-        session.recall(query, units, record["error_bound"], made)
+        tested = np.array(record["tested"], np.int64) if "tested" in record else None
+        session.recall(query, units, record["error_bound"], made, tested)
 
 
 def last_recorded(tx: Transaction, row: SessionRow) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, Measure, RoundNoise, Test, Units
+from app.curator.mechanisms import Answer, Due, RoundNoise, Units
 from app.curator.plan import Race
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
@@ -188,7 +188,7 @@ class Residents:
             live.counts[race] = self._noise.poisson(race.mean, race.cut)
         return int(live.counts[race].take())
 
-    def released(self, live: Live, query: Query, due: Test | Measure, units: Units) -> Answer:
+    def released(self, live: Live, query: Query, due: Due, units: Units) -> Answer:
         """The answer that a release makes; what is learnt of it has the memory that was held ready."""
         self._ballast.release()
         return live.session.released(query, due, units)

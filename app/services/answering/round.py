@@ -13,8 +13,8 @@ import orjson
 
 from app.audit import records
 from app.curator.counting import counted
-from app.curator.mechanisms import Accuracy, Answer, Measure, Measured, Source, Test, Units, Wish
-from app.curator.oqr import Hit, Miss, play, race
+from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Test, Units, Wish
+from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -87,16 +87,17 @@ class Rounds:
                 work.rounds.setdefault(live.row.id, []).append(due.terms.price)
                 released = self._play(live, due, private)
                 if released is None:
-                    assert isinstance(due, Test)
-                    due = Answer(due.hypothesis, "hypothesis", due.error_bound)
+                    due = session.missed(query, due)
                 else:
                     price, due = due.terms.price, self._residents.released(live, query, due, released)
             return self._record(live, query, due, price, wish, work)
         except CuratorError as error:
             raise _Unfinished from error
 
-    def _play(self, live: Live, due: Test | Measure, private: Units) -> Units | None:
+    def _play(self, live: Live, due: Due, private: Units) -> Units | None:
         """Take noise and play: what is released, None on a miss."""
+        if isinstance(due, MarginalTest):
+            return self._test(live, due, private)
         if isinstance(due, Measure) and due.marginal is not None:
             return private + self._residents.fresh(due.terms.noise, len(private))
         source = self._residents.noise(live, due.terms.noise)
@@ -115,6 +116,20 @@ class Rounds:
                 released = np.array([outcome.value], np.int64)
         if source.low:
             self._context.refill(source)
+        return released
+
+    def _test(self, live: Live, due: MarginalTest, private: Units) -> Units | None:
+        """A test of a marginal: the measurement behind a hit, None on a miss. All noise is taken before the outcome is
+        known, so that no outcome decides what is drawn.
+        """
+        tests, fresh = self._residents.noise(live, due.noise), self._residents.noise(live, due.terms.noise)
+        noise, count = tests.take(1 if due.race is None else due.race.cut), 1
+        if due.race is not None:
+            count = self._residents.count(live, due.race)
+        released = surprise(private, due.counts, noise, count, due.threshold, fresh.take(len(private)))
+        for source in (tests, fresh):
+            if source.low:
+                self._context.refill(source)
         return released
 
     def _record(
@@ -136,6 +151,7 @@ class Rounds:
             recorded_at=now,
             previous_hash=row.head_hash,
             measurement=measured,
+            tested=None if answer.tested is None else answer.tested.tolist(),
             wish=wish.document(),
         )
         self._residents.record(live, query, answer)
@@ -200,9 +216,9 @@ class Rounds:
         return orjson.dumps(session_view(closed))
 
 
-def _private(live: Live, query: Query, due: Test | Measure) -> Units:
+def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
-    if isinstance(due, Measure) and due.marginal is not None:
+    if not isinstance(due, Test) and due.marginal is not None:
         return counted(due.marginal, live.data).reshape(-1)
     exact, space = query.exact(live.data), live.session.dataset.space
     if isinstance(exact, int):
