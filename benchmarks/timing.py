@@ -80,7 +80,7 @@ def serve(port: int, path: Path) -> None:
     counts: list[int] = []
 
     class Written(noise.SystemNoise):
-        def laplace(self, scale: Any) -> Any:
+        def laplace(self, scale: Any, ahead: int = 1024) -> Any:
             return _Block(super().laplace(scale), drawn)
 
         def poisson(self, mean: Any, cut: int) -> Any:

@@ -22,6 +22,7 @@ from app.services.ports import (
     DatasetRow,
     EntryKind,
     EntryRow,
+    EvidenceRow,
     Holding,
     KnownEntries,
     LedgerRow,
@@ -51,6 +52,7 @@ class Tables:
     sessions: dict[str, SessionRow] = field(default_factory=dict)
     entries: dict[tuple[str, int], EntryRow] = field(default_factory=dict)
     weights: dict[tuple[str, str], WeightsRow] = field(default_factory=dict)
+    evidence: dict[int, EvidenceRow] = field(default_factory=dict)
     ledger: dict[int, LedgerRow] = field(default_factory=dict)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
 
@@ -387,6 +389,39 @@ class MemoryTransaction:
                 tables.ledger[number] = row
 
         self._do(step)
+
+    def add_evidence(self, rows: Sequence[EvidenceRow]) -> None:
+        numbers = [next(self._database.numbers) for _ in rows]
+
+        def step(tables: Tables) -> None:
+            for number, row in zip(numbers, rows, strict=True):
+                _need(tables.datasets, row.dataset)
+                _need(tables.sessions, row.session)
+                tables.evidence[number] = row
+
+        self._do(step)
+
+    def _evidence(self, dataset: str) -> list[tuple[int, EvidenceRow]]:
+        return [(number, row) for number, row in sorted(self._tables.evidence.items()) if row.dataset == dataset]
+
+    def evidence_of(self, session: str, after: int, last: int) -> dict[int, bytes]:
+        rows = self._tables.evidence.values()
+        return {row.sequence: row.line for row in rows if row.session == session and after < row.sequence <= last}
+
+    def evidence_named(self, dataset: str, names: Sequence[str]) -> dict[str, bytes]:
+        return {row.sha256: row.line for _, row in self._evidence(dataset) if row.sha256 in set(names)}
+
+    def evidence_row(self, dataset: str, name: str) -> EvidenceRow | None:
+        return next((row for _, row in self._evidence(dataset) if row.sha256 == name), None)
+
+    def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]:
+        rows = [row for _, row in self._evidence(dataset) if row.shared]
+        sizes = itertools.accumulate(len(row.line) for row in rows)
+        return [row.sha256 for row, size in zip(rows, sizes, strict=True) if size <= most_bytes]
+
+    def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]:
+        found = [((number, row), len(row.line)) for number, row in self._evidence(dataset) if number > after]
+        return _fitting(found, most)
 
     def ledger_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, LedgerRow]], bool]:
         found = [(n, row) for n, row in sorted(self._tables.ledger.items()) if row.dataset == dataset and n > after]

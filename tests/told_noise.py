@@ -20,10 +20,10 @@ class Noise:
         self.drawn = 0
         self.before: Callable[[], None] = lambda: None
 
-    def laplace(self, scale: Any) -> _Source:
+    def laplace(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, scale)
 
-    def gaussian(self, scale: Any) -> _Source:
+    def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, scale)
 
     def poisson(self, mean: Any, cut: int) -> _Once:

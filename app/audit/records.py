@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,35 +64,61 @@ def answer_entry(
     *,
     sequence: int,
     query: bytes,
-    value: float,
+    values: Sequence[float],
     source: str,
     error_bound: float | None,
     unverified: bool,
     recorded_at: str,
     previous_hash: str,
+    measurement: str | None = None,
+    tested: Sequence[int] | None = None,
+    wish: Mapping[str, float] | None = None,
 ) -> Sealed:
-    """The record of one answer; ``query`` is in canonical bytes already."""
+    """The record of one answer; ``query`` is in canonical bytes already.
+
+    A single number stands as ``value``, several as ``values``. ``measurement`` is the hash of the record of what was
+    measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy that was asked for.
+    """
     return _seal(
-        b'{"error_bound":%b,"previous_hash":"%b","query":%b,"record":"answer","recorded_at":"%b",'
-        b'"sequence":%d,"source":"%b"%b,"value":%b}'
+        b'{"error_bound":%b,%b"previous_hash":"%b","query":%b,"record":"answer","recorded_at":"%b",'
+        b'"sequence":%d,"source":"%b"%b%b,%b%b}'
         % (
             _number(error_bound),
+            b"" if measurement is None else b'"measurement":"%b",' % measurement.encode(),
             previous_hash.encode(),
             query,
             recorded_at.encode(),
             sequence,
             source.encode(),
+            b"" if tested is None else b',"tested":[%b]' % b",".join(b"%d" % count for count in tested),
             b',"unverified":true' if unverified else b"",
-            _number(value),
+            _values(values),
+            b"" if wish is None else b',"wish":' + canonical(dict(wish)),
         )
     )
 
 
-def forfeit_entry(*, sequence: int, recorded_at: str, previous_hash: str) -> Sealed:
-    """The record of a round that was begun and could not be recorded: charged as a hit, nothing released."""
+def _values(values: Sequence[float]) -> bytes:
+    if len(values) == 1:
+        return b'"value":' + _number(values[0])
+    return b'"values":[%b]' % b",".join(map(_number, values))
+
+
+def forfeit_entry(
+    *, sequence: int, recorded_at: str, previous_hash: str, price: Mapping[str, str | None] | None = None
+) -> Sealed:
+    """The record of a round that was begun and could not be recorded: charged as a hit, nothing released.
+
+    ``price`` is what it cost, where that is not the plan's.
+    """
     return _seal(
-        b'{"previous_hash":"%b","record":"forfeit","recorded_at":"%b","sequence":%d}'
-        % (previous_hash.encode(), recorded_at.encode(), sequence)
+        b'{"previous_hash":"%b",%b"record":"forfeit","recorded_at":"%b","sequence":%d}'
+        % (
+            previous_hash.encode(),
+            b"" if price is None else b'"price":%b,' % orjson.dumps(price, option=orjson.OPT_SORT_KEYS),
+            recorded_at.encode(),
+            sequence,
+        )
     )
 
 
@@ -102,6 +128,16 @@ def header(*, session: str, opening: Mapping[str, Any], opened_at: str) -> bytes
     ``opening`` is the document of what the session was opened on.
     """
     return canonical({"record": "header", "format": FORMAT, "session": session, "opened_at": opened_at} | dict(opening))
+
+
+def measurement_record(*, session: str, sequence: int, measured: Mapping[str, Any], recorded_at: str) -> bytes:
+    """The record of what was measured: whose session paid for it, and for which of its entries (0 at the opening).
+
+    It is no link of the chain: the header or entry that names its SHA-256 is. Of integers and strings alone it is
+    written by a faster library.
+    """
+    document = {"record": "measurement", "session": session, "sequence": sequence, "recorded_at": recorded_at}
+    return orjson.dumps(document | dict(measured), option=orjson.OPT_SORT_KEYS)
 
 
 def weights_record(digest: str, blob: bytes) -> bytes:
@@ -121,23 +157,23 @@ class HypothesisDigest:
     """The name of a hypothesis: the SHA-256 of what it is computed from.
 
     That is what the session was opened on, as its header has it, and for every measurement in order the SHA-256 of its
-    query's canonical form and its value (little-endian float64). The numbers of the hypothesis itself have no such
+    query's canonical form and its values (little-endian float64). The numbers of the hypothesis itself have no such
     name: their last bits differ between machines, and on one machine with what was asked in between.
     """
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
         self._sum = hashlib.sha256(canonical(dict(opening)))
 
-    def learn(self, query: bytes, value: float) -> None:
-        """Take in a measurement: its query's digest and its value."""
-        self._sum.update(query + struct.pack("<d", value))
+    def learn(self, query: bytes, values: Sequence[float]) -> None:
+        """Take in a measurement: its query's digest and its values."""
+        self._sum.update(query + struct.pack(f"<{len(values)}d", *values))
 
     def take(self, entry: bytes) -> None:
         """Take in a recorded entry; all but measurements change nothing."""
         record = parse(entry)
         if record.get("source") == "measurement":
             form = orjson.dumps(record["query"], option=orjson.OPT_SORT_KEYS)
-            self.learn(hashlib.sha256(form).digest(), record["value"])
+            self.learn(hashlib.sha256(form).digest(), values_of(record))
 
     def hexdigest(self) -> str:
         """The name after the measurements so far, in hexadecimal."""
@@ -155,6 +191,20 @@ def trailer(*, entries: int, head_hash: str, hypothesis_digest: str, updates: in
         "status": status,
     }
     return canonical(document | {"trailer_hash": sha256(canonical(document))})
+
+
+def values_of(entry: Mapping[str, Any]) -> list[Any]:
+    """The values of an answer's parsed record.
+
+    Raises:
+        KeyError: when it has none.
+        TypeError: when they are no list.
+    """
+    if "value" in entry:
+        return [entry["value"]]
+    if not isinstance(entry["values"], list):
+        raise TypeError("values are a list")
+    return entry["values"]
 
 
 def parse(line: bytes) -> dict[str, Any]:

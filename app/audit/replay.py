@@ -24,22 +24,42 @@ are read up to a length, and what a hypothesis takes is counted before it is mad
 from __future__ import annotations
 
 import binascii
+import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, SessionMechanism, Test, mechanism_of
+from app.curator.contract import ContractMechanism
+from app.curator.evidence import price_of
+from app.curator.mechanisms import (
+    GREATEST_ANSWER,
+    NO_WISH,
+    Answer,
+    MarginalTest,
+    Measure,
+    Measured,
+    RoundNoise,
+    RoundTerms,
+    SessionMechanism,
+    Test,
+    Units,
+    Wish,
+)
 from app.curator.opening import Header
+from app.curator.plan import Plan
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
-from app.privacy.exactness import EXACT
-from app.spaces.errors import CuratorError
+from app.privacy.ledger import NOTHING, Amounts
+from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 
 
@@ -95,6 +115,10 @@ _STATED = {
     "bought": "what was bought is not stated in full",
 }
 _STATUS = ("open", "closed")
+_MEASUREMENT = {"record", "session", "sequence", "recorded_at", "cost", "expected", "measurement"}
+#: Numbers that decide agree to this part between machines; values that follow from a fit to this part of their standard
+#: error.
+_NEAR, _NEAR_ANSWER = 1e-3, 1e-2
 _TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status", "trailer_hash"}
 #: What is wrong with a trailer whose field is not what was arrived at. (Others are tested before.)
 _TOLD = {
@@ -161,10 +185,19 @@ class _Replay:
         #: Bytes that the hypothesis takes, those of the queries it keeps for each of their own, and what these and all
         #: dense weights come to.
         self.work, self.keeps, self.held = 0, 0, 0
-        self.counts = {"hypothesis": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
+        self.counts = {"hypothesis": 0, "estimate": 0, "measurement": 0, "cached": 0, "unverified": 0, "forfeit": 0}
         #: What was kept: a hash and the number of entries, and behind which entry the hash was met.
         self.kept, self.least, self.met = head, entries, None if head is None else -1
         self.ended = False
+        #: The hashes of measurements that the header names and that have not come yet; how many of them are others'.
+        self.pins: deque[str] = deque()
+        self.others = 0
+        #: What the session must have measured at its opening and has not told yet.
+        self.due: deque[tuple[Buy, Amounts]] | None = None
+        #: A measurement that the next entry must name, by its hash.
+        self.measured: tuple[str, Measured] | None = None
+        #: What all measurements of the session cost.
+        self.spent = NOTHING
 
     def line(self, line: bytes) -> None:
         if self.ended:
@@ -185,6 +218,10 @@ class _Replay:
                 raise _Broken("the first record is not a header")
             self._header(line, record)
             self._meet()
+        elif kind == "measurement":
+            self._measurement(self.session, line, record)
+        elif self.pins:
+            raise _Broken("a measurement that the header names is missing", self._next())
         elif kind in ("answer", "forfeit"):
             self._entry(self.session, kind, line, record)
             self._meet()
@@ -238,12 +275,17 @@ class _Replay:
                 raise _Broken(problem)
         if set(record) != _HEADER | due.keys():
             raise _Broken("the header has other fields than a session's")
+        if opening.evidence is not None:
+            self.pins = deque([*opening.evidence.known, *opening.evidence.made])
+            self.others = len(opening.evidence.known)
         bought, purchase = opening.bought, opening.plan.purchase
         if bought is not None and purchase is not None:
             if bought.noise_scale != purchase.noise_scale:
                 raise _Broken("what was bought has other noise than the plan's")
             if not 0 < bought.value <= _LARGEST_FACT:
                 raise _Broken("what was bought is no mass or norm of any data")
+        if opening.evidence is not None and not self.pins and self._still_due(session):
+            raise _Broken("the session did not measure what was due at its opening")
         second = _second(header.opened_at)
         if not isinstance(header.session, str) or not _NAME.fullmatch(header.session):
             raise _Broken("the header names no session")
@@ -257,6 +299,68 @@ class _Replay:
         self.keeps = _KEPT_FACTOR if opening.request.mechanism.step == "refit" else 0
         if self.work + _DENSE_BYTES * space.cells <= self.memory_limit:
             self.longest = max(self.longest, records.weights_length(4 * space.cells))
+
+    def _measurement(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
+        """A measurement that the header names, or the next entry must."""
+        sequence, name = self._next(), records.sha256(line)
+        if set(record) != _MEASUREMENT or self.measured is not None or session.opening.evidence is None:
+            raise _Broken("a measurement stands where none is due", sequence)
+        self._afford(_LINE_FACTOR * len(line), sequence)
+        try:
+            measured = Measured.read(record)
+        except _UNREADABLE:
+            raise _Broken("a measurement cannot be read", sequence) from None
+        told = {"record": "measurement", **measured.document()}
+        told |= {field: record[field] for field in ("session", "sequence", "recorded_at")}
+        if records.canonical(told) != line:
+            raise _Broken("a measurement is not canonical", sequence)
+        self.held += _KEPT_FACTOR * len(line)
+        if not self.pins:
+            if (record["session"], record["sequence"]) != (self.name, sequence):
+                raise _Broken("a measurement is of another session or entry", sequence)
+            self.measured = name, measured
+            return
+        if self.pins.popleft() != name:
+            raise _Broken("a measurement is not what the header names", sequence)
+        try:
+            if self.others:
+                self.others -= 1
+                session.pin(replace(measured, price=NOTHING))
+            else:
+                if record["session"] != self.name:
+                    raise _Broken("a measurement of the opening is of another session", sequence)
+                self._due_at_opening(session, measured)
+            if not self.pins and self._still_due(session):
+                raise _Broken("the session did not measure what was due at its opening", sequence)
+        except _UNREADABLE as error:
+            raise _Broken(f"a measurement is of another table: {type(error).__name__}", sequence) from None
+
+    def _still_due(self, session: Session) -> bool:
+        """Whether something had to be measured at the opening that was not told."""
+        if self.due is None:
+            self.due = deque(session.purchases())
+        return bool(self.due)
+
+    def _due_at_opening(self, session: Session, measured: Measured) -> None:
+        """Hold a measurement of the opening against what was due there."""
+        if not self._still_due(session):
+            raise _Broken("the session measured more at its opening than was due", None)
+        assert self.due is not None
+        buy, price = self.due.popleft()
+        noise = measured.measurement.noise
+        same = (noise.kind, noise.scale, noise.bits) == (buy.kind, buy.scale, 0)
+        if measured.measurement.marginal != buy.marginal or not same or measured.price != price:
+            raise _Broken("a measurement of the opening is not the one that was due", None)
+        session.pin(measured)
+        self.spent = self.spent.plus(measured.price)
+
+    def _named_measurement(self, record: dict[str, Any], sequence: int) -> Measured | None:
+        """The measurement that stands before an entry, which must be what names it."""
+        name, measured = self.measured or (None, None)
+        self.measured = None
+        if record.get("measurement") != name:
+            raise _Broken("the measurement before the entry is not the one that it names", sequence)
+        return measured
 
     def _weights(self, session: Session, line: bytes) -> None:
         sequence, space = session.sequence + 1, session.dataset.space
@@ -297,22 +401,34 @@ class _Replay:
         if record.get("previous_hash") != self.head:
             raise _Broken("the entry does not carry the hash before it", sequence)
         self._named(record, sequence)
+        measured = self._named_measurement(record, sequence)
         try:
             recorded_at = str(record["recorded_at"])
+            price = NOTHING
             if kind == "forfeit":
-                sealed = records.forfeit_entry(sequence=sequence, recorded_at=recorded_at, previous_hash=self.head)
+                told = record.get("price")
+                sealed = records.forfeit_entry(
+                    sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
+                )
                 query = None
+                if (told is None) != (session.opening.evidence is None):
+                    raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
+                if told is not None:
+                    price = self._affordable(session, Amounts.read(told), sequence)
             else:
                 query = session.dataset.space.from_canonical(record["query"], self.blobs)
                 sealed = records.answer_entry(
                     sequence=sequence,
                     query=query.canonical_bytes,
-                    value=record["value"],
+                    values=records.values_of(record),
                     source=str(record["source"]),
                     error_bound=record["error_bound"],
                     unverified=bool(record.get("unverified", False)),
                     recorded_at=recorded_at,
                     previous_hash=self.head,
+                    measurement=record.get("measurement"),
+                    tested=_tested(record.get("tested")),
+                    wish=record.get("wish"),
                 )
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
@@ -324,7 +440,8 @@ class _Replay:
         if query is None:
             if session.updates_left == 0:
                 raise _Broken("a forfeit after the last update", sequence)
-            session.forfeit()
+            session.forfeit(price)
+            self.spent = self.spent.plus(price)
             self.counts["forfeit"] += 1
         else:
             if record["source"] == "measurement":
@@ -333,7 +450,7 @@ class _Replay:
                     self._grow(session.mechanism, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
             try:
-                self._answer(session, query, record, sequence)
+                self._answer(session, query, record, measured, sequence)
             except _UNREADABLE as error:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
                 raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
@@ -342,20 +459,57 @@ class _Replay:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
 
-    def _answer(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> None:
-        value, source, bound = record["value"], record["source"], record["error_bound"]
-        unverified = bool(record.get("unverified", False))
-        if any(type(number) not in (int, float) for number in (value, 0 if bound is None else bound)):
-            raise _Broken("a value or bound is no number", sequence)
-        if abs(value) > session.real(2**63) or session.real(session.grid(value)) != value:
-            raise _Broken("the value does not lie on the answer grid", sequence)
+    def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
+        """A price that the session can still pay."""
         try:
-            due = session.consider(query, unverified=unverified)
+            session.plan.holds.minus(self.spent.plus(price))
+        except PrivacyError:
+            raise _Broken("a price passes what the session holds", sequence) from None
+        return price
+
+    def _answer(
+        self, session: Session, query: Query, record: dict[str, Any], measured: Measured | None, sequence: int
+    ) -> None:
+        values, source, bound = records.values_of(record), record["source"], record["error_bound"]
+        unverified = bool(record.get("unverified", False))
+        if any(type(number) not in (int, float) for number in (*values, 0 if bound is None else bound)):
+            raise _Broken("a value or bound is no number", sequence)
+        if len(values) != query.numbers:
+            raise _Broken("the answer has more or fewer values than the query asks for", sequence)
+        most = session.real(2**63)
+        if any(abs(value) > most or session.real(session.grid(value)) != value for value in values):
+            raise _Broken("the value does not lie on the answer grid", sequence)
+        units = np.array([session.grid(value) for value in values], np.int64)
+        tested = record.get("tested")
+        try:
+            wish = _wish(record.get("wish"))
+            # What was recorded was decided with numbers whose last digits may have been others.
+            leaning = 0.0
+            if measured is not None or tested is not None:
+                leaning = _NEAR
+            elif source == "estimate":
+                leaning = -_NEAR
+            due = session.consider(query, unverified=unverified, wish=wish, leaning=leaning)
         except CuratorError as error:
             raise _Broken(f"no answer was due: {error.code}", sequence) from None
         unit = session.real(1)
+        if tested is not None and not isinstance(due, MarginalTest):
+            raise _Broken("the answer tells a test that was not due", sequence)
+        if isinstance(due, MarginalTest):
+            tested_of = None if tested is None else np.array(_tested(tested), np.int64)
+            due = self._tested_answer(session, query, due, measured, tested_of, sequence)
+            if source != due.source:
+                raise _Broken("the answer claims a source that it cannot have", sequence)
+            _check_near(session, query, units, due, wish, sequence)
+            answer = answer_as(due, units)
+            self._check_bound(session, query, answer, bound, sequence)
+            session.record(query, replace(answer, error_bound=bound))
+            if measured is not None:
+                self.learnt.learn(query.digest, values)
+            self.counts[source] += 1
+            return
         if isinstance(due, Test):
-            gap = value - session.real(int(due.hypothesis[0]))
+            gap = values[0] - session.real(int(due.hypothesis[0]))
             threshold = session.real(due.threshold)
             if source == "hypothesis":
                 if abs(gap) > unit:
@@ -367,10 +521,26 @@ class _Replay:
         elif isinstance(due, Measure):
             if source != "measurement":
                 raise _Broken("the answer claims a source that it cannot have", sequence)
+            if (measured is None) != (due.marginal is None):
+                raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
+            if measured is not None:
+                answer = self._measured_answer(session, query, due, measured, sequence)
+                _check_near(session, query, units, answer, wish, sequence)
+                session.record(query, answer_as(answer, units))
+                self.learnt.learn(query.digest, values)
+                self.counts[source] += 1
+                return
+        elif measured is not None:
+            raise _Broken("the answer has a measurement that was not due", sequence)
+        elif due.source == "estimate" == source:
+            _check_near(session, query, units, due, wish, sequence)
+            if due.error_bound is not None:
+                self._check_bound(session, query, answer_as(due, units), bound, sequence)
+                due = replace(due, error_bound=bound)
         else:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if abs(value - session.real(int(due.units[0]))) > (0.0 if source == "cached" else unit):
+            if max(abs(a - b) for a, b in zip(units.tolist(), due.units.tolist(), strict=True)) > (source != "cached"):
                 raise _Broken("the answer is not the one that was due", sequence)
         # What rounding the weights added as they were asked is not told: it is none, or up to what it can be.
         if (bound is None) != (due.error_bound is None):
@@ -378,17 +548,18 @@ class _Replay:
         if bound is not None and due.error_bound is not None:
             if bound < due.error_bound:
                 raise _Broken("the error bound is smaller than the plan's", sequence)
-            if bound > max(due.error_bound, session.mechanism.largest_bound(query)):
+            if bound > max(due.error_bound, session.mechanism.largest_bound(query) or 0.0):
                 raise _Broken("the error bound is larger than the plan's", sequence)
-        units = np.array([session.grid(value)], np.int64)
         session.record(query, Answer(units, source, bound, unverified))
         if source == "measurement":
-            self.learnt.learn(query.digest, value)
+            self.learnt.learn(query.digest, values)
         self.counts["unverified" if unverified else source] += 1
 
     def _trailer(self, session: Session, line: bytes, record: dict[str, Any]) -> None:
         if self.waiting is not None:
             raise _Broken("weights that no entry names", self._next())
+        if self.measured is not None:
+            raise _Broken("a measurement that no entry names", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
         if set(record) != _TRAILER or record["status"] not in _STATUS:
@@ -405,6 +576,14 @@ class _Replay:
                 raise _Broken(_TOLD[name])
         self.status, self.ended = record["status"], True
 
+    def _paid(self, session: Session) -> Amounts:
+        """What the session has spent in all."""
+        plan = session.plan
+        if not isinstance(plan, Plan):
+            return self.spent
+        paid = plan.price.times(session.updates_used)
+        return paid if plan.purchase is None else plan.purchase.price.plus(paid)
+
     def verdict(self) -> Verdict:
         session = self.session
         if session is None:
@@ -416,7 +595,7 @@ class _Replay:
         if self.met == -1 or (self.met is not None and self.least is not None and self.met != self.least):
             raise _Broken("the hash that was kept is not there: what stood up to it is cut off or was rewritten")
         plan = session.plan
-        bought = Decimal(0) if plan.purchase is None else plan.purchase.cost
+        paid = self._paid(session)
         return Verdict(
             True,
             {
@@ -430,15 +609,132 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
-                "spent": str(EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))),
+                "spent": str(paid.renyi),
                 "reserved": str(plan.reserved),
-                "spent_pure": None if plan.price.pure is None else str(plan.price.times(session.updates_used).pure),
+                "spent_pure": None if plan.reserved_pure is None else str(paid.pure),
                 "reserved_pure": None if plan.reserved_pure is None else str(plan.reserved_pure),
                 "head_hash": self.head,
                 "hypothesis_digest": self.learnt.hexdigest(),
                 **({} if self.met is None else {"kept_head_at": self.met}),
             },
         )
+
+    def _tested_answer(
+        self,
+        session: Session,
+        query: Query,
+        due: MarginalTest,
+        measured: Measured | None,
+        tested: Units | None,
+        sequence: int,
+    ) -> Answer:
+        """The answer that follows from a test: its measurement or the counts that it found near, which are held against
+        those that were due.
+        """
+        if (measured is None) == (tested is None):
+            raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
+        error = due.expected[1]
+        if measured is not None:
+            noise = measured.measurement.noise
+            same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
+            if measured.measurement.marginal != due.marginal or not same or measured.price != due.terms.price:
+                raise _Broken("the measurement is not the one that was due", sequence)
+            self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
+            told = replace(due, expected=self._expected(measured, due.expected, sequence))
+            return session.released(query, told, measured.measurement.units.reshape(-1))
+        assert tested is not None
+        # Whole counts next to those that follow, whose last digits may have been others.
+        apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
+        if len(tested) != len(due.counts) or int(np.abs(tested - due.counts).max()) > apart:
+            raise _Broken("the counts that were tested do not follow", sequence)
+        return session.missed(query, replace(due, counts=tested))
+
+    @staticmethod
+    def _check_bound(session: Session, query: Query, answer: Answer, bound: Any, sequence: int) -> None:
+        """Hold a recorded error bound against the one that follows for the recorded values."""
+        assert isinstance(session.mechanism, ContractMechanism)
+        due = session.mechanism.bound_of(session.state, query, answer)
+        if bound is None or abs(bound - due) > 2 * session.real(1):
+            raise _Broken("the error bound does not follow", sequence)
+
+    @staticmethod
+    def _expected(measured: Measured, due: tuple[Units, int] | None, sequence: int) -> tuple[Units, int]:
+        """What was expected of a question, held against what follows, to a small part of its standard error."""
+        if measured.expected is None or due is None or len(measured.expected[0]) != len(due[0]):
+            raise _Broken("what was expected is not told", sequence)
+        error = due[1]
+        apart = max(abs(a - b) for a, b in zip(measured.expected[0].tolist(), due[0].tolist(), strict=True))
+        if apart > _NEAR_ANSWER * error + 1 or abs(measured.expected[1] - error) > _NEAR * error + 1:
+            raise _Broken("what was expected does not follow", sequence)
+        return measured.expected
+
+    def _measured_answer(
+        self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
+    ) -> Answer:
+        """The answer that follows from a measurement, which is held against the one that was due."""
+        noise, unit = measured.measurement.noise, due.terms.noise
+        scale = Fraction(noise.scale)
+        near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
+        if measured.measurement.marginal != due.marginal or noise.kind != unit.law or noise.bits or not near:
+            raise _Broken("the measurement is not the one that was due", sequence)
+        if measured.price != price_of(noise.kind, scale, session.plan.order):
+            raise _Broken("the measurement's cost is not that of its noise", sequence)
+        self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
+        expected = self._expected(measured, due.expected, sequence)
+        terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
+        told = replace(due, terms=terms, expected=expected)
+        return session.released(query, told, measured.measurement.units.reshape(-1))
+
+
+def _tested(told: Any) -> list[int] | None:
+    """The counts that an entry says were tested.
+
+    Raises:
+        TypeError: when they are no whole numbers.
+        ValueError: when they pass 62 bits.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, list) or any(type(count) is not int for count in told):
+        raise TypeError("counts are whole numbers")
+    if any(abs(count) > GREATEST_ANSWER for count in told):
+        raise ValueError("a count has at most 62 bits")
+    return told
+
+
+def answer_as(answer: Answer, units: Units) -> Answer:
+    """The same answer with the values that were recorded."""
+    return replace(answer, units=units)
+
+
+def _wish(told: Any) -> Wish:
+    """The accuracy that an entry says was asked for.
+
+    Raises:
+        InvalidRequest: when it says none that can be asked for.
+    """
+    if told is None:
+        return NO_WISH
+    within, confidence = told.get("within"), told.get("confidence")
+    given = [number for number in (within, confidence) if number is not None]
+    if not given or len(given) != len(told) or any(type(number) not in (int, float) for number in given):
+        raise InvalidRequest("no such accuracy can be asked for")
+    if (within is not None and not 0 < within < math.inf) or (confidence is not None and not 0 < confidence < 1):
+        raise InvalidRequest("no such accuracy can be asked for")
+    return Wish(within, confidence)
+
+
+def _check_near(session: Session, query: Query, units: Units, answer: Answer, wish: Wish, sequence: int) -> None:
+    """Hold recorded values against those that follow, to a small part of their standard error.
+
+    A fit is found to a tolerance, and its last digits differ between machines.
+    """
+    known = session.accuracy(query, answer, wish)
+    assert known is not None
+    apart = np.abs(units - answer.units) - 1
+    allowed = np.ldexp(known.standard_errors * _NEAR_ANSWER, session.plan.answer_bits)
+    if bool((apart > allowed).any()):
+        raise _Broken("the answer does not follow from what was measured", sequence)
 
 
 def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:

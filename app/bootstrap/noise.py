@@ -7,20 +7,20 @@ from typing import Any
 from app.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 
-#: Noise values drawn at a time.
+#: Noise values drawn at a time, where a source is used again and again.
 NOISE_BLOCK = 1024
 
 
 class SystemNoise:
     """Noise from OpenDP, drawn ahead in blocks."""
 
-    def laplace(self, scale: Any) -> NoiseBlock:
-        """Discrete Laplace noise of this exact scale in grid units."""
-        return NoiseBlock(DiscreteLaplace(scale), NOISE_BLOCK)
+    def laplace(self, scale: Any, ahead: int = NOISE_BLOCK) -> NoiseBlock:
+        """Discrete Laplace noise of this exact scale in grid units, so many values drawn at a time."""
+        return NoiseBlock(DiscreteLaplace(scale), ahead)
 
-    def gaussian(self, scale: Any) -> NoiseBlock:
-        """Discrete Gaussian noise of this exact scale in grid units."""
-        return NoiseBlock(DiscreteGaussian(scale), NOISE_BLOCK)
+    def gaussian(self, scale: Any, ahead: int = NOISE_BLOCK) -> NoiseBlock:
+        """Discrete Gaussian noise of this exact scale in grid units, so many values drawn at a time."""
+        return NoiseBlock(DiscreteGaussian(scale), ahead)
 
     def poisson(self, mean: Any, cut: int) -> PoissonCounts:
         """Secret counts of a race, from the system's generator."""

@@ -23,6 +23,7 @@ from app.http.metrics import Metrics
 from app.services.answering.dispatch import Answering
 from app.services.datasets import Datasets
 from app.services.exports import ExportSpace
+from app.services.measurements import Measurements
 from app.services.principals import Principals
 from app.services.replies import ReplyKeeper
 from app.services.services import Services
@@ -101,7 +102,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
-    services = Services(Principals(store, utc_now), datasets, sessions, answering)
+    services = Services(Principals(store, utc_now), datasets, sessions, Measurements(store, datasets), answering)
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(
         services=services,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -95,9 +96,74 @@ def parse_size(text: str, what: str) -> int:
 
 
 def parse_mechanism(text: str) -> dict[str, Any]:
-    """A mechanism: JSON, or a construction alone, whose options are then the service's defaults.
+    """A mechanism: JSON, or a construction alone, whose options are the service's defaults.
 
     Raises:
         Refusal: when it is meant as JSON and is no JSON object.
     """
     return parse_object(text, text) if text.lstrip().startswith("{") else {"construction": text}
+
+
+#: Comparisons of conditions, and the words that queries have for them.
+_COMPARISONS = {">=": "ge", "<=": "le", ">": "gt", "<": "lt"}
+_CONDITION = re.compile(r"\s*([^<>=]*[^<>=\s])\s*(>=|<=|>|<|=)\s*([^<>=\s].*?)\s*", re.DOTALL)
+
+
+def _value(text: str) -> Any:
+    """A value of an attribute: a number, a string in quotes, or the text as it stands."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else text
+
+
+def parse_conditions(texts: list[str]) -> dict[str, Any]:
+    """Conditions by attribute, all of which must hold.
+
+    Args:
+        texts: each such as ``sex=female``, ``age>=30`` or ``workclass=1,4``, or a JSON object of conditions.
+
+    Raises:
+        Refusal: when one is none of these, or two are of one attribute and not comparisons from either side.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            given = parse_object(text, "--where")
+        else:
+            parts = _CONDITION.fullmatch(text)
+            if parts is None:
+                raise Refusal(f"--where: {text!r} is no condition such as sex=female or age>=30")
+            name, sign, right = parts.groups()
+            values = [_value(part.strip()) for part in right.split(",")]
+            if sign != "=":
+                given = {name: {_COMPARISONS[sign]: _value(right)}}
+            else:
+                given = {name: values[0] if len(values) == 1 else values}
+        for name, condition in given.items():
+            known = found.get(name, {})
+            bounds = isinstance(condition, dict) and isinstance(known, dict) and not known.keys() & condition.keys()
+            # What must not hold of two, each by itself, is another thing than the two together.
+            if name in found and (not bounds or name == "not"):
+                raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
+            found[name] = known | condition if isinstance(condition, dict) else condition
+    return found
+
+
+def parse_bins(texts: list[str]) -> dict[str, list[Any]]:
+    """Edges of bins by attribute.
+
+    Args:
+        texts: each such as ``age=15,30,45``.
+
+    Raises:
+        Refusal: when one is none of these, or two are of one attribute.
+    """
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        name, sign, edges = (part.strip() for part in text.rpartition("="))
+        if not sign or not name or name in found:
+            raise Refusal(f"--bins: {text!r} is not the edges of another attribute, such as age=15,30,45")
+        found[name] = [_value(edge.strip()) for edge in edges.split(",")]
+    return found

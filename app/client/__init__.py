@@ -9,13 +9,13 @@ It knows the contract alone, and nothing of how the service works::
             "adult", {"construction": "mw"}, epsilon=0.5, max_queries=1000, max_updates=100
         ) as session:
             answer = session.ask(predicate(age={"between": [30, 40]}))
-            print(answer.value, "within", answer.error_bound)
+            print(answer)
 """
 
+from app.client.answers import Answer, AnswerAxis, Marginal
 from app.client.curator import Curator, Session
 from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
 from app.client.models import (
-    Answer,
     Budget,
     BudgetSum,
     Comparison,
@@ -27,10 +27,23 @@ from app.client.models import (
     Principal,
     SessionState,
 )
-from app.client.queries import Dense, cut, dense, elements, predicate, product, rank_one, sparse, unverified
+from app.client.queries import (
+    Dense,
+    cut,
+    dense,
+    elements,
+    marginal,
+    predicate,
+    product,
+    rank_one,
+    sparse,
+    unverified,
+    where,
+)
 
 __all__ = [
     "Answer",
+    "AnswerAxis",
     "Budget",
     "BudgetSum",
     "Comparison",
@@ -39,6 +52,7 @@ __all__ = [
     "Dense",
     "Hypothesis",
     "Ledger",
+    "Marginal",
     "NotVerified",
     "Plan",
     "PlanOutcome",
@@ -51,9 +65,11 @@ __all__ = [
     "cut",
     "dense",
     "elements",
+    "marginal",
     "predicate",
     "product",
     "rank_one",
     "sparse",
     "unverified",
+    "where",
 ]

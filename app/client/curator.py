@@ -14,16 +14,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 import numpy as np
 import pyarrow as pa
 
+from app.client.answers import Answer, Marginal, parse_answer
 from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
-    Answer,
     Comparison,
     Dataset,
     Hypothesis,
@@ -33,7 +33,7 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Dense, QueryLike
+from app.client.queries import Dense, QueryLike, marginal
 from app.client.transport import Call, Transport
 
 NPY = "application/x-npy"
@@ -192,8 +192,16 @@ class Curator:
 
     # Plans and sessions
 
-    def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, max_queries: int, **options: Any) -> Plan:
-        """What a session would promise and cost; charges nothing. ``options`` as for :meth:`open_session`."""
+    def plan(
+        self,
+        dataset: str,
+        mechanism: JSON | None = None,
+        *,
+        epsilon: Number,
+        max_queries: int | None = None,
+        **options: Any,
+    ) -> Plan:
+        """What a session would promise and cost; charges nothing. Arguments as for :meth:`open_session`."""
         # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
@@ -205,18 +213,17 @@ class Curator:
 
         ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the Problem.
         """
-        body = _opening(dataset, {}, epsilon, max_queries, options)
-        del body["mechanism"]
+        body = _opening(dataset, None, epsilon, max_queries, options)
         body["mechanisms"] = [dict(mechanism) for mechanism in mechanisms]
         return Comparison.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def open_session(
         self,
         dataset: str,
-        mechanism: JSON,
+        mechanism: JSON | None = None,
         *,
         epsilon: Number,
-        max_queries: int,
+        max_queries: int | None = None,
         key: str | None = None,
         **options: Any,
     ) -> Session:
@@ -224,11 +231,14 @@ class Curator:
 
         Args:
             dataset: name of the data set.
-            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``.
+            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``;
+                the service chooses where it is left out.
             epsilon: the share of the data set's epsilon that the session may spend.
-            max_queries: the most queries that the session answers; its bound holds for all of them together.
+            max_queries: the most queries that the session answers; its bound holds for all of them together. A session
+                that answers from evidence needs no such number, and spends better if it has one.
             key: Idempotency-Key, for a caller who wants to repeat the call from another process; a new one by default.
-            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, as in the contract.
+            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, ``within``, ``confidence``, ``start``,
+                ``share``, as in the contract.
         """
         call = _json_call(
             "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
@@ -283,17 +293,22 @@ class Curator:
 
 
 def _opening(
-    dataset: str, mechanism: JSON, epsilon: Number, max_queries: int, options: Mapping[str, Any]
+    dataset: str, mechanism: JSON | None, epsilon: Number, max_queries: int | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of a session or plan, without options that are None: the service has defaults for them."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return {
-        "dataset": dataset,
-        "mechanism": dict(mechanism),
+    """The body of a session or plan, without what is None: the service has defaults for that."""
+    given = {
+        "mechanism": None if mechanism is None else dict(mechanism),
         "epsilon": epsilon,
         "max_queries": max_queries,
-        **given,
+        **options,
     }
+    return {"dataset": dataset, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _wanted(within: float | None, confidence: float | None, adaptive: bool) -> JSON:
+    """What a query says of the answer that is wanted, without what is left to the session."""
+    given = {"within": within, "confidence": confidence, "adaptive": adaptive or None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _session_path(id: str) -> str:
@@ -351,24 +366,84 @@ class Session:
         self._saw(state.sequence, state.head_hash)
         return state
 
-    def _answered(self, reply: JSON) -> Answer:
-        answer = Answer.parse(reply)
+    def _answered(self, reply: JSON) -> Answer | Marginal:
+        answer = parse_answer(reply)
         self._saw(answer.sequence, answer.entry_hash)
         return answer
 
-    def ask(self, query: QueryLike, *, key: str | None = None) -> Answer:
-        """Answer one query. ``key``: as in :meth:`Curator.open_session`."""
+    def ask(
+        self,
+        query: QueryLike,
+        *,
+        within: float | None = None,
+        confidence: float | None = None,
+        adaptive: bool = False,
+        key: str | None = None,
+    ) -> Answer:
+        """Answer one query that asks for one number.
+
+        Args:
+            query: what is asked.
+            within: largest half-width of the answer's interval, in counts; the session decides where it is left out.
+            confidence: of that interval.
+            adaptive: whether the question was chosen by what was released before, which takes a wider interval.
+            key: as in :meth:`Curator.open_session`.
+
+        Raises:
+            ValueError: for a marginal, whose answer is a table: see :meth:`marginal`.
+        """
+        if not isinstance(query, Dense) and query.get("type") == "marginal":
+            raise ValueError("the answer to a marginal is a table: ask it with Session.marginal")
+        answer = self._ask(query, _wanted(within, confidence, adaptive), key)
+        if not isinstance(answer, Answer):
+            raise ProtocolError("the reply is a table, which was not asked for")
+        return answer
+
+    def marginal(
+        self,
+        attributes: str | Iterable[str] | Mapping[str, Any],
+        *,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        where: Mapping[str, Any] | None = None,
+        within: float | None = None,
+        confidence: float | None = None,
+        adaptive: bool = False,
+        key: str | None = None,
+    ) -> Marginal:
+        """A table of counts, which is one question and one charge::
+
+            print(session.marginal(["age", "sex"], bins={"age": [15, 30, 45, 60, 95]}, where={"workclass": 3}))
+
+        Args:
+            attributes: their names, in the order of the table's axes; or the whole question as
+                :func:`~app.client.queries.marginal` makes it, without bins and conditions here.
+            bins: for some of them the edges of coarser bins.
+            where: conditions, as for :func:`~app.client.queries.where`.
+            within: as for :meth:`ask`, of every cell.
+            confidence: as for :meth:`ask`.
+            adaptive: as for :meth:`ask`.
+            key: as in :meth:`Curator.open_session`.
+        """
+        question = attributes if isinstance(attributes, Mapping) else marginal(attributes, bins=bins, where=where)
+        answer = self._ask(question, _wanted(within, confidence, adaptive), key)
+        if not isinstance(answer, Marginal):
+            raise ProtocolError("the reply is no table")
+        return answer
+
+    def _ask(self, query: QueryLike, wanted: JSON, key: str | None) -> Answer | Marginal:
         key = key or _new_key()
         path = f"{self._path}/queries"
         if isinstance(query, Dense):
             body = query.body()
-            call = Call("POST", path, {"Content-Type": NPY}, lambda: {"content": body}, key)
+            words = urlencode({name: json.dumps(value) for name, value in wanted.items()})
+            address = f"{path}?{words}" if words else path
+            call = Call("POST", address, {"Content-Type": NPY}, lambda: {"content": body}, key)
         else:
-            call = _json_call("POST", path, dict(query), key=key)
+            call = _json_call("POST", path, {**query, **wanted}, key=key)
         return self._answered(self._transport.json(call))
 
     def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
-        """Ask a sum and get a mean: value and error bound are divided by ``over``; ``raw`` is the sum's reply.
+        """Ask a sum and get a mean: the value and its errors are divided by ``over``; ``raw`` is the sum's reply.
 
         The noise of an answer is the same whatever a query's weights. A mean asked with weights of ``1/over`` has the
         whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times smaller::
@@ -386,8 +461,14 @@ class Session:
         if not 0 < over < math.inf:
             raise ValueError("over is a positive number")
         answer = self.ask(query, key=key)
-        bound = None if answer.error_bound is None else answer.error_bound / over
-        return replace(answer, value=answer.value / over, error_bound=bound)
+        ends = answer.interval
+        return replace(
+            answer,
+            value=answer.value / over,
+            error_bound=None if answer.error_bound is None else answer.error_bound / over,
+            standard_error=None if answer.standard_error is None else answer.standard_error / over,
+            interval=None if ends is None else (ends[0] / over, ends[1] / over),
+        )
 
     def ask_many(
         self,
@@ -395,7 +476,7 @@ class Session:
         *,
         batch_size: int = 256,
         progress: Callable[[int], None] | None = None,
-    ) -> list[Answer | Problem]:
+    ) -> list[Answer | Marginal | Problem]:
         """Answer queries in order, in batches.
 
         Args:
@@ -406,7 +487,7 @@ class Session:
         Returns:
             For each query its answer, or the Problem with which it was refused.
         """
-        answers: list[Answer | Problem] = []
+        answers: list[Answer | Marginal | Problem] = []
         batch: list[Mapping[str, Any]] = []
         for query in queries:
             batch.append(query.as_json() if isinstance(query, Dense) else query)
@@ -421,7 +502,7 @@ class Session:
                 progress(len(answers))
         return answers
 
-    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Problem]:
+    def _batch(self, batch: Sequence[Mapping[str, Any]]) -> list[Answer | Marginal | Problem]:
         call = _json_call("POST", f"{self._path}/queries/batch", {"queries": batch}, key=_new_key())
         items = need(self._transport.json(call), "answers")
         if not isinstance(items, list) or len(items) != len(batch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from typing import Any, Literal, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from app.client.errors import Problem, ProtocolError
 
 JSON = Mapping[str, Any]
-Source = Literal["hypothesis", "measurement", "cached"]
 
 
 def need(reply: object, name: str) -> Any:
@@ -39,11 +38,13 @@ def amount(value: object) -> Decimal:
         raise ProtocolError("an amount in the reply is not a number") from None
 
 
-def _optional_float(value: Any) -> float | None:
+def optional_float(value: Any) -> float | None:
+    """A number that may be null."""
     return None if value is None else float(value)
 
 
-def _optional_int(value: Any) -> int | None:
+def optional_int(value: Any) -> int | None:
+    """A whole number that may be null."""
     return None if value is None else int(value)
 
 
@@ -155,19 +156,21 @@ class Ledger:
 class Plan:
     """What a session would do: its noise, its bounds and its cost. Errors and scales are in counts.
 
-    ``threshold`` is None where every question is measured.
+    What a plan does not have is None: ``threshold`` where every question is measured; noise, bound and scales of a
+    session that answers from evidence, and its numbers of queries and updates where none was declared. Such a plan has
+    a ``mode``, and says in ``how`` what that means.
 
     ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
     ``regime`` is the sum of the budget that ``epsilon`` is a part of.
     """
 
-    noise: str
-    noise_scale: float
+    noise: str | None
+    noise_scale: float | None
     threshold: float | None
-    error_bound: float
+    error_bound: float | None
     beta: float
-    max_updates: int
-    max_queries: int
+    max_updates: int | None
+    max_queries: int | None
     guaranteed: bool
     update_bound: int | None
     bound_status: str | None
@@ -177,28 +180,32 @@ class Plan:
     delta: Decimal
     calibration: str
     regime: str
+    mode: str | None
+    how: str | None
     raw: JSON = field(repr=False)
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From ``POST /v1/plans``, or the ``plan`` of a session."""
         return cls(
-            noise=str(need(reply, "noise")),
-            noise_scale=float(need(reply, "noise_scale")),
-            threshold=_optional_float(need(reply, "threshold")),
-            error_bound=float(need(reply, "error_bound")),
+            noise=need(reply, "noise"),
+            noise_scale=optional_float(need(reply, "noise_scale")),
+            threshold=optional_float(need(reply, "threshold")),
+            error_bound=optional_float(need(reply, "error_bound")),
             beta=float(need(reply, "beta")),
-            max_updates=int(need(reply, "max_updates")),
-            max_queries=int(need(reply, "max_queries")),
+            max_updates=optional_int(need(reply, "max_updates")),
+            max_queries=optional_int(need(reply, "max_queries")),
             guaranteed=bool(need(reply, "guaranteed")),
-            update_bound=_optional_int(reply.get("update_bound")),
+            update_bound=optional_int(reply.get("update_bound")),
             bound_status=reply.get("bound_status"),
-            step_size=_optional_float(need(reply, "step_size")),
+            step_size=optional_float(need(reply, "step_size")),
             epsilon=amount(need(reply, "epsilon")),
             epsilon_alone=amount(need(reply, "epsilon_alone")),
             delta=amount(need(reply, "delta")),
             calibration=str(need(reply, "calibration")),
             regime=str(need(reply, "regime")),
+            mode=reply.get("mode"),
+            how=reply.get("how"),
             raw=dict(reply),
         )
 
@@ -221,7 +228,7 @@ class PlanOutcome:
         """From an item of ``plans`` in the reply to ``POST /v1/plans``."""
         mechanism, problem = cast(JSON, need(reply, "mechanism")), reply.get("problem")
         if problem is None:
-            certain = _optional_float(reply.get("certain_error"))
+            certain = optional_float(reply.get("certain_error"))
             return cls(mechanism, Plan.parse(need(reply, "plan")), None, certain)
         return cls(mechanism, None, Problem.parse(problem, int(problem.get("status", 0))))
 
@@ -248,7 +255,7 @@ class Comparison:
             raise ProtocolError("plans is not a list")
         return cls(
             outcomes=tuple(PlanOutcome.parse(item) for item in plans),
-            best=_optional_int(need(reply, "best")),
+            best=optional_int(need(reply, "best")),
             gaussian_error_bound=float(need(need(reply, "independent_gaussian"), "error_bound")),
             advice=str(need(reply, "advice")),
             raw=dict(reply),
@@ -284,54 +291,14 @@ class SessionState:
             status=str(need(reply, "status")),
             plan=Plan.parse(need(reply, "plan")),
             mechanism=cast(JSON, need(reply, "mechanism")),
-            queries_asked=_optional_int(reply.get("queries_asked")),
-            queries_left=_optional_int(reply.get("queries_left")),
-            updates_used=_optional_int(reply.get("updates_used")),
-            updates_left=_optional_int(reply.get("updates_left")),
+            queries_asked=optional_int(reply.get("queries_asked")),
+            queries_left=optional_int(reply.get("queries_left")),
+            updates_used=optional_int(reply.get("updates_used")),
+            updates_left=optional_int(reply.get("updates_left")),
             spent=None if spent is None else amount(spent),
             reserved=None if reserved is None else amount(reserved),
-            sequence=_optional_int(reply.get("sequence")),
+            sequence=optional_int(reply.get("sequence")),
             head_hash=None if head is None else str(head),
-            raw=dict(reply),
-        )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One answer, in counts; with probability 1 - ``beta`` all of a session's keep their ``error_bound``.
-
-    ``error_bound`` is None for an answer that was asked for as unverified, ``standard_error`` where it is not known.
-    ``charged_epsilon`` is what the answer cost.
-    """
-
-    sequence: int
-    value: float
-    source: Source
-    error_bound: float | None
-    beta: float | None
-    standard_error: float | None
-    charged_epsilon: float
-    updates_used: int
-    updates_left: int
-    queries_left: int
-    entry_hash: str
-    raw: JSON = field(repr=False)
-
-    @classmethod
-    def parse(cls, reply: JSON) -> Self:
-        """From the reply to a query, or an item of a batch."""
-        return cls(
-            sequence=int(need(reply, "sequence")),
-            value=float(need(reply, "value")),
-            source=need(reply, "source"),
-            error_bound=_optional_float(need(reply, "error_bound")),
-            beta=_optional_float(need(reply, "beta")),
-            standard_error=_optional_float(need(reply, "standard_error")),
-            charged_epsilon=float(need(reply, "charged_epsilon")),
-            updates_used=int(need(reply, "updates_used")),
-            updates_left=int(need(reply, "updates_left")),
-            queries_left=int(need(reply, "queries_left")),
-            entry_hash=str(need(reply, "entry_hash")),
             raw=dict(reply),
         )
 

@@ -57,24 +57,65 @@ def _nodes(nodes: Nodes) -> Any:
     return nodes if isinstance(nodes, str) else _plain(list(nodes))
 
 
-def predicate(where: Mapping[str, Any] | None = None, /, **conditions: Any) -> Query:
-    """How many records satisfy every condition.
+def where(given: Mapping[str, Any] | None = None, /, **conditions: Any) -> dict[str, Any]:
+    """Conditions by attribute, all of which must hold, as predicates and marginals have them.
 
-    A condition is ``{"between": [a, b]}``, ``{"in": [...]}`` or ``{"equals": v}``; a bare value means
-    ``equals``, a list, tuple, set or range means ``in``. Attributes whose names are no Python names go in
-    ``where``::
+    A condition is ``{"between": [a, b]}``, ``{"in": [...]}``, ``{"equals": v}`` or comparisons such as
+    ``{"ge": 30, "lt": 65}``; a bare value means ``equals``, a list, tuple, set or range means ``in``. Attributes whose
+    names are no Python names go in ``given``::
 
-        predicate({"marital-status": 3}, age={"between": [30, 40]}, sex=["female"])
+        where({"marital-status": 3}, age={"ge": 30, "lt": 40}, sex=["female"])
+
+    Beside attributes there may be ``all`` and ``any``, lists of further conditions, and ``not``, what must not hold::
+
+        where(any=[where(age={"ge": 65}), where(workclass=[1, 4])])
     """
-    spelled = {}
-    for name, condition in {**(where or {}), **conditions}.items():
-        if isinstance(condition, Mapping):
+    return _spelled({**(given or {}), **conditions})
+
+
+def _spelled(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    spelled: dict[str, Any] = {}
+    for name, condition in conditions.items():
+        if name in ("all", "any"):
+            spelled[name] = [_spelled(part) for part in condition]
+        elif name == "not":
+            spelled[name] = _spelled(condition)
+        elif isinstance(condition, Mapping):
             spelled[name] = _plain(condition)
         elif isinstance(condition, list | tuple | set | frozenset | range | np.ndarray):
             spelled[name] = {"in": _plain(condition)}
         else:
             spelled[name] = {"equals": _plain(condition)}
-    return {"type": "predicate", "where": spelled}
+    return spelled
+
+
+def predicate(given: Mapping[str, Any] | None = None, /, **conditions: Any) -> Query:
+    """How many records satisfy every condition; these as for :func:`where`::
+
+    predicate({"marital-status": 3}, age={"between": [30, 40]}, sex=["female"])
+    """
+    return {"type": "predicate", "where": where(given, **conditions)}
+
+
+def marginal(
+    attributes: str | Iterable[str],
+    *,
+    bins: Mapping[str, Iterable[float]] | None = None,
+    where: Mapping[str, Any] | None = None,
+) -> Query:
+    """How many records have each combination of values of some attributes: a table of counts, one question.
+
+    Args:
+        attributes: their names; the table's axes are in their order.
+        bins: for some of them the edges of coarser bins, among the declared ones (of codes, integers).
+        where: conditions on these and other attributes, as for :func:`where`.
+    """
+    query: Query = {"type": "marginal", "attributes": [attributes] if isinstance(attributes, str) else list(attributes)}
+    if bins:
+        query["bins"] = {name: _plain(list(edges)) for name, edges in bins.items()}
+    if where:
+        query["where"] = _spelled(where)
+    return query
 
 
 def product(weights: Mapping[str, ArrayLike] | None = None, /, **by_name: ArrayLike) -> Query:

@@ -13,6 +13,7 @@ import numpy as np
 
 from app.spaces.query import (
     CompiledDense,
+    CompiledLocal,
     CompiledPair,
     CompiledProduct,
     CompiledSparse,
@@ -125,6 +126,8 @@ def integers(query: Query) -> IntArray:
             return listed
         case CompiledDense():
             return query.weights.astype(np.int64)
+        case CompiledLocal():
+            return query.matrix().astype(np.int64)
         case CompiledZero():
             return np.zeros(query.shape, dtype=np.int64)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
@@ -14,6 +14,9 @@ from app.spaces.spec import Model, Whole
 Construction = Literal["mw", "fk", "md", "smw", "median"]
 #: Mechanisms without a construction: each question is measured on its own, with this noise.
 DirectNoise = Literal["laplace", "gaussian"]
+#: Those that answer a table's questions from everything that was measured of it: ``histogram`` measures the whole table
+#: at the opening, ``auto`` is whatever serves best.
+FromEvidence = Literal["evidence", "histogram", "auto"]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
 
 #: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
@@ -31,7 +34,7 @@ class Mechanism(Model):
     }
     needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",), "smw": ("sparsity",)}
 
-    construction: Construction | DirectNoise
+    construction: Construction | DirectNoise | FromEvidence
     step: Step = "projection"
     potential: PotentialName | None = Field(default=None, description="md: the geometry it steps in")
     p: float | Literal["auto"] | None = Field(
@@ -100,16 +103,26 @@ class Mechanism(Model):
 
     @model_validator(mode="after")
     def _steps(self) -> Self:
-        if self.direct is not None and "step" in self.model_fields_set:
-            raise ValueError("step belongs to constructions: laplace and gaussian keep no hypothesis")
+        if not self._constructs and "step" in self.model_fields_set:
+            raise ValueError(f"step belongs to constructions: {self.construction} keeps no hypothesis")
         return self
 
     @model_serializer(mode="wrap")
     def _without_steps(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         document: dict[str, Any] = handler(self)
-        if self.direct is not None:
+        if not self._constructs:
             del document["step"]
         return document
+
+    @property
+    def _constructs(self) -> bool:
+        """Whether a construction keeps a hypothesis."""
+        return self.direct is None and self.construction not in get_args(FromEvidence)
+
+    @property
+    def from_evidence(self) -> bool:
+        """Whether questions are answered from everything that was measured."""
+        return self.construction in ("evidence", "histogram")
 
     @property
     def direct(self) -> DirectNoise | None:

@@ -62,7 +62,7 @@ def _no_exact(dataset: PublicDataset, request: SessionRequest, found: Infeasible
     each would take programs of its own, which take seconds."""
     instead = request.model_copy(update={"calibration": "rdp"})
     other = find_plan(dataset, instead)
-    if isinstance(other, Plan):
+    if not isinstance(other, Infeasible):
         return PlanInfeasible(f"{found.detail}; or use rdp, which has a plan")
     return PlanInfeasible(f"{found.detail}; with rdp: {refusal(dataset, instead, other).detail}")
 

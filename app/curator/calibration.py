@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from app.curator.dataset import FACT_FAILURE, PublicDataset
-from app.curator.plan import Infeasible, Plan, Race, Terms
+from app.curator.plan import Infeasible, Plan, Race, SessionPlan, Terms
 from app.curator.request import SessionRequest
 from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, Release, renyi_cost
@@ -68,7 +68,7 @@ class Calibrator:
         failure = request.beta - (FACT_FAILURE * len(dataset.bought) if guaranteed else 0.0)
         if failure <= 0:
             return Infeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of a bought fact")
-        race = self._race(failure, updates) if request.release == "race" else None
+        race = self.race(failure, updates) if request.release == "race" else None
         if isinstance(race, Infeasible):
             return race
         comparisons = request.max_queries * (1.0 if race is None else float(race.mean))
@@ -133,7 +133,7 @@ class Calibrator:
             )
         return None
 
-    def _race(self, failure: float, updates: int) -> Race | Infeasible:
+    def race(self, failure: float, updates: int) -> Race | Infeasible:
         """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside.
 
         A forfeited round has drawn too. It counts as no query but uses an update.
@@ -169,13 +169,13 @@ class Calibrator:
         )
 
 
-def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: Plan) -> dict[str, float | None]:
+def noise_scales(dataset: PublicDataset, request: SessionRequest, plan: SessionPlan) -> dict[str, float | None]:
     """Laplace scales in counts that each calibration would need for a plan's epsilon and number of updates.
 
     ``exact``, which takes seconds, is given for a plan that is calibrated so. None for other plans, and where a
     calibration has no scale at these parameters.
     """
-    if plan.direct:  # its noise is no test's
+    if not isinstance(plan, Plan) or plan.direct:  # its noise is no test's
         return dict.fromkeys(("exact", "rdp", "race", "jt2012", "gru2011"))
     budget, updates = dataset.budget, plan.max_updates
     found: dict[str, Fraction | Decimal | None] = {"exact": None}

@@ -34,7 +34,7 @@ from typing import Any
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import Plan
+from app.curator.plan import Plan, SessionPlan
 from app.curator.planning import make_plan
 from app.curator.promises import certain_error
 from app.curator.request import SessionRequest, parse_request
@@ -63,7 +63,7 @@ class Comparison:
     """Plans (or why there is none) in the order asked, what each keeps for certain, the index of the best, advice."""
 
     requests: Sequence[SessionRequest]
-    outcomes: Sequence[Plan | CuratorError]
+    outcomes: Sequence[SessionPlan | CuratorError]
     certain: Sequence[float | None]
     best: int | None
     gaussian: Gaussian
@@ -74,7 +74,7 @@ class Comparison:
         plans: list[dict[str, Any]] = []
         for request, outcome, certain in zip(self.requests, self.outcomes, self.certain, strict=True):
             mechanism = request.mechanism.model_dump(mode="json", exclude_none=True)
-            if isinstance(outcome, Plan):
+            if isinstance(outcome, SessionPlan):
                 plans.append({"mechanism": mechanism, "plan": outcome.reply(), "certain_error": certain})
             else:
                 plans.append({"mechanism": mechanism, "problem": render(outcome)})
@@ -83,7 +83,8 @@ class Comparison:
     def line(self) -> dict[str, Any]:
         """The line to beat, and what is better, as JSON."""
         best = None if self.best is None else self.outcomes[self.best]
-        better = not isinstance(best, Plan) or self.gaussian.error_bound < best.error_bound
+        bound = best.error_bound if isinstance(best, SessionPlan) else None
+        better = bound is None or self.gaussian.error_bound < bound
         return {"independent_gaussian": {**self.gaussian.document(), "better": better}, "advice": self.advice}
 
 
@@ -117,7 +118,7 @@ def independent_gaussian(dataset: PublicDataset, share: Decimal, queries: int, b
 
 
 def compare(
-    dataset: PublicDataset, requests: Sequence[SessionRequest], plan: Callable[[SessionRequest], Plan]
+    dataset: PublicDataset, requests: Sequence[SessionRequest], plan: Callable[[SessionRequest], SessionPlan]
 ) -> Comparison:
     """Plan every request, which differ in their mechanisms alone, and hold them against independent noise.
 
@@ -131,7 +132,7 @@ def compare(
     Raises:
         PlanInfeasible: when the share itself cannot be had, whatever the mechanism.
     """
-    outcomes: list[Plan | CuratorError] = []
+    outcomes: list[SessionPlan | CuratorError] = []
     for request in requests:
         try:
             outcomes.append(plan(request))
@@ -141,7 +142,7 @@ def compare(
 
 
 def weigh(
-    dataset: PublicDataset, requests: Sequence[SessionRequest], outcomes: Sequence[Plan | CuratorError]
+    dataset: PublicDataset, requests: Sequence[SessionRequest], outcomes: Sequence[SessionPlan | CuratorError]
 ) -> Comparison:
     """What the plans of requests that differ in their mechanisms alone come to.
 

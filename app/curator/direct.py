@@ -48,9 +48,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     sensitivity = int(dataset.space.sensitivity * (1 << bits))
     regime: Regime = "renyi"
     try:
-        share = budget.share(request.epsilon)
-        if dataset.left is not None and dataset.admits_pure(request.epsilon):
-            share = min(share, dataset.left.renyi)
+        share = dataset.share(request.epsilon)
         each = per_hit(share, request.max_queries)
         units = _least_scale(noise, each, budget.order, sensitivity) if each else None
         if noise == "laplace" and dataset.admits_pure(request.epsilon):
@@ -79,7 +77,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         noise=noise,
         direct=True,
         scale=units / (1 << bits),
-        noise_bound_units=_noise_bound(noise, units, request.max_queries, request.beta),
+        noise_bound_units=noise_bound(noise, units, request.max_queries, request.beta),
         threshold_units=0,
         answer_bits=bits,
         max_updates=request.max_queries,
@@ -135,7 +133,10 @@ def _least_pure_scale(epsilon: Decimal, sensitivity: int) -> Fraction | None:
     return units if units <= GREATEST_LAPLACE_SCALE else None
 
 
-def _noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:
-    """L in grid units; a unit more than the noise needs, as private values are rounded to the grid."""
+def noise_bound(noise: DirectNoise, units: Fraction, queries: int, beta: float) -> int:
+    """L in grid units, which so many noises of this scale all keep with probability 1 - beta.
+
+    It is a unit more than the noise needs, as private values are rounded to the grid.
+    """
     tail = math.log(queries / beta) if noise == "laplace" else math.sqrt(2 * math.log(2 * queries / beta))
     return math.ceil(float(units) * (1 + 2.0**-40) * tail) + 1

@@ -18,8 +18,9 @@ from app.constructions.registry import construct, missing, unfit
 from app.curator.calibration import MOST_EXACT_UPDATES, Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.direct import direct_plan
+from app.curator.evidence_plan import evidence_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
-from app.curator.plan import Infeasible, Plan, Terms
+from app.curator.plan import Infeasible, Plan, SessionPlan, Terms
 from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
 from app.curator.request import SessionRequest
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, PrivacyEvent, PureStep, renyi_cost
@@ -31,11 +32,13 @@ from app.spaces.space import Space
 PURCHASE_PART = 20
 
 
-def find_plan(dataset: PublicDataset, request: SessionRequest) -> Plan | Infeasible:
+def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | Infeasible:
     """The plan of a session, or why there is none. Reads public facts only: the same for neighbouring data."""
     budget = dataset.budget
     if request.mechanism.direct is not None:
         return direct_plan(dataset, request, request.mechanism.direct)
+    if request.mechanism.from_evidence:
+        return evidence_plan(dataset, request)
     reason = unfit(request.mechanism, dataset.space)
     if reason is not None:
         return Infeasible(reason)

@@ -12,25 +12,33 @@ mechanism (:class:`DirectMeasurement`) measures every query.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
-from app.curator.errors import UpdatesExhausted
+from app.curator.direct import noise_bound
+from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
-from app.curator.plan import Race
+from app.curator.plan import Plan, Race
+from app.evidence.measurements import Marginal, Measurement
+from app.evidence.policy import Buy
 from app.privacy.ledger import Amounts
-from app.spaces.errors import InvalidRequest
+from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
 
-#: Where an answer came from.
-Source = Literal["hypothesis", "measurement", "cached"]
+#: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
+#: made for it, or the session's own first answer to the same query.
+Source = Literal["hypothesis", "estimate", "measurement", "cached"]
+#: Whether an interval is that of a value whose error is known exactly, or of a fitted model.
+IntervalKind = Literal["unbiased", "model"]
 #: Values in whole units of the answer grid, one for each number that a query asks for.
 Units = npt.NDArray[np.int64]
 
@@ -39,14 +47,118 @@ Units = npt.NDArray[np.int64]
 GREATEST_ANSWER = 2**61
 
 
+#: Of intervals where nothing is said.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How well somebody wants to know.
+
+    Attributes:
+        within: half the width of the interval, in counts; None where the budget decides.
+        confidence: of the interval; None where it is the session's, or ``CONFIDENCE``.
+        adaptive: whether the question was chosen by what was released before, so that its interval must be wider.
+    """
+
+    within: float | None = None
+    confidence: float | None = None
+    adaptive: bool = False
+
+    def document(self) -> dict[str, float] | None:
+        """What may decide on a measurement, as JSON; None where nothing is wished."""
+        told = {"confidence": self.confidence, "within": self.within}
+        return {name: value for name, value in told.items() if value is not None} or None
+
+    def over(self, other: Wish) -> Wish:
+        """This wish, and where it says nothing the other one."""
+        return Wish(
+            other.within if self.within is None else self.within,
+            other.confidence if self.confidence is None else self.confidence,
+            self.adaptive or other.adaptive,
+        )
+
+    @property
+    def probability(self) -> float:
+        """The confidence of the interval."""
+        return CONFIDENCE if self.confidence is None else self.confidence
+
+
+#: Whatever the budget allows.
+NO_WISH = Wish()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accuracy:
+    """How far shown values may be off, each array with one number for each of them, in counts.
+
+    Attributes:
+        standard_errors: of the values shown.
+        lows, highs: the interval.
+        unbiased: where it is that of a value whose error is known exactly; elsewhere it is the model's.
+        confidence: of the interval.
+    """
+
+    standard_errors: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    unbiased: npt.NDArray[np.bool_]
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What was measured for an answer, or at a session's opening.
+
+    Attributes:
+        measurement: what was counted, with which noise, and what came of it.
+        price: what it costs in both sums of the ledger.
+        expected: what was expected of the question before, in units of the answer grid, and the standard error of that
+            in the same; None at an opening.
+    """
+
+    measurement: Measurement
+    price: Amounts
+    expected: tuple[Units, int] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON of integers and strings."""
+        expected = None
+        if self.expected is not None:
+            expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
+        return {"cost": self.price.document(), "expected": expected, "measurement": self.measurement.document()}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError, ArithmeticError, InvalidBudget: when it is none.
+        """
+        expected, told = None, document["expected"]
+        if told is not None:
+            values = np.array(told["values"])
+            if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
+                raise TypeError("what was expected is whole units")
+            expected = values, told["standard_error"]
+        return cls(Measurement.read(document["measurement"]), Amounts.read(document["cost"]), expected)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta."""
+    """Released values, where they came from, and the error in counts that each keeps with probability 1 - beta.
+
+    ``measured`` is what was measured for it where that is more than its values; the state has taken it in. ``tested``
+    are the counts of cells that a test found to be near enough.
+    """
 
     units: Units
     source: Source
     error_bound: float | None
     unverified: bool = False
+    accuracy: Accuracy | None = None
+    measured: Measured | None = None
+    tested: Units | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +210,53 @@ class Test:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """The private values are to be released with noise, whatever they are.
+    """Private values are to be released with noise, whatever they are.
 
-    ``error_bound`` (counts) is what the answer keeps with probability 1 - beta.
+    Attributes:
+        terms: noise and price.
+        error_bound: what the answer keeps with probability 1 - beta, in counts.
+        marginal: what is counted, in whole counts; None where the query's own values are released, on the answer grid.
+        expected: what the state expects of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
     """
 
     terms: RoundTerms
-    error_bound: float
+    error_bound: float | None
+    marginal: Marginal | None = None
+    expected: tuple[Units, int] | None = None
+    wish: Wish = NO_WISH
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarginalTest:
+    """The counts of a marginal are to be held against expected ones, all cells together, and measured if they are far.
+
+    What is compared is the sum of all differences, in whole counts; nothing of it is released. What a hit releases is
+    the measurement, whose noise is its own.
+
+    Attributes:
+        marginal: what is counted.
+        counts: what is expected of its cells.
+        threshold: T, in counts.
+        race: the Poisson race that the test is; None for a single comparison.
+        noise: of the test.
+        terms: noise of the measurement, and the price of both together.
+        expected: of the query, as :class:`Measured` has it.
+        wish: how well the answer is to be known.
+    """
+
+    marginal: Marginal
+    counts: Units
+    threshold: int
+    race: Race | None
+    noise: RoundNoise
+    terms: RoundTerms
+    expected: tuple[Units, int]
+    wish: Wish
+
+
+#: What is due for a query that the public state does not answer.
+Due = Test | Measure | MarginalTest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +292,12 @@ class SessionMechanism(Protocol):
     def start(self, dump: Dump | None = None) -> State:
         """The state before the first query, or the hypothesis of a dump in it."""
 
+    def pin(self, state: State, measured: Measured) -> None:
+        """Take in what was measured before the first question; its price is what this session paid for it."""
+
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+        """What is to be measured at the opening, given what was measured before, with the price of each."""
+
     def admit(self, query: Query) -> None:
         """Refuse a query that was not promised.
 
@@ -147,17 +305,36 @@ class SessionMechanism(Protocol):
             InvalidQuery: naming what was.
         """
 
-    def decide(self, state: State, query: Query) -> Answer | Test | Measure:
-        """What is due for a query that was not answered before.
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+        """What is due for a query that was not answered before, or not as well as is wished.
+
+        ``leaning`` is the part by which what is known is taken to be worse than it is: what was recorded was decided
+        with numbers that may have had other last digits.
 
         Raises:
             UpdatesExhausted: when nothing can be.
+            PlanInfeasible: when what is wished cannot be had.
         """
 
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """The state after a hit released these values."""
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+        """The answer that a release makes; where it is more than what was released the state learns of it here."""
 
-    def forfeit(self, state: State) -> State:
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """The answer that a test makes which released nothing."""
+
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """The state after a hit released these values as its answer."""
+
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+        """A first answer was given, this was measured for it, which :meth:`released` has not taken in, or tested."""
+
+    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+        """Whether values that were given before are known as well as is wished."""
+
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy | None:
+        """How well values that were given are known by now; None where nothing is known of that."""
+
+    def forfeit(self, state: State, price: Amounts) -> State:
         """The state after a round whose outcome could not be recorded: it counts as a hit and teaches nothing."""
 
     def estimate(self, state: State, query: Query) -> Estimate:
@@ -170,10 +347,12 @@ class SessionMechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
-    def error_bound(self, query: Query) -> float:
-        """What every answer to a query keeps with probability 1 - beta over the session, in counts."""
+    def error_bound(self, query: Query) -> float | None:
+        """What every answer to a query keeps with probability 1 - beta over the session, in counts; None where nothing
+        is promised of all of them.
+        """
 
-    def largest_bound(self, query: Query) -> float:
+    def largest_bound(self, query: Query) -> float | None:
         """The largest that :meth:`error_bound` can be of a query with these weights, however it was spelled."""
 
     @property
@@ -197,16 +376,12 @@ class SessionMechanism(Protocol):
         """
 
 
-def mechanism_of(opening: Opening) -> SessionMechanism:
-    """The mechanism of a session."""
-    return DirectMeasurement(opening) if opening.plan.direct else OnlineQueryResponse(opening)
-
-
 class _Planned:
     """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
 
     def __init__(self, opening: Opening) -> None:
         plan = opening.plan
+        assert isinstance(plan, Plan)
         self._plan, self._prior = plan, opening.prior
         self._terms = RoundTerms(RoundNoise(plan.noise, plan.noise_scale_units), plan.price)
         self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
@@ -216,11 +391,59 @@ class _Planned:
         """The plan's."""
         return self._plan.update_bound
 
-    def forfeit(self, state: State) -> State:
+    def forfeit(self, state: State, price: Amounts) -> State:
         """The state with one update less to make."""
         state.updates += 1
         state.forfeits += 1
         return state
+
+    def pin(self, state: State, measured: Measured) -> None:
+        """Never: such a session starts from no measurement."""
+        raise AssertionError("only evidence starts from measurements")
+
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+        """None: what such a session buys at its opening is a fact."""
+        return []
+
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+        """What was released."""
+        assert not isinstance(due, MarginalTest)
+        return Answer(units, "measurement", due.error_bound)
+
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """The hypothesis' own value."""
+        assert isinstance(due, Test)
+        return Answer(due.hypothesis, "hypothesis", due.error_bound)
+
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+        """Nothing: what an answer teaches is told by :meth:`learn`."""
+
+    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+        """A first answer stands: another would be known no better."""
+        return wish.within is None or query.is_zero or self._arm(wish) <= wish.within
+
+    def _arm(self, wish: Wish) -> float:
+        """How far the interval of an answer reaches to either side, in counts."""
+        raise NotImplementedError
+
+    def _check_within(self, wish: Wish) -> None:
+        """Refuse a question whose answer would not be known as well as is wished.
+
+        Raises:
+            PlanInfeasible: saying what could be had.
+        """
+        if wish.within is None or self._arm(wish) <= wish.within:
+            return
+        if math.isinf(self._arm(wish)):
+            raise PlanInfeasible(
+                "within: of answers that are tested only the bound for all of them is known: leave it out, or open a "
+                "session that answers from evidence"
+            )
+        raise PlanInfeasible(
+            f"within: the answers of this session reach {self._arm(wish):,.6g} counts to either side at this "
+            "confidence: ask for less, or open a session of a larger share or fewer queries",
+            within=self._arm(wish),
+        )
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid, held within what a round can be played at."""
@@ -247,10 +470,14 @@ class _Planned:
         off = rounding * self._prior.mass_bound
         if query.is_zero:
             return off
-        bound = self._plan.error_bound + off
+        bound = self._within(query) + off
         if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
             bound += math.ldexp(1, -self._plan.answer_bits - 1)
         return bound
+
+    def _within(self, query: Query) -> float:
+        """What answers on the grid are within of the private values there, in counts."""
+        return self._plan.error_bound
 
 
 class OnlineQueryResponse(_Planned):
@@ -269,20 +496,27 @@ class OnlineQueryResponse(_Planned):
         return State(self.construction.start() if dump is None else self.construction.load(dump))
 
     def admit(self, query: Query) -> None:
-        """Refuse a query outside the class that the construction was promised."""
+        """Refuse a query outside the class that the construction was promised: a marginal, of whatever class."""
+        if query.numbers > 1:
+            raise InvalidQuery(
+                "the session's construction answers one sum at a time: ask a marginal of a session whose mechanism is "
+                "evidence, gaussian, laplace or histogram"
+            )
         self.construction.admit(query)
 
-    def decide(self, state: State, query: Query) -> Answer | Test:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Test:
         """A test; but nothing asked is nothing, and after the last update of a guaranteed plan the hypothesis is within
         its bound untested.
 
         Raises:
+            PlanInfeasible: when an interval is asked for.
             UpdatesExhausted: no update is left to make in a best-effort session, or in one that was guaranteed before
                 forfeits used them; or the hypothesis has no room for one.
         """
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+        self._check_within(wish)
         if state.updates >= self._plan.max_updates:
             if not self._has_learnt_all(state):
                 raise UpdatesExhausted(
@@ -320,6 +554,12 @@ class OnlineQueryResponse(_Planned):
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, query)
 
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> None:
+        """Nothing is known of a value but its bound."""
+
+    def _arm(self, wish: Wish) -> float:
+        return math.inf
+
     def dump(self, state: State) -> Dump:
         """The construction's own state."""
         return self.construction.dump(state.hypothesis)
@@ -351,15 +591,17 @@ class DirectMeasurement(_Planned):
     def admit(self, query: Query) -> None:
         """Every query is taken."""
 
-    def decide(self, state: State, query: Query) -> Answer | Measure:
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.
 
         Raises:
+            PlanInfeasible: when a narrower interval is asked for than the noise has.
             UpdatesExhausted: when forfeits have used what the question was to be paid from.
         """
         bound = self.error_bound(query)
         if query.is_zero:
-            return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+            return Answer(np.zeros(query.numbers, np.int64), "hypothesis", bound)
+        self._check_within(wish)
         if state.updates >= self._plan.max_updates:
             raise UpdatesExhausted(
                 "all measurements of the plan are used, some by rounds that could not be recorded: open another "
@@ -367,6 +609,26 @@ class DirectMeasurement(_Planned):
                 max_updates=self._plan.max_updates,
             )
         return Measure(self._terms, bound)
+
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+        """That of the noise: the plan's standard error, and the interval of the noise's own law."""
+        plan = self._plan
+        error = 0.0 if query.is_zero else plan.standard_error or 0.0
+        values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
+        arm = 0.0 if query.is_zero else self._arm(wish)
+        least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
+        return Accuracy(
+            standard_errors=np.full(len(values), error),
+            lows=np.clip(values - arm, least, most),
+            highs=np.clip(values + arm, least, most),
+            unbiased=np.ones(len(values), dtype=bool),
+            confidence=wish.probability,
+        )
+
+    def _arm(self, wish: Wish) -> float:
+        if self._plan.noise == "laplace":
+            return float(self._plan.scale) * -math.log(1 - wish.probability)
+        return (self._plan.standard_error or 0.0) * float(ndtri(0.5 + wish.probability / 2))
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """One measurement less to make."""
@@ -392,3 +654,11 @@ class DirectMeasurement(_Planned):
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
         raise InvalidRequest("the session keeps no hypothesis: every question is measured on its own")
+
+    def _within(self, query: Query) -> float:
+        """The bound of the noise; of each question's part of beta every number that it asks for has a part."""
+        if query.numbers == 1:
+            return self._plan.error_bound
+        plan = self._plan
+        units = noise_bound(plan.noise, plan.noise_scale_units, plan.max_queries * query.numbers, plan.beta)
+        return math.ldexp(units, -plan.answer_bits)

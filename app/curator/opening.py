@@ -18,11 +18,40 @@ import orjson
 from app.constructions.base import Construction
 from app.constructions.registry import construct
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.plan import BoundStatus, Plan
+from app.curator.plan import BoundStatus, Plan, SessionPlan
 from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
 from app.privacy.ledger import Amounts, Regime
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The measurements that a session starts from, by the hashes of their records.
+
+    Attributes:
+        known: what was measured of the data set before, by other sessions.
+        made: what the session measured at its opening.
+    """
+
+    known: tuple[str, ...]
+    made: tuple[str, ...]
+
+    def document(self) -> dict[str, list[str]]:
+        """As JSON."""
+        return {"known": list(self.known), "made": list(self.made)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError: when it is none.
+        """
+        known, made = document["known"], document["made"]
+        if not all(isinstance(hashes, list) and all(isinstance(h, str) for h in hashes) for hashes in (known, made)):
+            raise TypeError("measurements are named by their hashes")
+        return cls(tuple(known), tuple(made))
 
 
 @dataclass(frozen=True)
@@ -34,12 +63,14 @@ class Opening:
         request: what was asked for.
         plan: what follows from both.
         bought: the fact that the session released at its opening, its first release; None where it needed none.
+        evidence: the measurements that an evidence session starts from; None for others.
     """
 
     dataset: PublicDataset
     request: SessionRequest
-    plan: Plan
+    plan: SessionPlan
     bought: Bought | None = None
+    evidence: Pins | None = None
 
     @cached_property
     def prior(self) -> PublicDataset:
@@ -53,6 +84,7 @@ class Opening:
     def construction(self) -> Construction:
         """The construction that keeps the session's hypothesis."""
         plan, prior = self.plan, self.prior
+        assert isinstance(plan, Plan)
         return construct(self.request.mechanism, prior.space, prior.facts, plan.progress, plan.max_queries)
 
     def document(self) -> dict[str, Any]:
@@ -62,7 +94,11 @@ class Opening:
             "mechanism": self.request.document(),
             "plan": self.plan.document(),
         }
-        return document if self.bought is None else document | {"bought": self.bought.document()}
+        if self.bought is not None:
+            document["bought"] = self.bought.document()
+        if self.evidence is not None:
+            document["evidence"] = self.evidence.document()
+        return document
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -74,23 +110,28 @@ class Opening:
         dataset = PublicDataset.from_descriptor(document["dataset"])
         request = SessionRequest.from_document(document["mechanism"], dataset.spec.name)
         plan = plan_of(dataset, request)
-        return cls(dataset, request, plan, None if plan.purchase is None else Bought.of(document["bought"]))
+        bought = None if plan.purchase is None else Bought.of(document["bought"])
+        evidence = Pins.of(document["evidence"]) if request.mechanism.from_evidence else None
+        return cls(dataset, request, plan, bought, evidence)
 
 
 @dataclass(frozen=True)
 class StatedPlan:
-    """What a header says of its plan; amounts are exact at the ledger's order."""
+    """What a header says of its plan; amounts are exact at the ledger's order.
+
+    ``fixed_price`` tells whether all rounds cost the same.
+    """
 
     epsilon: Decimal
     reserved: Decimal
     reserved_pure: Decimal | None
     regime: Regime
-    cost_per_update: Decimal
-    max_queries: int
-    max_updates: int
+    max_queries: int | None
+    max_updates: int | None
     calibration: str
     update_bound: int | None
     progress: float | None
+    fixed_price: bool
 
     @property
     def holds(self) -> Amounts:
@@ -105,12 +146,13 @@ class StatedPlan:
             reserved=Decimal(document["reserved"]),
             reserved_pure=None if document["reserved_pure"] is None else Decimal(document["reserved_pure"]),
             regime=document["regime"],
-            cost_per_update=Decimal(document["cost_per_update"]),
             max_queries=document["max_queries"],
             max_updates=document["max_updates"],
             calibration=document["calibration"],
             update_bound=document["update_bound"],
             progress=document["progress"],
+            # Evidence pays for openings too, so its records tell each price.
+            fixed_price=document["cost_per_update"] is not None and "mode" not in document,
         )
 
 
@@ -135,14 +177,22 @@ class Header:
             KeyError: when a field is missing.
         """
         stated = {name: record[name] for name in ("dataset", "mechanism", "plan")}
-        if "bought" in record:
-            stated["bought"] = record["bought"]
+        stated |= {name: record[name] for name in ("bought", "evidence") if name in record}
         return cls(record["session"], record["opened_at"], stated)
 
     @cached_property
     def plan(self) -> StatedPlan:
         """What is said of the plan."""
         return StatedPlan.of(self.document["plan"])
+
+    @property
+    def pins(self) -> Pins | None:
+        """The measurements that an evidence session starts from; None for others.
+
+        Raises:
+            KeyError, TypeError: when the header describes none.
+        """
+        return Pins.of(self.document["evidence"]) if "evidence" in self.document else None
 
     def opening(self) -> Opening:
         """The opening, computed anew.
@@ -154,11 +204,14 @@ class Header:
 
     def bound_status(self) -> BoundStatus:
         """What the ``update_bound`` of the plan says, or why it says nothing."""
+        if not self.plan.fixed_price:
+            return "no-worst-case-bound"
         if self.plan.update_bound is not None or self.plan.progress is None:
             return "bound"
         dataset = _shared(orjson.dumps(self.document["dataset"]))
         mechanism = SessionRequest.from_document(self.document["mechanism"], dataset.spec.name).mechanism
-        return worst_case(dataset, mechanism, self.plan.progress, self.plan.max_queries)[1]
+        queries = self.document["plan"]["max_queries"]
+        return worst_case(dataset, mechanism, self.plan.progress, queries)[1]
 
 
 @lru_cache(maxsize=8)

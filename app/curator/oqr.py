@@ -1,4 +1,5 @@
-"""One round of online query response (GRU11 algorithm 1, JT12 algorithm 1), in whole grid units.
+"""One round of online query response (GRU11 algorithm 1, JT12 algorithm 1), and tests of whole marginals, in whole
+grid units.
 
 A round sees the public hypothesis' answer c, the private value v and one noise A. It releases ``v + A`` where that
 is more than T away from c, and c otherwise. What v + A was on a miss exists nowhere afterwards: not in the
@@ -49,3 +50,33 @@ def race(hypothesis: int, private: int, noise: npt.NDArray[np.int64], count: int
     gap = int(noise[min(first, last)])
     noise[:] = 0
     return Hit(hypothesis + gap) if first <= last else Miss(hypothesis)
+
+
+def distance(private: npt.NDArray[np.int64], expected: npt.NDArray[np.int64]) -> int:
+    """How far private counts are from expected ones, all cells together: one record moves it by one at most."""
+    return int(np.abs(private - expected).sum())
+
+
+def surprise(
+    private: npt.NDArray[np.int64],
+    expected: npt.NDArray[np.int64],
+    noise: npt.NDArray[np.int64],
+    count: int,
+    threshold: int,
+    fresh: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64] | None:
+    """A test of a marginal: ``private + fresh`` where one of the first ``count`` values of ``noise`` added to the
+    distance of private and expected counts passes the threshold; None where none does.
+
+    Nothing of the distance is released, nor of how far it is beyond the threshold. A single comparison has one value
+    of noise and a count of one; of a race ``noise`` holds as many as it is cut at, all of which are looked at whatever
+    the count is. What was drawn and is not released is zero afterwards.
+    """
+    noise += distance(private, expected)
+    passed = noise > threshold
+    passed &= np.arange(len(noise)) < count
+    noise[:] = 0
+    if int(passed.sum()) == 0:
+        fresh[:] = 0
+        return None
+    return private + fresh

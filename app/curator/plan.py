@@ -35,6 +35,10 @@ class Race:
     mean: Decimal
     cut: int
 
+    def document(self) -> dict[str, float]:
+        """As JSON."""
+        return {"mean": float(self.mean), "cut": self.cut}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
@@ -81,15 +85,14 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Terms):
-    """What a session will do and promises.
+class SessionPlan:
+    """What every session's plan says, whatever becomes of its queries.
 
     Attributes:
-        noise: of which law the noise is; ``scale`` is its parameter.
-        direct: whether every question is measured, without a test.
-        max_queries: k.
+        answer_bits: of the answer grid.
+        max_updates: how many rounds may be charged.
+        max_queries: k, declared or the most that there can be.
         beta: the probability with which some answer may break its error bound.
-        guaranteed: whether the updates last for all queries whatever the data.
         epsilon: the session's share of the data set's epsilon.
         epsilon_alone: what the session would guarantee were it all that is ever computed from the data.
         delta: the data set's.
@@ -97,19 +100,19 @@ class Plan(Terms):
         release: ``single`` or ``race``.
         order: the Renyi order of the data set's ledger.
         reserved: Renyi divergence that opening the session takes from the budget, a purchase included.
+        race: the Poisson race that a round is, where it is one.
         reserved_pure: the pure epsilon that it takes, where all of its noise is pure; None elsewhere.
-        cost_per_update_pure: what an update costs of that.
         regime: the sum of the ledger that ``epsilon`` is a share of. In the ``pure`` one the session takes all that is
             left of it, whatever its price in the other.
         purchase: the fact bought at opening, where one is.
         update_bound: the worst-case number of updates.
         bound_status: what ``update_bound`` says, or why it says nothing.
-        step_size: the rate of a fixed-length step at this progress, where one is known.
     """
 
+    answer_bits: int
+    max_updates: int
     max_queries: int
     beta: float
-    guaranteed: bool
     epsilon: Decimal
     epsilon_alone: Decimal
     delta: Decimal
@@ -117,20 +120,78 @@ class Plan(Terms):
     release: str
     order: Decimal
     reserved: Decimal
-    purchase: Purchase | None
-    update_bound: int | None
-    bound_status: BoundStatus
-    step_size: float | None
-    noise: Literal["laplace", "gaussian"] = "laplace"
-    direct: bool = False
+    race: Race | None = None
+    purchase: Purchase | None = None
+    update_bound: int | None = None
+    bound_status: BoundStatus = "no-worst-case-bound"
     reserved_pure: Decimal | None = None
-    cost_per_update_pure: Decimal | None = None
     regime: Regime = "renyi"
 
     @property
     def holds(self) -> Amounts:
         """What the session reserves at its opening, a purchase included."""
         return Amounts(self.reserved, self.reserved_pure)
+
+    @property
+    def error_bound(self) -> float | None:
+        """What all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON, as a transcript's header keeps it; exact amounts are decimal strings. What a plan does not have is
+        null.
+        """
+        return {
+            "noise": None,
+            "noise_scale": None,
+            "threshold": None,
+            "error_bound": self.error_bound,
+            "noise_bound": None,
+            "progress": None,
+            "beta": self.beta,
+            "max_updates": self.max_updates,
+            "max_queries": self.max_queries,
+            "guaranteed": False,
+            "update_bound": self.update_bound,
+            "step_size": None,
+            "epsilon": float(self.epsilon),
+            "epsilon_alone": float(self.epsilon_alone),
+            "delta": float(self.delta),
+            "calibration": self.calibration,
+            "release": self.release,
+            "race": None,
+            "answer_grid": 2.0**-self.answer_bits,
+            "order": str(self.order),
+            "cost_per_update": None,
+            "cost_per_update_pure": None,
+            "reserved": str(self.reserved),
+            "reserved_pure": _text(self.reserved_pure),
+            "regime": self.regime,
+            "purchase": None,
+        }
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
+        return {**self.document(), "bound_status": self.bound_status}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Terms, SessionPlan):
+    """The plan of a session whose rounds are all on the same terms, and what it promises.
+
+    Attributes:
+        noise: of which law the noise is; ``scale`` is its parameter.
+        direct: whether every question is measured, without a test.
+        cost_per_update_pure: what an update costs of ``reserved_pure``.
+        guaranteed: whether the updates last for all queries whatever the data.
+        step_size: the rate of a fixed-length step at this progress, where one is known.
+    """
+
+    guaranteed: bool
+    step_size: float | None
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    direct: bool = False
+    cost_per_update_pure: Decimal | None = None
 
     @property
     def price(self) -> Amounts:
@@ -151,46 +212,28 @@ class Plan(Terms):
 
     def document(self) -> dict[str, Any]:
         """As JSON, as a transcript's header keeps it; exact amounts are decimal strings."""
-        return {
+        purchase = self.purchase
+        return super().document() | {
             "noise": self.noise,
             "noise_scale": float(self.scale),
             "threshold": None if self.direct else math.ldexp(self.threshold_units, -self.answer_bits),
-            "error_bound": self.error_bound,
             "noise_bound": self.noise_bound,
             "progress": None if self.direct else self.progress,
-            "beta": self.beta,
-            "max_updates": self.max_updates,
-            "max_queries": self.max_queries,
             "guaranteed": self.guaranteed,
-            "update_bound": self.update_bound,
             "step_size": self.step_size,
-            "epsilon": float(self.epsilon),
-            "epsilon_alone": float(self.epsilon_alone),
-            "delta": float(self.delta),
-            "calibration": self.calibration,
-            "release": self.release,
-            "race": None if self.race is None else {"mean": float(self.race.mean), "cut": self.race.cut},
-            "answer_grid": 2.0**-self.answer_bits,
-            "order": str(self.order),
+            "race": None if self.race is None else self.race.document(),
             "cost_per_update": str(self.cost_per_update),
             "cost_per_update_pure": _text(self.cost_per_update_pure),
-            "reserved": str(self.reserved),
-            "reserved_pure": _text(self.reserved_pure),
-            "regime": self.regime,
             "purchase": None
-            if self.purchase is None
+            if purchase is None
             else {
-                self.purchase.fact: {
-                    "epsilon": str(self.purchase.epsilon),
-                    "cost": str(self.purchase.cost),
-                    "noise_scale": self.purchase.noise_scale,
+                purchase.fact: {
+                    "epsilon": str(purchase.epsilon),
+                    "cost": str(purchase.cost),
+                    "noise_scale": purchase.noise_scale,
                 }
             },
         }
-
-    def reply(self) -> dict[str, Any]:
-        """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
-        return {**self.document(), "bound_status": self.bound_status}
 
 
 def _text(amount: Decimal | None) -> str | None:

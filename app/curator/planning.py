@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from app.constructions.mechanism import DirectNoise
 from app.curator.advice import refusal
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
-from app.curator.plan import Infeasible, Plan
+from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
 
 
-def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
+def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str | None]:
+    """The request with a mechanism, and why it is that one where the choice was left open.
+
+    Raises:
+        InvalidRequest: when what is asked for belongs to another mechanism, or the number of queries must be said.
+    """
+    if request.mechanism.construction != "auto":
+        return request, None
+    if dataset.space.kind == "table":
+        why = "everything that is measured of a table answers its questions together: no other mechanism errs less"
+        return request.with_mechanism("evidence"), why
+    names: tuple[DirectNoise, ...] = ("gaussian", "laplace")
+    plans = {name: find_plan(dataset, request.with_mechanism(name)) for name in names}
+    errors = {name: plan.standard_error or 0.0 for name, plan in plans.items() if isinstance(plan, Plan)}
+    best = min(errors, key=errors.__getitem__, default=names[0])
+    why = f"each question is measured on its own, and for {request.max_queries:,} of them {best} noise errs least"
+    return request.with_mechanism(best), why
+
+
+def make_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan:
     """The plan of a session. Reads public facts only: the same for neighbouring data.
 
     Raises:
@@ -22,7 +42,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> Plan:
     return found
 
 
-def plan_of(dataset: PublicDataset, request: SessionRequest) -> Plan:
+def plan_of(dataset: PublicDataset, request: SessionRequest) -> SessionPlan:
     """The plan of a session that was opened: that of :func:`make_plan`, which had it then.
 
     Where there is none all the same, as for a header that was made up, no search for changes that would do takes time.

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from app.constructions.mechanism import Mechanism
+from app.constructions.mechanism import DirectNoise, FromEvidence, Mechanism
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import Model, Whole, explain
+
+#: The most queries that can be declared.
+MOST_QUERIES = 10**9
+#: The fields of sessions that answer from evidence.
+_EVIDENCE = ("within", "confidence", "start", "share", "contract")
 
 Calibration = Literal["rdp", "exact", "jt2012", "gru2011"]
 
@@ -19,21 +24,52 @@ class SessionRequest(Model):
     """A session: data set, mechanism, share of the budget, and the promise asked for."""
 
     dataset: str = Field(min_length=1, max_length=64)
-    mechanism: Mechanism
+    mechanism: Mechanism = Field(
+        default_factory=lambda: Mechanism(construction="auto"), description="left out: what serves best is chosen"
+    )
     epsilon: Decimal = Field(gt=0, le=1000, max_digits=30, description="share of the data set's epsilon")
-    max_queries: Whole = Field(ge=1, le=10**9)
+    max_queries: Whole = Field(
+        default=MOST_QUERIES, ge=1, le=MOST_QUERIES, description="may be left out where evidence answers"
+    )
     beta: float = Field(default=0.05, gt=0, lt=1, description="probability that some answer breaks its bound")
     max_updates: Whole | None = Field(default=None, ge=1, le=10**7, description="left out: the guaranteed plan")
     calibration: Calibration = "rdp"
     release: Literal["single", "race"] = "single"
+    within: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="evidence: half the width of every interval, in counts"
+    )
+    confidence: float = Field(default=0.95, gt=0, lt=1, description="evidence: of every interval")
+    start: Literal["evidence", "nothing"] = Field(
+        default="evidence", description="evidence: from all that was measured of the data set, or from nothing"
+    )
+    share: bool = Field(default=True, strict=True, description="evidence: whether what is measured may serve others")
+    contract: bool = Field(
+        default=False, strict=True, description="evidence: whether tests keep an error bound of all answers at once"
+    )
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.release == "race" and self.calibration != "rdp":
             raise ValueError("a race is calibrated by rdp")
+        evidence = self.mechanism.construction in get_args(FromEvidence)
+        if not evidence:
+            for name in _EVIDENCE:
+                if name in self.model_fields_set:
+                    raise ValueError(f"{name} belongs to sessions that answer from evidence")
+        if not self.declared and (self.contract or not evidence):
+            raise ValueError("max_queries: say how many queries there will be at most")
+        if self.contract and self.mechanism.construction == "histogram":
+            raise ValueError("contract: a histogram is measured whole, so there is nothing to test: use evidence")
+        if self.contract and self.within is not None:
+            raise ValueError("within: what a contract keeps follows from its plan, so leave one of them out")
         return self
 
-    @field_validator("epsilon", "beta", mode="before")
+    @property
+    def declared(self) -> bool:
+        """Whether the number of queries was declared."""
+        return "max_queries" in self.model_fields_set
+
+    @field_validator("epsilon", "beta", "within", "confidence", mode="before")
     @classmethod
     def _number(cls, value: Any) -> Any:
         if isinstance(value, bool | str):
@@ -50,19 +86,30 @@ class SessionRequest(Model):
     @property
     def may_be_pure(self) -> bool:
         """Whether the plan may depend on whether a session of pure noise may take all that is left of the budget."""
-        return self.mechanism.direct == "laplace"
+        return not self.contract and self.mechanism.construction in ("laplace", *get_args(FromEvidence))
 
     def document(self) -> dict[str, Any]:
         """The mechanism with everything that fixes the session, as the transcript's header keeps it."""
+        evidence = {name: getattr(self, name) for name in _EVIDENCE} if self.mechanism.from_evidence else {}
         return {
             **self.mechanism.model_dump(mode="json", exclude_none=True),
+            **evidence,
             "epsilon": float(self.epsilon),
-            "max_queries": self.max_queries,
+            "max_queries": self.max_queries if self.declared else None,
             "beta": self.beta,
             "max_updates": self.max_updates,
             "calibration": self.calibration,
             "release": self.release,
         }
+
+    def with_mechanism(self, construction: DirectNoise | FromEvidence) -> SessionRequest:
+        """The same request of a mechanism without parameters.
+
+        Raises:
+            InvalidRequest: when something else that it asks for belongs to another mechanism.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return parse_request(given | {"mechanism": {"construction": construction}})
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], dataset: str) -> SessionRequest:
@@ -72,6 +119,8 @@ class SessionRequest(Model):
             InvalidRequest: when it keeps none.
         """
         own = {key: value for key, value in document.items() if key in cls.model_fields}
+        if own.get("max_queries", 0) is None:
+            del own["max_queries"]
         mechanism = {key: value for key, value in document.items() if key not in cls.model_fields}
         return parse_request({**own, "mechanism": mechanism, "dataset": dataset})
 

@@ -16,8 +16,11 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import Answer, Measure, Test, Units, mechanism_of
+from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
+from app.curator.serving import mechanism_of
+from app.evidence.policy import Buy
+from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
 
 #: Unverified answers that a session gives, where its plan has fewer queries than this. They are free, and each is a
@@ -45,6 +48,14 @@ class Session:
             self.state = self.mechanism.start()
         else:
             self._load(state)
+
+    def pin(self, measured: Measured) -> None:
+        """Take in what was measured before the first question, in the order of the opening."""
+        self.mechanism.pin(self.state, measured)
+
+    def purchases(self) -> list[tuple[Buy, Amounts]]:
+        """What is to be measured at the opening, with the price of each."""
+        return self.mechanism.purchases(self.state)
 
     @property
     def hypothesis(self) -> Any:
@@ -76,10 +87,6 @@ class Session:
         """Unverified answers that may still be given."""
         return max(self.plan.max_queries, UNVERIFIED) - self.unverified_given
 
-    def standard_error(self, query: Query) -> float | None:
-        """The standard error of an answer to a query, in counts; None where it is not known."""
-        return None if query.is_zero else self.plan.standard_error
-
     def grid(self, value: float) -> int:
         """The nearest whole number of answer-grid units."""
         return round(math.ldexp(value, self.plan.answer_bits))
@@ -88,8 +95,12 @@ class Session:
         """Grid units in counts."""
         return math.ldexp(units, -self.plan.answer_bits)
 
-    def consider(self, query: Query, *, unverified: bool = False) -> Answer | Test | Measure:
+    def consider(
+        self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH, leaning: float = 0.0
+    ) -> Answer | Due:
         """The answer where the public state has one, else the test or measurement that must be made.
+
+        What was answered before is answered again as it was, but where it is wished to be known better than it is.
 
         Raises:
             InvalidQuery: other queries were promised.
@@ -108,16 +119,31 @@ class Session:
             own = self.mechanism.units(self.mechanism.estimate(self.state, query))
             return Answer(own, "hypothesis", None, unverified=True)
         given = self._given.get(query.digest)
-        if given is not None:
+        if given is not None and self.mechanism.satisfied(self.state, query, given[0], wish):
             units, told = given
             # The first words may have been nearer to the grid than these are, which compile to the same weights.
-            return Answer(units, "cached", None if told is None else max(told, self.mechanism.error_bound(query)))
+            bound = self.mechanism.error_bound(query)
+            return Answer(units, "cached", told if told is None or bound is None else max(told, bound))
         if self.queries_left == 0:
             raise QueriesExhausted(
                 "all queries of the plan have been asked: open another session, or ask with unverified",
                 max_queries=self.plan.max_queries,
             )
-        return self.mechanism.decide(self.state, query)
+        return self.mechanism.decide(self.state, query, wish, leaning)
+
+    def released(self, query: Query, due: Due, units: Units) -> Answer:
+        """The answer that a hit or a measurement makes, which is then to be recorded."""
+        return self.mechanism.released(self.state, query, due, units)
+
+    def missed(self, query: Query, due: Due) -> Answer:
+        """The answer that a miss makes, which is then to be recorded."""
+        return self.mechanism.missed(self.state, query, due)
+
+    def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Accuracy | None:
+        """How well an answer's values are known; None where nothing is known of that."""
+        if answer.accuracy is not None or answer.unverified:
+            return answer.accuracy
+        return self.mechanism.accuracy(self.state, query, answer.units, wish)
 
     def record(self, query: Query, answer: Answer) -> None:
         """Take a recorded answer into the state: counters, first answers, and of a measurement what it teaches."""
@@ -130,8 +156,12 @@ class Session:
         self.sequence += 1
         self.queries_asked += 1
         self._given.add(query.digest, answer.units, answer.error_bound)
-        if answer.source == "measurement":
+        if answer.measured is not None:
+            self.state.updates += 1
+        elif answer.source == "measurement":
             self.learn(query, answer.units)
+        else:
+            self.mechanism.recall(self.state, query, None, answer.tested)
 
     def recall_all(self, answers: Sequence[tuple[bytes, bytes, float | None]]) -> None:
         """Count first answers that were recorded: digest of the query, units (little-endian int64) and error bound of
@@ -155,10 +185,29 @@ class Session:
         """Learn what a measurement teaches."""
         self.state = self.mechanism.learn(self.state, query, units)
 
-    def forfeit(self) -> None:
-        """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing."""
+    def recall(
+        self,
+        query: Query,
+        units: Units,
+        error_bound: float | None,
+        measured: Measured | None,
+        tested: Units | None,
+    ) -> None:
+        """Take in a first answer that was recorded, and what was measured or tested for it."""
         self.sequence += 1
-        self.state = self.mechanism.forfeit(self.state)
+        self.queries_asked += 1
+        self._given.add(query.digest, units, error_bound)
+        self.mechanism.recall(self.state, query, measured, tested)
+        if measured is not None:
+            self.state.updates += 1
+
+    def forfeit(self, price: Amounts = NOTHING) -> None:
+        """A round whose outcome could not be recorded counts as a hit; the hypothesis learns nothing.
+
+        ``price`` is what it cost, where that is not the plan's.
+        """
+        self.sequence += 1
+        self.state = self.mechanism.forfeit(self.state, price)
 
     def dump(self) -> Dump:
         """The whole state; its arrays are the session's own, to be written before it goes on."""

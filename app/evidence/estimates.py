@@ -15,6 +15,7 @@ the exact quantile is 2.12 deviations, an interval of 1.96 covers 93.7%); its ex
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,17 +91,56 @@ def estimates(question: Question, residuals: Residuals, fits: LocalFits, confide
         ValueError: for another confidence, or where nothing is known of the table yet.
         NotConverged: when the fit's tolerance is not met.
     """
+    fit = fits.fit(question)
+    return around(
+        question,
+        fit.values(question),
+        residuals.unbiased(question),
+        lambda: fit.standard_errors(question),
+        residuals.public_total,
+        confidence,
+        normal_quantile(confidence),
+    )
+
+
+def normal_quantile(confidence: float) -> float:
+    """How many standard deviations to either side hold the normal law with this probability.
+
+    Raises:
+        ValueError: unless it lies between 0 and 1.
+    """
     if not 0 < confidence < 1:
         raise ValueError("a confidence lies between 0 and 1")
-    quantile = float(ndtri(0.5 + confidence / 2))
-    fit, unbiased = fits.fit(question), residuals.unbiased(question)
-    least, most = possible(question, residuals.public_total)
-    values = np.clip(fit.values(question), least, most)
-    centres, deviations = unbiased.values, unbiased.standard_errors
+    return float(ndtri(0.5 + confidence / 2))
+
+
+def around(
+    question: Question,
+    values: FloatArray,
+    unbiased: Unbiased,
+    deviations: Callable[[], FloatArray],
+    total: float | None,
+    confidence: float,
+    quantile: float,
+) -> Estimates:
+    """Values with their intervals.
+
+    Args:
+        question: what is asked.
+        values: to be shown, in its shape; what is impossible is cut off here.
+        unbiased: its best linear unbiased values.
+        deviations: the model's standard deviations of the values, asked for where not all are estimable.
+        total: the number of records where it is public.
+        confidence: of the intervals.
+        quantile: how many standard deviations they reach to either side.
+    """
+    least, most = possible(question, total)
+    values = np.clip(values, least, most)
+    centres, errors = unbiased.values, unbiased.standard_errors
     if not unbiased.estimable.all():
         centres = np.where(unbiased.estimable, centres, values)
-        deviations = np.where(unbiased.estimable, deviations, fit.standard_errors(question))
-    lows, highs = centres - quantile * deviations, centres + quantile * deviations
+        errors = np.where(unbiased.estimable, errors, deviations())
+    lows, highs = centres - quantile * errors, centres + quantile * errors
     return Estimates(
         values=values,
         standard_errors=np.maximum(values - lows, highs - values) / quantile,

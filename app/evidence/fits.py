@@ -30,7 +30,7 @@ from app.evidence.axes import spread, summed
 from app.evidence.dual import Dual
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import Posterior, incidence
-from app.evidence.questions import Cells, Question, Sum
+from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, values_on
 from app.spaces.lazy import lazy
@@ -40,13 +40,18 @@ from app.spaces.tensor import FloatArray, IntArray
 #: the sigma of each measured value, where float64 can tell.
 TOLERANCE = 1e-6
 #: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
-MOST_CELLS = 1 << 14
+MOST_CELLS = 2500
+MOST_KNOWN = 16
+#: What multiplies the strength for sums over more attributes than this, and for other questions.
+FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
 #: No cell of a one-way marginal counts less in a base.
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
 LEAST_FITTED = 0.05
 #: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (64 MiB).
 MOST_SETS, MOST_NUMBERS = 256, 1 << 23
+#: Up to how many answers the mean square of standard errors is counted out, and with how many sums told beyond.
+_COUNTED, _SIGNS = 64, 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +90,34 @@ class Fit:
         if isinstance(question, Sum):
             weights = question.on(self.partitions).reshape(-1)
             return np.array(self._posterior.of_sum(weights) ** 0.5)
-        labels: IntArray = np.zeros((), dtype=np.int64)
-        for axis, partition in enumerate(self.partitions):
-            own = question.told(axis)
-            labels = labels[..., None] * own.cells + own.over(partition).labels
+        labels, answers, count = self._groups(question)
+        return np.asarray(np.sqrt(self._posterior.of_groups(labels, count)))[answers]
+
+    def standard_error(self, question: Question) -> float:
+        """The root mean square of the standard errors.
+
+        Over many answers it is told from the variances of sums with random signs, the same ones on all machines: within
+        a tenth or so, as many answers share little.
+        """
         count = math.prod(question.shape)
-        variances = self._posterior.of_groups(labels.reshape(-1), count)
-        return np.asarray(np.sqrt(variances)).reshape(question.shape)
+        if count <= _COUNTED or not self.attributes:
+            return float(np.sqrt(np.mean(np.square(self.standard_errors(question)))))
+        labels, answers, groups = self._groups(question)
+        signs = np.zeros((groups, _SIGNS))
+        raw = np.random.Philox(key=1).random_raw(count * _SIGNS) & np.uint64(1)
+        signs[answers.reshape(-1)] = (raw.astype(np.float64) * 2 - 1).reshape(count, _SIGNS)
+        return float(np.sqrt(np.mean(self._posterior.of_sums(signs[labels])) / count))
+
+    def _groups(self, question: Question) -> tuple[IntArray, IntArray, int]:
+        """For each cell of the fit the group that the question tells apart, for each answer its group, and how many
+        groups there are. Several answers are each the count of one group."""
+        labels: IntArray = np.zeros((), dtype=np.int64)
+        asked = [question.told(axis) for axis in range(len(self.partitions))]
+        for own, partition in zip(asked, self.partitions, strict=True):
+            labels = labels[..., None] * own.cells + own.over(partition).labels
+        count = math.prod(own.cells for own in asked)
+        numbers = np.arange(float(count)).reshape([own.cells for own in asked])
+        return labels.reshape(-1), question.of(numbers, asked).astype(np.int64), count
 
     @property
     def numbers(self) -> int:
@@ -116,7 +142,7 @@ class LocalFits:
     def __init__(self, residuals: Residuals) -> None:
         self._residuals = residuals
         self._places: OrderedDict[tuple[int, ...], _Place] = OrderedDict()
-        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...]], tuple[int, Fit]] = OrderedDict()
+        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...], float], tuple[int, Fit]] = OrderedDict()
         self._one_ways: dict[int, tuple[int, _OneWay]] = {}
         # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
         self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
@@ -145,19 +171,57 @@ class LocalFits:
         one_ways = [self._one_way(attribute) for attribute in attributes]
         singles = {a: one.variance for a, one in zip(attributes, one_ways, strict=True)}
         cells = place.restriction.told(question, singles, MOST_CELLS)
-        found = self._fits.get((attributes, cells))
+        weight = self._weight(question)
+        key = attributes, cells, weight
+        found = self._fits.get(key)
         if found is None or found[0] != self.version:
-            found = self.version, self._made(place, cells, one_ways, float(total.values), float(total.variances))
-            self._fits[attributes, cells] = found
-        self._fits.move_to_end((attributes, cells))
+            found = (
+                self.version,
+                self._made(place, cells, one_ways, float(total.values), float(total.variances), weight),
+            )
+            self._fits[key] = found
+        self._fits.move_to_end(key)
         while len(self._places) > MOST_SETS:
             self._places.popitem(last=False)
         while len(self._fits) > 1 and sum(fit.numbers for _, fit in self._fits.values()) > MOST_NUMBERS:
             self._fits.popitem(last=False)
         return found[1]
 
+    def _weight(self, question: Question) -> float:
+        """What multiplies the strength: sums over three attributes or more are mostly known through marginals of fewer,
+        whose noise must not be taken for structure; elsewhere the pull to the base is the larger error."""
+        return MANY_WEIGHT if isinstance(question, Sum) and len(question.attributes) > FEW else FEW_WEIGHT
+
+    def product(self, question: Question) -> Fit:
+        """The product of the one-way marginals as a fit of nothing else, which takes no search.
+
+        Raises:
+            ValueError: where the total is neither public nor was anything measured, or for another table.
+        """
+        self._residuals.check(question.attributes, question.sizes)
+        total = self._residuals.total
+        if not total.estimable:
+            raise ValueError("nothing is known of this table yet")
+        cells = tuple(question.told(k) for k in range(len(question.attributes)))
+        count = max(float(total.values), 1.0)
+        counts = np.full((), count)
+        for attribute, partition in zip(question.attributes, cells, strict=True):
+            counts = counts[..., None] * summed(self.shares(attribute), 0, partition)
+        # A strength of one over the total: a cell is known to half of itself.
+        return Fit(question.attributes, cells, counts, (), 1 / count, float(total.variances))
+
+    def shares(self, attribute: int) -> FloatArray:
+        """The best known shares of the records that have each value of an attribute; equal ones if nothing is known."""
+        return self._one_way(attribute).shares
+
     def _made(
-        self, place: _Place, cells: tuple[Partition, ...], one_ways: list[_OneWay], total: float, variance: float
+        self,
+        place: _Place,
+        cells: tuple[Partition, ...],
+        one_ways: list[_OneWay],
+        total: float,
+        variance: float,
+        weight: float,
     ) -> Fit:
         attributes, total = place.restriction.attributes, max(total, 1.0)
         base = np.ones(())
@@ -165,7 +229,9 @@ class LocalFits:
             base = base[..., None] * summed(one.shares, 0, partition)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known = tuple(values for values in told if values is not None)
-        strength = place.restriction.strength()
+        if len(known) > MOST_KNOWN:
+            known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
+        strength = weight * place.restriction.strength()
         flat = (base / base.sum()).reshape(-1)
         if known:
             # What sums to another total is off by noise, which lies as likely in each value as its variance says.
@@ -230,3 +296,25 @@ def _projected(values: FloatArray) -> FloatArray:
     levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
     return np.asarray(np.maximum(values - level, 0.0))
+
+
+def summed_cells(question: Question) -> float:
+    """How many single cells the answer to a question sums, as squares of its weights tell it: the fewer of its own and
+    the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+    if isinstance(question, Product):
+        return math.prod(_spread(vector) for vector in question.vectors)
+    if not isinstance(question, Sum) or not question.attributes:
+        return 1.0
+    weights = question.on([Partition.singles(n) for n in question.sizes])
+    return max(_spread(weights.reshape(-1)), 1.0)
+
+
+def _spread(weights: FloatArray) -> float:
+    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
+    low, high = float(weights.min()), float(weights.max())
+    unit = (weights - low) / (high - low)
+    different = np.unique(unit)
+    return min(
+        float(unit @ unit / (different @ different)),
+        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
+    )

@@ -27,6 +27,8 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
+#: Of a measurement of more cells than this so many sums are remembered.
+_MANY, _MOST_SUMS = 1 << 14, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,11 +325,20 @@ class Measurement:
         values.setflags(write=False)
         return values
 
+    @lazy
+    def _sums(self) -> dict[frozenset[int], FloatArray]:
+        """Sums over many cells that were asked for."""
+        return {}
+
     def onto(self, attributes: frozenset[int]) -> FloatArray:
         """The values summed over all attributes but the given ones."""
-        outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
-        summed: FloatArray = self.values.sum(axis=outside)
-        return summed
+        kept = self._sums.get(attributes)
+        if kept is None:
+            outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
+            kept = self.values.sum(axis=outside)
+            if self.marginal.cells > _MANY and len(self._sums) < _MOST_SUMS:
+                self._sums[attributes] = kept
+        return kept
 
     def document(self) -> dict[str, Any]:
         """The measurement as JSON of integers and strings, its values row by row."""

@@ -82,9 +82,11 @@ class Posterior:
 
     def of_sum(self, weights: FloatArray) -> float:
         """The variance of one sum, a weight for each cell."""
-        solved = self._solved(weights[:, None])[:, 0]
-        own, shared = float(weights * weights @ self._prior), float(weights @ self._prior)
-        return float(self._told(np.array([own]), np.array([shared]), solved[:, None])[0])
+        return float(self.of_sums(weights[:, None])[0])
+
+    def of_sums(self, weights: FloatArray) -> FloatArray:
+        """The variances of several sums, a column of weights for each."""
+        return self._told(self._prior @ (weights * weights), self._prior @ weights, self._solved(weights))
 
     def of_groups(self, labels: IntArray, count: int) -> FloatArray:
         """The variances of the sums over groups of cells, ``labels`` the group of each cell."""

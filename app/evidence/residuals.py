@@ -14,10 +14,11 @@ value and its variance are sums of those, each times the part of the question's 
 generalised least squares over all measurements in closed form. Time and memory are those of the measured marginals,
 whatever the number of attributes and of cells of the table.
 
-Two kinds of measurement stay apart. A marginal with an uneven partition, or with one that neither refines nor is
-refined by the partitions of that attribute taken in before it, is orthogonal to nothing: it enters the value of those
-questions alone that weigh the members of each of its cells alike, as a value of its own, averaged with the closed form
-and the others by precision. (The first partitions to come decide; what stays apart does so for good.)
+Some measurements stay apart. A marginal with an uneven partition, or with one that neither refines nor is refined by
+the partitions of that attribute taken in before it, is orthogonal to nothing: it enters the value of those questions
+alone that weigh the members of each of its cells alike, as a value of its own, averaged with the closed form and the
+others by precision. (The first partitions to come decide; what stays apart does so for good.) So does a marginal of
+very many cells or attributes, of which a question is then the sum of cells.
 
 Variances depend on what was measured and how noisily, never on a released value.
 """
@@ -28,17 +29,22 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 
 from app.evidence.axes import along, spread, summed
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question, Sum
 from app.spaces.tensor import Array, FloatArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
+#: A marginal of more cells than this, or that tells more residuals, stays apart.
+MOST_CELLS, MOST_PARTS = 1 << 17, 1 << 12
+#: Bits of a grid on which noise of any scale that is bought is smooth.
+_FINE = 20
 #: Weights below this part of the largest are what rounding left of zeros.
 _ROUNDING = 2.0**-40
 #: The same of sums of squares.
@@ -111,7 +117,12 @@ class Residuals:
         self.check(marginal.attributes, marginal.sizes)
         self.measurements.append(measurement)
         levels = [marginal.partition(k) for k in range(len(marginal.attributes))]
-        if not all(self._nested(a, p) for a, p in zip(marginal.attributes, levels, strict=True)):
+        parts = math.prod(
+            len(self._chains[a]) + 1 + (p not in self._chains[a])
+            for a, p in zip(marginal.attributes, levels, strict=True)
+        )
+        small = marginal.cells <= MOST_CELLS and parts <= MOST_PARTS
+        if not (small and all(self._nested(a, p) for a, p in zip(marginal.attributes, levels, strict=True))):
             self._apart.append(measurement)
             self._apart_total.learn(measurement.values.sum(), 1 / (measurement.variance * marginal.cells))
             return False
@@ -146,6 +157,22 @@ class Residuals:
         elif question.attributes:
             told += [found for found in (_own(question, m) for m in self._apart) if found is not None]
         return _averaged(told) if len(told) > 1 else told[0]
+
+    def variances_after(self, question: Question, marginal: Marginal, variance: float) -> FloatArray:
+        """The variances that the values of a question would have with one more measurement, of this variance a cell.
+
+        Raises:
+            ValueError: when one is of another table.
+        """
+        other = Residuals(self.sizes, self.public_total)
+        other._apart = list(self._apart)
+        other._apart_total = replace(self._apart_total)
+        other._chains = [list(chain) for chain in self._chains]
+        other._residuals = {key: replace(known) for key, known in self._residuals.items()}
+        scale, zeros = Decimal(repr(math.sqrt(variance))), np.zeros(marginal.shape, dtype=np.int64)
+        # On so fine a grid the variance is the scale squared.
+        other.add(Measurement(marginal, Noise("gaussian", scale, _FINE), zeros))
+        return other.unbiased(question).variances
 
     def covariance(self, one: Sum, other: Sum) -> float:
         """The covariance of the noise of two best linear unbiased values; NaN unless both are estimable.

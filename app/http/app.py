@@ -21,6 +21,7 @@ from app.http.routes import (
     datasets,
     docs,
     hypotheses,
+    measurements,
     operation,
     plans,
     principals,
@@ -32,7 +33,7 @@ from app.http.routes import (
 log = structlog.get_logger("app.http")
 
 #: Routes are tried in order: the busiest come first.
-ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts, hypotheses)
+ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts, measurements, hypotheses)
 
 
 @contextmanager

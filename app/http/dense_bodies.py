@@ -14,6 +14,7 @@ from numpy.lib import format as npy
 from app.http.headers import NPY
 from app.services.query_bodies import DenseBody
 from app.spaces.errors import InvalidQuery
+from app.spaces.query_request import QueryModel
 
 #: Most record batches of an Arrow body: an empty one takes more memory than it has bytes.
 MAX_BATCHES = 10_000
@@ -21,13 +22,13 @@ MAX_BATCHES = 10_000
 _ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
 
 
-def dense_body(media_type: str, body: bytes, *, unverified: bool) -> DenseBody:
+def dense_body(media_type: str, body: bytes, wanted: QueryModel) -> DenseBody:
     """A dense query from an .npy or Arrow body.
 
     Args:
         media_type: which of the two it is.
         body: the bytes.
-        unverified: whether to answer it from the hypothesis alone.
+        wanted: what is wanted of the answer, which the body cannot say.
 
     Raises:
         InvalidQuery: when the body is not what its media type says, or holds something else than numbers.
@@ -38,7 +39,7 @@ def dense_body(media_type: str, body: bytes, *, unverified: bool) -> DenseBody:
         raise
     except Exception:  # noqa: BLE001 - the parsers of both formats raise almost anything on damaged bytes
         raise InvalidQuery(f"the body is not a readable {media_type}: write it again") from None
-    return DenseBody(array, unverified)
+    return DenseBody(array, wanted)
 
 
 def _npy(body: bytes) -> Any:

@@ -30,6 +30,17 @@ def media_type(request: Request) -> str:
     return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
 
 
+def accepts_arrow(request: Request) -> bool:
+    """Whether the reply is wanted as an Arrow stream, which ``Accept`` then names before JSON."""
+    for part in (header(request, b"accept") or "").split(","):
+        wanted = part.partition(";")[0].strip().lower()
+        if wanted in ("application/json", "application/*", "*/*"):
+            return False
+        if wanted == ARROW:
+            return True
+    return False
+
+
 def expect_json(request: Request) -> None:
     """Refuse a body that is declared to be something else than JSON.
 

@@ -17,10 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from app.curator.mechanisms import Source
 
 __all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_folder", "sharing"]
 
@@ -122,9 +125,7 @@ class Metrics:
         )
         self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
-        self._by_source = {
-            source: self._answers.labels(source) for source in ("hypothesis", "measurement", "cached", "unverified")
-        }
+        self._by_source = {source: self._answers.labels(source) for source in (*get_args(Source), "unverified")}
         self._requests = Counter(
             "curator_requests_total",
             "Requests by route, method and status",

@@ -12,14 +12,15 @@ from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
-from app.spaces.query_request import QueryRequest
+from app.spaces.query_request import QueryModel, QueryRequest
 
 _REF = "#/components/schemas/{model}"
 #: Schemas of names: of principals and data sets.
 NAMED: dict[str, Any] = {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"}
-#: Of sessions, and of a ledger's entries.
+#: Of sessions, and of a ledger's entries and measurements.
 SESSION: dict[str, Any] = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 MOVEMENT: dict[str, Any] = {"type": "integer", "minimum": 0}
+MEASUREMENT = MOVEMENT
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -77,6 +78,27 @@ def query_body(*, single: bool) -> dict[str, Any]:
         }
         content = {"application/json": {"schema": schema}}
     return {"required": True, "content": content}
+
+
+def wanted_parameters() -> list[dict[str, Any]]:
+    """The parameters of an array of weights, whose body cannot say what is wanted of the answer."""
+    fields = QueryModel.model_json_schema()["properties"]
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": f"of an array alone: {field['description']}",
+            "schema": _parameter(field),
+        }
+        for name, field in fields.items()
+    ]
+
+
+def _parameter(field: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field in an address, where nothing is null."""
+    kind = next((kind for kind in field.get("anyOf", ()) if kind.get("type") != "null"), field)
+    return {name: value for name, value in kind.items() if name not in ("description", "title")}
 
 
 def plan_body() -> dict[str, Any]:

@@ -101,3 +101,16 @@ def flag(request: Request, name: str) -> bool:
     if value not in ("true", "1", "false", "0"):
         raise InvalidRequest(f"{name} must be true or false")
     return value in ("true", "1")
+
+
+def number(request: Request, name: str) -> float | None:
+    """A parameter of the address that is a number, or left out.
+
+    Raises:
+        InvalidRequest: when it is something else.
+    """
+    value = request.query_params.get(name)
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        raise InvalidRequest(f"{name} must be a number") from None

@@ -122,16 +122,18 @@ class PlanView(Reply):
     (steps ``full`` and ``refit``, the sampled median mechanism). ``step_size`` is the rate of the fixed step that keeps
     this bound, null for steps that have none. ``noise`` is the law of the noise, ``laplace`` or ``gaussian``, whose
     sigma then is ``noise_scale``; ``threshold`` is null where every question is measured. ``regime`` is the sum of the
-    budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure.
+    budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure. A session that
+    answers from evidence has noise and price of their own for each measurement, and no ``error_bound``: its plan has a
+    ``mode`` and says in ``how`` what that means; ``max_queries`` and ``max_updates`` are null where none were declared.
     """
 
-    noise: str
-    noise_scale: float
+    noise: str | None
+    noise_scale: float | None
     threshold: float | None
-    error_bound: float
+    error_bound: float | None
     beta: float
-    max_updates: int
-    max_queries: int
+    max_updates: int | None
+    max_queries: int | None
     guaranteed: bool
     update_bound: int | None
     bound_status: BoundStatus
@@ -143,6 +145,8 @@ class PlanView(Reply):
     regime: Literal["renyi", "pure"]
     reserved: str
     reserved_pure: str | None
+    mode: str | None = None
+    how: str | None = None
 
 
 class PlanOutcome(Reply):
@@ -191,7 +195,7 @@ class ComparisonView(Reply):
 
 
 class SessionView(Reply):
-    """A session's public state."""
+    """A session's public state; what is left is null where there is no limit."""
 
     id: str
     dataset: str
@@ -200,9 +204,9 @@ class SessionView(Reply):
     plan: PlanView
     status: Literal["open", "closed"]
     queries_asked: int
-    queries_left: int
+    queries_left: int | None
     updates_used: int
-    updates_left: int
+    updates_left: int | None
     spent: str
     reserved: str
     spent_pure: str | None
@@ -210,32 +214,65 @@ class SessionView(Reply):
     head_hash: str
 
 
-class AnswerView(Reply):
-    """A released value with its bound and its place in the transcript.
+class _Answered(Reply):
+    """What every answer says: where it came from, what it cost, its place in the transcript.
 
-    ``standard_error`` is null where it is not known, as of a hypothesis that was only ever tested; ``charged_epsilon``
-    is what the answer cost, 0 for most.
+    ``error_bound`` holds with probability 1 - beta for all answers of the session together; it is null where nothing is
+    promised of all of them. Intervals hold one by one, with probability ``confidence`` each: of kind ``unbiased`` by
+    construction for a question that was not chosen by the noise it is answered from, of kind ``model`` as far as the
+    data are as the fit takes them to be. ``charged_epsilon`` is what the answer cost, 0 for most.
     """
 
     sequence: int
-    value: float
-    source: Literal["hypothesis", "measurement", "cached"]
+    source: Literal["hypothesis", "measurement", "cached", "estimate"]
+    interval_kind: Literal["unbiased", "model"] | None
+    confidence: float | None
     error_bound: float | None
     beta: float
-    standard_error: float | None
     charged_epsilon: float
     updates_used: int
-    updates_left: int
-    queries_left: int
+    updates_left: int | None
+    queries_left: int | None
     entry_hash: str
     unverified: bool | None = None
     unverified_left: int | None = None
 
 
+class AnswerView(_Answered):
+    """A released value, how well it is known, and its place in the transcript.
+
+    ``standard_error`` and ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
+    """
+
+    value: float
+    standard_error: float | None
+    interval: list[float] | None
+
+
+class AxisView(Reply):
+    """An attribute of a marginal and what the cells along it are called."""
+
+    attribute: str
+    labels: list[int | str]
+
+
+class MarginalView(_Answered):
+    """A released table of counts.
+
+    There is a value for each combination of labels, in row-major order: the last of ``axes`` changes first.
+    ``standard_errors`` and ``intervals`` have one item a value, and are null where they are not known.
+    """
+
+    axes: list[AxisView]
+    values: list[float]
+    standard_errors: list[float] | None
+    intervals: list[list[float]] | None
+
+
 class BatchView(Reply):
     """Answers in the order of the queries; one that failed is a problem in its place."""
 
-    answers: list[AnswerView | ProblemDocument]
+    answers: list[AnswerView | MarginalView | ProblemDocument]
 
 
 class Health(Reply):
@@ -266,3 +303,40 @@ class Sessions(Page):
     """Sessions in the order they were opened."""
 
     items: list[SessionView]
+
+
+class CostView(Reply):
+    """Exact amounts: at the ledger's Renyi order, and as pure epsilon, null where the noise is not pure."""
+
+    renyi: str
+    pure: str | None
+
+
+class MeasurementView(Reply):
+    """A measurement: noisy counts of the cells of a marginal, released once and public for ever.
+
+    ``strategy`` names the attributes and counts the cells; ``by`` is the session that paid for it. ``id`` is the
+    SHA-256 of its record, by which transcripts name it.
+    """
+
+    id: str
+    strategy: dict[str, Any]
+    noise: dict[str, Any]
+    cost: CostView
+    recorded_at: str
+    by: str
+    shared: bool
+
+
+class MeasurementList(Page):
+    """Measurements in the order they were made."""
+
+    items: list[MeasurementView]
+
+
+class ReleasedMeasurement(MeasurementView):
+    """A measurement with its values, not clipped, row by row; the standard error is that of each of them."""
+
+    axes: list[dict[str, Any]]
+    values: list[float]
+    standard_error: float

@@ -6,18 +6,16 @@ import asyncio
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
 
 from app.http.context import Context
-from app.http.replies import encoded_reply
 from app.services.answering.tickets import Ticket
 from app.services.errors import QueueFull, Unavailable
 from app.services.principals import Principal
 
 
-async def answer(context: Context, request: Request, actor: Principal, ticket: Ticket) -> Response:
-    """Queue a ticket, wait until its lane is done with it, and give the reply. A client that hangs up changes nothing:
-    the ticket is dealt with all the same.
+async def answer(context: Context, request: Request, actor: Principal, ticket: Ticket) -> bytes:
+    """Queue a ticket, wait until its lane is done with it, and give the JSON of the reply. A client that hangs up
+    changes nothing: the ticket is dealt with all the same.
 
     Where there is a deadline, the reply or refusal goes out then, and not before.
 
@@ -54,4 +52,4 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
     if ticket.error is not None:
         raise ticket.error
     assert ticket.reply is not None
-    return encoded_reply(ticket.reply)
+    return ticket.reply

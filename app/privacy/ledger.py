@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from app.privacy.calibration import best_order
 from app.privacy.conversion import checked_delta, checked_epsilon, rdp_budget
@@ -188,11 +188,40 @@ class Amounts:
             raise InvalidBudget("what was opened as pure pays for pure noise alone")
         return Amounts(left, _left(self.pure, cost.pure))
 
+    def within(self, held: "Amounts") -> "Amounts":
+        """As much of this as is held."""
+        pure = None if self.pure is None else min(self.pure, self.pure if held.pure is None else held.pure)
+        return Amounts(min(self.renyi, held.renyi), pure)
+
+    def document(self) -> dict[str, str | None]:
+        """As JSON."""
+        return {"pure": None if self.pure is None else str(self.pure), "renyi": str(self.renyi)}
+
+    @classmethod
+    def read(cls, document: Any) -> Self:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ArithmeticError, InvalidBudget: when it is none.
+        """
+        pure, renyi = document["pure"], document["renyi"]
+        if not isinstance(renyi, str) or not isinstance(pure, str | None) or len(document) != 2:
+            raise TypeError("amounts are decimal strings")
+        return cls(amount(Decimal(renyi)), None if pure is None else amount(Decimal(pure)))
+
     def times(self, number: int) -> "Amounts":
         """So many times as much."""
         many = Decimal(number)
         pure = None if self.pure is None else EXACT.multiply(self.pure, many)
         return Amounts(EXACT.multiply(self.renyi, many), pure)
+
+
+def total(amounts: Iterable[Amounts]) -> Amounts:
+    """All together; nothing, and pure, for none."""
+    found = Amounts.none(pure=True)
+    for each in amounts:
+        found = found.plus(each)
+    return found
 
 
 def _left(held: Decimal, cost: Decimal) -> Decimal:

@@ -237,6 +237,15 @@ class Datasets:
         with self._store.read() as tx:
             return standing(row, tx.holdings(name))[0]
 
+    def row(self, name: str) -> DatasetRow:
+        """A data set, retired or not.
+
+        Raises:
+            NotFound: when there is none of that name.
+        """
+        with self._store.read() as tx:
+            return self._row(tx, name)
+
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.
 

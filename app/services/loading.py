@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import orjson
 import structlog
 
 from app.audit import records
 from app.constructions.dumps import Dump
+from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session, units_of
+from app.privacy.ledger import NOTHING, Amounts
 from app.services.openings import opening_of
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
+from app.spaces.query import Blobs
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +52,11 @@ class Loaded:
 
 def load_session(tx: Transaction, row: SessionRow) -> Loaded:
     """A session from its transcript alone."""
-    return _caught_up(tx, row, Session(opening_of(row.header)))
+    session = Session(opening_of(row.header))
+    if session.opening.evidence is not None:
+        pin_all(tx, row.dataset, session)
+        return Loaded(session, session.sequence, follow(tx, row.id, session))
+    return _caught_up(tx, row, session)
 
 
 def resume_session(tx: Transaction, row: SessionRow, snapshots: Snapshots) -> Loaded:
@@ -175,6 +184,57 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
         session.learn(query, units_of(units))
         seconds += time.perf_counter() - started
     return seconds
+
+
+def pin_all(tx: Transaction, dataset: str, session: Session) -> None:
+    """Give a session the measurements that its opening names."""
+    pins = session.opening.evidence
+    assert pins is not None
+    lines = tx.evidence_named(dataset, [*pins.known, *pins.made])
+    for name in pins.known:
+        session.pin(replace(Measured.read(orjson.loads(lines[name])), price=NOTHING))
+    for name in pins.made:
+        session.pin(Measured.read(orjson.loads(lines[name])))
+
+
+def follow(tx: Transaction, id: str, session: Session) -> float:
+    """Take in the entries of an evidence session that follow on those it has seen, all of which it learns from.
+
+    Returns:
+        How long that took, in seconds, without reading.
+    """
+    seconds = 0.0
+    while True:
+        after = session.sequence
+        lines = tx.entry_lines(id, after, _PAGE)
+        if not lines:
+            return seconds
+        measured = tx.evidence_of(id, after, lines[-1][0])
+        started = time.perf_counter()
+        for sequence, line in lines:
+            tx.stay()
+            _take_entry(session, orjson.loads(line), measured.get(sequence), lambda name: tx.blobs(id, [name]))
+        seconds += time.perf_counter() - started
+
+
+def _take_entry(
+    session: Session, record: dict[str, Any], measured: bytes | None, blobs: Callable[[str], Blobs]
+) -> None:
+    """Take in one entry of an evidence session, and the record of what was measured for it."""
+    if record["record"] == "forfeit":
+        session.forfeit(Amounts.read(record["price"]))
+    elif record.get("unverified", False):
+        session.skip(unverified=1)
+    elif record["source"] == "cached":
+        session.skip(cached=1)
+    else:
+        form = record["query"]
+        weights = blobs(form["sha256"]) if "sha256" in form else {}
+        query = session.dataset.space.from_canonical(form, weights)
+        units = np.array([session.grid(value) for value in records.values_of(record)], np.int64)
+        made = None if measured is None else Measured.read(orjson.loads(measured))
+        tested = np.array(record["tested"], np.int64) if "tested" in record else None
+        session.recall(query, units, record["error_bound"], made, tested)
 
 
 def last_recorded(tx: Transaction, row: SessionRow) -> str:

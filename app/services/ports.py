@@ -152,6 +152,21 @@ class WeightsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A measurement of a data set: its record, named by the record's hash, and whether other sessions may use it.
+
+    ``sequence`` is the entry that it was made for, 0 at the opening of its session.
+    """
+
+    dataset: str
+    session: str
+    sequence: int
+    sha256: str
+    shared: bool
+    line: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One movement of a data set's budget; ``amount`` is an exact decimal string at its Renyi order, and ``pure`` the
     epsilon of the same where all of its noise is pure.
@@ -264,6 +279,14 @@ class Transaction(Protocol):
         self, session: str, after: int, last: int
     ) -> list[tuple[int, bytes, list[tuple[str, bytes]]]]: ...
 
+    # evidence
+    def add_evidence(self, rows: Sequence[EvidenceRow]) -> None: ...
+    def evidence_of(self, session: str, after: int, last: int) -> dict[int, bytes]: ...
+    def evidence_named(self, dataset: str, names: Sequence[str]) -> dict[str, bytes]: ...
+    def evidence_row(self, dataset: str, name: str) -> EvidenceRow | None: ...
+    def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]: ...
+    def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]: ...
+
     # ledger and replies
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None: ...
     def ledger_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, LedgerRow]], bool]: ...
@@ -368,10 +391,13 @@ class Snapshots(Protocol):
 class NoisePort(Protocol):
     """Draws integer noise for a session."""
 
-    def laplace(self, scale: Any) -> Any:
-        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``."""
+    def laplace(self, scale: Any, ahead: int = ...) -> Any:
+        """A source of discrete Laplace noise of this exact scale in grid units: ``take(n)``, ``low``, ``refill()``.
 
-    def gaussian(self, scale: Any) -> Any:
+        ``ahead`` is how many values are drawn at a time.
+        """
+
+    def gaussian(self, scale: Any, ahead: int = ...) -> Any:
         """The same of discrete Gaussian noise."""
 
     def poisson(self, mean: Any, cut: int) -> Any:

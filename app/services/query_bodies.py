@@ -7,7 +7,7 @@ from typing import Any
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
+from app.spaces.query_request import QueryModel, parse_query
 from app.spaces.space import Space
 
 
@@ -16,7 +16,26 @@ class DenseBody:
     """A dense query that came as an array."""
 
     weights: Any
-    unverified: bool = False
+    wanted: QueryModel
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A compiled query, and what is wanted of its answer.
+
+    Attributes:
+        query: what is asked.
+        unverified: whether the hypothesis is to answer by itself.
+        within: largest half-width of the answer's interval, in counts; None where nothing is said.
+        confidence: of the interval; None where nothing is said.
+        adaptive: whether the question was chosen by what was released before.
+    """
+
+    query: Query
+    unverified: bool
+    within: float | None
+    confidence: float | None
+    adaptive: bool
 
 
 def check_body(asked: Any) -> None:
@@ -29,14 +48,16 @@ def check_body(asked: Any) -> None:
         raise InvalidQuery("a query is a JSON object with a type")
 
 
-def compiled(space: Space, asked: Any) -> tuple[Query, bool]:
-    """A query compiled against a space, and whether an unverified answer is asked for.
+def compiled(space: Space, asked: Any) -> Asked:
+    """A query compiled against a space, and what is wanted of its answer.
 
     Raises:
         InvalidQuery: naming what is wrong.
     """
     check_body(asked)
     if isinstance(asked, DenseBody):
-        return space.compile_dense(asked.weights), asked.unverified
-    words = parse_query(asked)
-    return space.compile(words), words.unverified
+        query, wanted = space.compile_dense(asked.weights), asked.wanted
+    else:
+        words = parse_query(asked)
+        query, wanted = space.compile(words), words
+    return Asked(query, wanted.unverified, wanted.within, wanted.confidence, wanted.adaptive)

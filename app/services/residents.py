@@ -6,6 +6,7 @@ that would take longer to make again than to write down leaves a snapshot behind
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -15,12 +16,13 @@ from typing import Any
 import structlog
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import Answer, RoundNoise, mechanism_of
+from app.curator.mechanisms import Answer, Due, RoundNoise, Units
 from app.curator.plan import Race
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
-from app.services.loading import keep_session, last_recorded, resume_session, take_in, time_of
+from app.services.loading import follow, keep_session, last_recorded, resume_session, take_in, time_of
 from app.services.openings import opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
@@ -120,6 +122,14 @@ class Residents:
         """
         held = [(live, row) for id, row in rows.items() if (live := self._live.get(id)) is not None]
         behind = {row.id: (live, row) for live, row in held if live.row.sequence < row.sequence}
+        for id in [id for id, (live, _) in behind.items() if live.session.opening.evidence is not None]:
+            live, row = behind.pop(id)
+            try:
+                follow(tx, id, live.session)
+                live.recorded_at, live.row = last_recorded(tx, row), row
+            except Exception as error:  # noqa: BLE001 - as below
+                log.warning("a session did not follow its transcript", error=type(error).__name__)
+                self.drop(id)
         spans = {id: (live.session.sequence, row.sequence) for id, (live, row) in behind.items()}
         for id, (known, line) in tx.latest_entries(spans).items():
             live, row = behind[id]
@@ -166,11 +176,22 @@ class Residents:
             source = live.noise[noise] = make(noise.scale)
         return source
 
+    def fresh(self, noise: RoundNoise, number: int) -> Units:
+        """So many values of noise whose scale was not known before, drawn now."""
+        make = self._noise.laplace if noise.law == "laplace" else self._noise.gaussian
+        drawn: Units = make(noise.scale, number).take(number)
+        return drawn
+
     def count(self, live: Live, race: Race) -> int:
         """The secret number of comparisons of a session's race."""
         if race not in live.counts:
             live.counts[race] = self._noise.poisson(race.mean, race.cut)
         return int(live.counts[race].take())
+
+    def released(self, live: Live, query: Query, due: Due, units: Units) -> Answer:
+        """The answer that a release makes; what is learnt of it has the memory that was held ready."""
+        self._ballast.release()
+        return live.session.released(query, due, units)
 
     def record(self, live: Live, query: Query, answer: Answer) -> None:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""
@@ -281,7 +302,8 @@ class Residents:
             nbytes=0,
             kept=loaded.kept,
             learning_seconds=loaded.seconds,
-            cost_seconds=SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
+            # An evidence session is made of its transcript, in about the time that a snapshot would take.
+            cost_seconds=math.inf if opening.evidence else SNAPSHOT_SECONDS + SNAPSHOT_BYTE_SECONDS * written,
         )
         self._account(live)
         return live

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.services.answering.dispatch import Answering
 from app.services.datasets import Datasets
+from app.services.measurements import Measurements
 from app.services.principals import Principals
 from app.services.sessions import Sessions
 
@@ -17,4 +18,5 @@ class Services:
     principals: Principals
     datasets: Datasets
     sessions: Sessions
+    measurements: Measurements
     answering: Answering

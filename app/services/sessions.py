@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import orjson
@@ -15,27 +16,33 @@ import orjson
 from app.audit import records
 from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
+from app.curator.counting import counted
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.evidence_plan import EvidencePlan
 from app.curator.facts import Purchase, measure
-from app.curator.mechanisms import mechanism_of
-from app.curator.opening import Header, Opening
-from app.curator.plan import Plan
-from app.curator.planning import make_plan
+from app.curator.mechanisms import Measured
+from app.curator.opening import Header, Opening, Pins
+from app.curator.plan import SessionPlan
+from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.evidence.measurements import Measurement, Noise
+from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import Amounts, total
 from app.privacy.patience import while_wanted
 from app.services import spending
 from app.services.datasets import Datasets, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
-from app.services.loading import look
+from app.services.loading import look, pin_all
 from app.services.openings import opening_of
 from app.services.pages import Page
 from app.services.ports import (
     Clock,
     DatasetRow,
+    EvidenceRow,
     NoisePort,
     PrivateStore,
     ReplyName,
@@ -48,11 +55,14 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
+from app.spaces.tensor import PrivateTensor
 
 #: Raises when nobody waits for the work any more.
 Check = Callable[[], None]
 #: What a session that is looked at takes beside its hypothesis, about: plan, space, a page of its transcript.
 SESSION_BYTES = 1 << 20
+#: Bytes of the records of all measurements that a session starts from; and how many of them are read at a time.
+MOST_EVIDENCE, _PINS = 64 << 20, 64
 #: What a session's id looks like. Anything else is not looked up: not every database takes every character.
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -106,11 +116,15 @@ class Prepared:
         opening: as planned; what it has to buy is not bought yet.
         now: the one time of its records.
         exact: the exact fact to buy, in units of its grid; None where there is none.
+        made: what an evidence session measures at its opening: measured, and not released yet.
+        why: why the mechanism is the one that it is, where the choice was left open.
     """
 
     opening: Opening
     now: str
     exact: int | None = field(repr=False)
+    made: tuple[Measured, ...] = field(default=(), repr=False)
+    why: str | None = None
 
 
 def session_view(row: SessionRow) -> dict[str, Any]:
@@ -126,9 +140,9 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "status": row.status,
         "sequence": row.sequence,
         "queries_asked": row.queries_asked,
-        "queries_left": plan.max_queries - row.queries_asked,
+        "queries_left": None if plan.max_queries is None else plan.max_queries - row.queries_asked,
         "updates_used": row.updates_used,
-        "updates_left": plan.max_updates - row.updates_used,
+        "updates_left": None if plan.max_updates is None else plan.max_updates - row.updates_used,
         **spending.share_view(row, plan),
         "head_hash": row.head_hash,
         "opened_at": row.opened_at,
@@ -179,9 +193,10 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         with while_wanted(check):
+            request, why = chosen(dataset, request)
             plan = self._opening(dataset, request).plan
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
-        return {**plan.reply(), "noise_scales": scales, **line}
+        return {**plan.reply(), "mechanism": request.document(), "why": why, "noise_scales": scales, **line}
 
     def compare(self, asked: Mapping[str, Any], check: Check = lambda: None) -> Comparison:
         """The plans of several mechanisms for one task. Reads public facts only and charges nothing.
@@ -236,6 +251,7 @@ class Sessions:
         with self._store.read() as tx:
             dataset = self._admit(tx, row, actor, request)
         with while_wanted(check):
+            request, why = chosen(dataset, request)
             opening = self._opening(dataset, request)
         with self._store.read() as tx:
             self._admit(tx, row, actor, request, opening.plan)
@@ -244,7 +260,29 @@ class Sessions:
         now, exact, purchase = self._clock(), None, opening.plan.purchase  # before anything private is looked at
         if purchase is not None:
             exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), purchase.fact)
-        return Prepared(opening, now, exact)
+        return self._measured(row, Prepared(opening, now, exact, why=why))
+
+    def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
+        """With what an evidence session starts from, and measures at its opening."""
+        opening = prepared.opening
+        if not isinstance(opening.plan, EvidencePlan):
+            return prepared
+        with self._store.read() as tx:
+            known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
+            opening = replace(opening, evidence=Pins(known, ()))
+            session = Session(opening)
+            pin_all(tx, row.name, session)
+        data = self._private.tensor(opening.dataset.space, row.vault_entry)
+        made = tuple(self._measure(data, buy, price) for buy, price in session.purchases())
+        return replace(prepared, opening=opening, made=made)
+
+    def _measure(self, data: PrivateTensor, buy: Buy, price: Amounts) -> Measured:
+        """One measurement at an opening."""
+        noise = Noise(buy.kind, buy.scale, 0)
+        draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
+        exact = counted(buy.marginal, data)
+        noisy = exact + draw(Fraction(buy.scale), exact.size).take(exact.size).reshape(exact.shape)
+        return Measured(Measurement(buy.marginal, noise, noisy), price)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.
@@ -277,14 +315,19 @@ class Sessions:
                 # Another session bought a fact, has a race, or spent of the budget: quickly planned, with scales that
                 # are known. An exact one, whose program takes seconds, has been refused, as the data set is not
                 # untouched.
-                prepared = replace(prepared, opening=self._opening(now, request))
+                prepared = self._measured(row, replace(prepared, opening=self._opening(now, request)))
             self._admit(tx, row, actor, request, prepared.opening.plan)
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
 
     def _admit(
-        self, tx: Transaction, row: DatasetRow, actor: Principal, request: SessionRequest, plan: Plan | None = None
+        self,
+        tx: Transaction,
+        row: DatasetRow,
+        actor: Principal,
+        request: SessionRequest,
+        plan: SessionPlan | None = None,
     ) -> PublicDataset:
         """Refuse what the actor may not hold or the data set does not have; give what the session is planned on.
 
@@ -324,6 +367,13 @@ class Sessions:
             bought = self._buy(plan.purchase, prepared.exact)
             tx.set_bought(row.name, {**row.bought, plan.purchase.fact: bought.document()})
             opening = replace(opening, bought=bought)
+        evidence: list[EvidenceRow] = []
+        if opening.evidence is not None:
+            for measured in prepared.made:
+                line = records.measurement_record(session=id, sequence=0, measured=measured.document(), recorded_at=now)
+                evidence.append(EvidenceRow(row.name, id, 0, records.sha256(line), opening.request.share, line))
+            made = tuple(each.sha256 for each in evidence)
+            opening = replace(opening, evidence=replace(opening.evidence, made=made))
         header = records.header(session=id, opening=opening.document(), opened_at=now)
         planned = SessionRow(
             id=id,
@@ -341,15 +391,19 @@ class Sessions:
             head_hash=records.sha256(header),
             opened_at=now,
         )
-        opened, movements = spending.begin(planned, plan.holds, None if plan.purchase is None else plan.purchase.price)
+        purchased = None if plan.purchase is None else plan.purchase.price
+        if prepared.made:
+            purchased = total(measured.price for measured in prepared.made)
+        opened, movements = spending.begin(planned, plan.holds, purchased)
         tx.add_session(opened)
+        tx.add_evidence(evidence)
         if plan.holds.pure is None and not row.impure:
             # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.
             tx.set_impure(row.name)
         if plan.race is not None:
             tx.count_race(row.name)
         tx.move_ledger(movements)
-        reply = orjson.dumps(session_view(opened))
+        reply = orjson.dumps(session_view(opened) | ({} if prepared.why is None else {"why": prepared.why}))
         if key is not None:
             tx.add_replies([key.row(201, reply, now)])
         return reply
@@ -406,6 +460,11 @@ class Sessions:
         row = self.row(actor, id)
         with while_wanted(check):
             opening = opening_of(row.header)
+        if opening.evidence is not None:
+            raise InvalidRequest(
+                "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a "
+                "marginal"
+            )
         # The state, and beside it what an update or showing it takes: see the documents on memory.
         dense = opening.dataset.space.dense_bytes
         take(mechanism_of(opening).nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)
@@ -428,6 +487,14 @@ class Sessions:
 
     def _lines(self, row: SessionRow) -> Iterator[bytes]:
         yield row.header + b"\n"
+        pins = Header.read(row.header).pins
+        if pins is not None:
+            names = [*pins.known, *pins.made]
+            for start in range(0, len(names), _PINS):
+                page = names[start : start + _PINS]
+                with self._store.read() as tx:
+                    found = tx.evidence_named(row.dataset, page)
+                yield from (found[name] + b"\n" for name in page)
         # The transcript ends where its row does. Entries are never changed, so pages may be read one by one. What has
         # been handed out is not kept here.
         learnt, after = records.HypothesisDigest(Header.read(row.header).document), 0
@@ -451,7 +518,10 @@ class Sessions:
         """Add a page of a transcript to some lines, and tell which entry it ends with."""
         with self._store.read() as tx:
             page = tx.transcript_page(row.id, after, row.sequence)
-        for _, line, weights in page:
+            measured = tx.evidence_of(row.id, after, page[-1][0])
+        for sequence, line, weights in page:
+            if sequence in measured:
+                lines.append(measured[sequence] + b"\n")
             lines.extend(records.weights_record(name, blob) + b"\n" for name, blob in weights)
             lines.append(line + b"\n")
             learnt.take(line)

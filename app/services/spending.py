@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from app.curator.opening import Header, StatedPlan
-from app.curator.plan import Plan
+from app.curator.plan import SessionPlan
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import ceil_to, floor_to
 from app.privacy.ledger import SHOWN, Account, Amounts, Budget, Share
@@ -74,6 +74,11 @@ def begin(row: SessionRow, holds: Amounts, purchase: Amounts | None) -> tuple[Se
         share = share.charge(purchase)
         movements.append(_movement(row, "purchase", purchase, None, at))
     return _holding(row, share), movements
+
+
+def affordable(row: SessionRow, cost: Amounts) -> Amounts:
+    """As much of a cost as a session still holds."""
+    return cost.within(_share(row).reserved)
 
 
 def charge(row: SessionRow, cost: Amounts, sequence: int, at: str) -> tuple[Share, LedgerRow]:
@@ -156,7 +161,7 @@ def account_view(account: Account) -> dict[str, Any]:
     }
 
 
-def charged_epsilon(plan: Plan, price: Amounts | None) -> float:
+def charged_epsilon(plan: SessionPlan, price: Amounts | None) -> float:
     """What an answer costs, as a part of the epsilon that its session was opened with."""
     return 0.0 if price is None else _part(plan, price)
 
@@ -174,7 +179,7 @@ def share_view(row: SessionRow, plan: StatedPlan) -> dict[str, str | float | Non
     }
 
 
-def _part(plan: Plan | StatedPlan, amounts: Amounts) -> float:
+def _part(plan: SessionPlan | StatedPlan, amounts: Amounts) -> float:
     """Amounts of a session as a part of its epsilon, in the sum that this is a share of."""
     if plan.regime == "pure":
         assert amounts.pure is not None

@@ -9,12 +9,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Blobs, CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, CompiledZero, Query
+from app.spaces.query import (
+    MOST_LOCAL,
+    Blobs,
+    CompiledDense,
+    CompiledLocal,
+    CompiledPair,
+    CompiledProduct,
+    CompiledSparse,
+    CompiledZero,
+    Query,
+)
 from app.spaces.space import DEFAULT_BITS, FACTOR_BITS, Space
 from app.spaces.tensor import Array, Axis, IntArray, index_set
 
@@ -115,7 +126,7 @@ def dense_query(space: Space, weights: Array, bits: int, rounding: float) -> Que
         positions = np.flatnonzero(upper)
         return cells_query(space, positions, upper.reshape(-1)[positions].astype(np.int64), bits, rounding)
     if not space.symmetric:
-        supports = _block_of(weights, count)
+        supports = block_of(weights, count)
         if supports is not None:
             values = weights if count == space.cells else weights[np.ix_(*supports)]
             block = _block_product(space, supports, values, bits, rounding)
@@ -149,7 +160,25 @@ def cells_query(space: Space, positions: IntArray, weights: IntArray, bits: int,
     return CompiledSparse(positions, weights, bits, rounding, space.shape, space.size, space.symmetric)
 
 
-def _block_of(weights: Array, count: int) -> list[IntArray] | None:
+def local_query(space: Space, axes: tuple[int, ...], selection: Array) -> Query:
+    """The canonical query that weighs one on these combinations of values of some attributes of a table, else zero."""
+    for place in reversed(range(len(axes))):
+        first = selection.take([0], axis=place)
+        if bool((selection == first).all()):
+            selection, axes = first.squeeze(place), axes[:place] + axes[place + 1 :]
+    count = int(np.count_nonzero(selection))
+    if not count:
+        return CompiledZero(space.shape)
+    supports = block_of(selection, count) if axes else []
+    if supports is not None:
+        return product_query(space, dict(zip(axes, supports, strict=True)), {}, 1, 0, 0.0)
+    if len(axes) == len(space.shape):
+        bits = space.axis_bits(1)
+        return dense_query(space, selection.astype(np.int32) << bits, bits, 0.0)
+    return CompiledLocal(axes, selection, space.shape)
+
+
+def block_of(weights: Array, count: int) -> list[IntArray] | None:
     """The index sets whose block is all that is not zero, which are ``count`` weights; None where it is no block."""
     if count == weights.size:
         return [np.arange(n) for n in weights.shape]
@@ -242,6 +271,8 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
             if bits > max(0, 61 - space.capacity_units.bit_length()) or largest > 1 << bits:
                 raise InvalidQuery("canonical weights are out of range")
             return product_query(space, members, factors, 1, bits, 0.0)
+        case "local" if space.kind == "table":
+            return _read_local(space, form["axes"], form["ranges"])
         case "pair" if space.symmetric:
             if bits not in (0, space.axis_bits(2)):
                 raise InvalidQuery("canonical bits are not those of the capacity")
@@ -271,6 +302,24 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
     raise InvalidQuery("not a canonical query of this space")
 
 
+def _read_local(space: Space, axes: Any, ranges: Any) -> Query:
+    """The query of combinations of some attributes' values."""
+    if any(type(axis) is not int for axis in axes) or not 0 <= min(axes) <= max(axes) < len(space.shape):
+        raise InvalidQuery("canonical axes are out of range")
+    if any(second <= first for first, second in pairwise(axes)):
+        raise InvalidQuery("canonical axes are out of order")
+    shape = [space.shape[axis] for axis in axes]
+    cells = math.prod(shape)
+    ends = np.array(ranges, dtype=np.int64)
+    if cells > MOST_LOCAL or ends.ndim != 1 or len(ends) % 2 or bool((np.diff(ends) <= 0).any()):
+        raise InvalidQuery("canonical ranges are out of order")
+    if not 0 <= ends[0] <= ends[-1] <= cells:
+        raise InvalidQuery("canonical ranges are out of range")
+    steps = np.zeros(cells + 1, dtype=np.int64)
+    steps[ends] = np.where(np.arange(len(ends)) % 2, -1, 1)
+    return local_query(space, tuple(axes), np.cumsum(steps[:-1]).astype(bool).reshape(shape))
+
+
 def _read_axis(
     space: Space, form: Mapping[str, Any], length: int, bits: int
 ) -> tuple[IntArray | None, IntArray | None]:
@@ -280,6 +329,16 @@ def _read_axis(
         if vector.shape != (length,) or not within(vector, bits) or (space.symmetric and vector.min() < 0):
             raise InvalidQuery("a canonical weight is out of range")
         return None, vector
+    return read_members(form, length), None
+
+
+def read_members(form: Mapping[str, Any], length: int) -> IntArray:
+    """The sorted distinct positions along an axis that a range or a list names.
+
+    Raises:
+        InvalidQuery: when they are out of range or order.
+        KeyError, TypeError, ValueError, OverflowError: when the form is neither.
+    """
     if "range" in form:
         start, stop = form["range"]
         if not 0 <= start < stop <= length:
@@ -289,4 +348,4 @@ def _read_axis(
         members = np.array(form["in"], dtype=np.int64)
     if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
         raise InvalidQuery("canonical indices are out of range")
-    return members.astype(np.int64), None
+    return members.astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 from app.spaces import canonical
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, CompiledZero, Query
-from app.spaces.query_request import DenseQuery, Node, QueryRequest, SparseQuery
+from app.spaces.query_request import DenseQuery, MarginalQuery, Node, QueryRequest, SparseQuery
 from app.spaces.rounding import bounding, on_grid, rounding_error
 from app.spaces.space import MAX_CELLS, Space
 from app.spaces.tensor import Array, FloatArray, IntArray, chunks
@@ -76,6 +76,8 @@ class CellSpace(Space):
             except ValueError:
                 raise InvalidQuery("dense: weights must be flat or nested as the shape") from None
             return self.compile_dense(weights)
+        if isinstance(request, MarginalQuery):
+            raise InvalidQuery(f"marginals are of the attributes of a table, and this is a {self.kind} data set")
         raise InvalidQuery(f"a {request.type} query does not fit a {self.kind} data set")
 
     def product(self, given: Mapping[int, IntArray | FloatArray]) -> Query:

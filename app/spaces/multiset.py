@@ -19,7 +19,7 @@ from app.spaces.canonical import within
 from app.spaces.compilation import check_weights
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, CompiledZero, Query
-from app.spaces.query_request import ElementsQuery, QueryRequest
+from app.spaces.query_request import ElementsQuery, MarginalQuery, QueryRequest
 from app.spaces.rounding import on_grid
 from app.spaces.space import Extent, Space
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
@@ -124,6 +124,8 @@ class MultisetSpace(Space):
         return "unbounded"
 
     def compile(self, request: QueryRequest) -> Query:
+        if isinstance(request, MarginalQuery):
+            raise InvalidQuery("marginals are of the attributes of a table, and this is a multiset data set")
         if not isinstance(request, ElementsQuery):
             raise InvalidQuery(f"a {request.type} query does not fit a multiset: name elements with their weights")
         elements = sorted(request.weights)

@@ -20,8 +20,12 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
-from app.spaces.tensor import BLOCK, Array, Axis, FloatArray, IntArray, Tensor
+from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor, index_set
+from app.spaces.values import Label, Values
 
+#: Combinations of values that conditions with ``any`` and ``not`` are looked at on.
+MOST_LOCAL = 1 << 20
+_ALL = slice(None)
 #: What selects a part of an array's cells.
 Index = tuple[slice | IntArray, ...]
 
@@ -55,7 +59,14 @@ def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
 
 
 class Query(ABC):
-    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1."""
+    """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1.
+
+    All but :class:`CompiledMarginal` ask for one number. That one asks for many, of which a unit of the data moves one:
+    it has no single inner product, and what is said of weights holds of those of all its numbers together.
+    """
+
+    #: How many numbers are asked for.
+    numbers: int = 1
 
     #: Weights are integers in units of 2^-grid_bits.
     grid_bits: int
@@ -67,8 +78,11 @@ class Query(ABC):
     is_zero: bool = False
 
     @abstractmethod
-    def exact(self, data: Tensor) -> int:
-        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact."""
+    def exact(self, data: PrivateTensor) -> int | IntArray:
+        """<f, x> for integer data, in units of 2^-grid_bits of the data's own unit. Exact.
+
+        An ``int`` where one number is asked for, else a flat array of as many as there are.
+        """
 
     @abstractmethod
     def inner(self, hypothesis: Tensor) -> float:
@@ -402,6 +416,64 @@ class CompiledDense(FullQuery):
 
 
 @dataclass(frozen=True, eq=False)
+class CompiledLocal(FullQuery):
+    """Weights of 0 and 1 on the combinations of values of some attributes of a table, whatever the others are.
+
+    They depend on each of these attributes, are no product, and there is another attribute.
+
+    Attributes:
+        axes: the attributes, ascending.
+        selection: for each combination of their values whether it weighs one.
+        universe: how many values each attribute of the table has.
+    """
+
+    axes: tuple[int, ...]
+    selection: Array
+    universe: tuple[int, ...]
+
+    grid_bits = 0
+    rounding = 0.0
+
+    def exact(self, data: PrivateTensor) -> int:
+        return int(data.marginal(self.axes)[self.selection].sum(dtype=np.int64))
+
+    def inner(self, hypothesis: Tensor) -> float:
+        assert isinstance(hypothesis, DenseTensor), "a hypothesis over a table is one"
+        return float(hypothesis.marginal(self.axes)[self.selection].sum())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.universe
+
+    def parts(self) -> Iterator[tuple[Index, FloatArray]]:
+        spread = self.selection.reshape([n if i in self.axes else 1 for i, n in enumerate(self.universe)])
+        for box in _boxes(self.universe):
+            yield (
+                box,
+                spread[tuple([part if i in self.axes else _ALL for i, part in enumerate(box)])].astype(np.float64),
+            )
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        others = [float(n) for i, n in enumerate(self.universe) if i not in self.axes]
+        return math.prod(others, start=float(np.count_nonzero(self.selection)))
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """The row-major places that weigh one, as the ends of the ranges that they make up."""
+        flat = np.concatenate([[False], self.selection.reshape(-1), [False]])
+        return {
+            "axes": list(self.axes),
+            "ranges": np.flatnonzero(flat[1:] != flat[:-1]).tolist(),
+            "type": "local",
+        }
+
+
+@dataclass(frozen=True, eq=False)
 class CompiledZero(Query):
     """Every weight is zero: the answer is 0 whatever the data, and asking tells nothing.
 
@@ -430,6 +502,190 @@ class CompiledZero(Query):
     @lazy
     def canonical(self) -> dict[str, Any]:
         return {"type": "zero"}
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells that the values of one attribute are counted in: ``labels[value]`` is the value's cell.
+
+    A value that is not counted has the label -1. Cells are numbered in the order of their least values. ``labels`` is
+    None where every value is a cell by itself.
+    """
+
+    length: int
+    labels: IntArray | None = None
+
+    @classmethod
+    def of(cls, labels: IntArray) -> Cells:
+        """The cells that values of equal label share, however these are numbered; -1 are not counted.
+
+        Some value must be counted.
+        """
+        kept = np.flatnonzero(labels >= 0)
+        given = labels[kept]
+        if bool((given[1:] >= given[:-1]).all()):
+            ranked = np.concatenate([[0], np.cumsum(given[1:] > given[:-1])])
+        else:
+            _, first, inverse = np.unique(given, return_index=True, return_inverse=True)
+            rank = np.empty(len(first), dtype=np.int64)
+            rank[np.argsort(first)] = np.arange(len(first))
+            ranked = rank[inverse]
+        if len(ranked) == len(labels) == int(ranked[-1]) + 1:
+            return cls(len(labels))
+        numbered = np.full(len(labels), -1, dtype=np.int64)
+        numbered[kept] = ranked
+        return cls(len(labels), numbered)
+
+    @lazy
+    def count(self) -> int:
+        """How many cells there are."""
+        return self.length if self.labels is None else int(self.labels.max()) + 1
+
+    @lazy
+    def kept(self) -> IntArray:
+        """The values that are counted, ascending."""
+        return np.arange(self.length) if self.labels is None else np.flatnonzero(self.labels >= 0)
+
+    @lazy
+    def members(self) -> list[IntArray]:
+        """The values of each cell, ascending."""
+        order, starts = self._grouped
+        return np.split(order, starts[1:])
+
+    @lazy
+    def _grouped(self) -> tuple[IntArray, IntArray]:
+        """The values that are counted, cell by cell, and where each cell begins among them."""
+        if self.labels is None:
+            return self.kept, self.kept
+        order, labels = self.kept, self.labels[self.kept]
+        if bool((labels[1:] < labels[:-1]).any()):
+            by_cell = np.argsort(labels, kind="stable")
+            order, labels = order[by_cell], labels[by_cell]
+        return order, np.searchsorted(labels, np.arange(self.count))
+
+    def summed(self, array: Array, axis: int) -> Array:
+        """Integers with one axis, along the values, summed over each cell."""
+        if self.labels is None:
+            return array
+        order, starts = self._grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else order
+        array = array[(slice(None),) * axis + (index,)]
+        if len(starts) == len(order):
+            return array
+        summed: Array = np.add.reduceat(array, starts, axis=axis, dtype=np.int64)
+        return summed
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """As JSON: a range or a list of values, each by itself; else bins by their edges; else the cell of each."""
+        if self.labels is None:
+            return {"range": [0, self.length]}
+        order, starts = self._grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else None
+        if index is not None and len(starts) == len(order):
+            return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}
+        if isinstance(index, slice):
+            return {"edges": [*order[starts].tolist(), index.stop]}
+        return {"cells": self.labels.tolist()}
+
+
+@dataclass(frozen=True, eq=False)
+class AskedAxis:
+    """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called."""
+
+    axis: int
+    values: Values
+    cells: Cells
+
+    @property
+    def name(self) -> str:
+        """The attribute's."""
+        return self.values.attribute.name
+
+    @lazy
+    def labels(self) -> tuple[Label, ...]:
+        """What the cells are called."""
+        return self.values.labels(self.cells.members)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledMarginal(Query):
+    """The counts of a table's records by their values of some attributes, among those that satisfy conditions.
+
+    Its numbers stand in row-major order of ``axes``, which ascend. Attributes of which the answer has a single cell
+    are none of them: they are conditions. How the answer is told (``asked``) is no part of the question: two orders of
+    the same attributes are one.
+
+    Attributes:
+        axes: attributes of which there are two cells or more.
+        cells: of each of them.
+        where: attributes that records are selected by, ascending, and the values that are selected.
+        universe: how many values each attribute of the table has.
+        asked: for the answer alone, the attributes in the order they were asked.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Cells, ...]
+    where: tuple[tuple[int, slice | IntArray], ...]
+    universe: tuple[int, ...]
+    asked: tuple[AskedAxis, ...]
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        """How many cells there are along each axis."""
+        return tuple(cells.count for cells in self.cells)
+
+    @lazy
+    def numbers(self) -> int:  # type: ignore[override]
+        return math.prod(self.shape)
+
+    def exact(self, data: PrivateTensor) -> IntArray:
+        selected, told = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
+        named = tuple(sorted(selected.keys() | told.keys()))
+        counts = data.marginal(named)
+        # From the last axis on, so that those before keep their places.
+        for place, axis in reversed(list(enumerate(named))):
+            if axis in told:
+                counts = told[axis].summed(counts, place)
+            else:
+                counts = counts[(slice(None),) * place + (selected[axis],)].sum(axis=place, dtype=np.int64)
+        return np.array(counts, dtype=np.int64).reshape(-1)
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("a marginal is no single sum")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        """Each cell of the universe that is counted weighs one in one of the numbers."""
+        counted = dict(enumerate(self.universe))
+        counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
+        counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
+        return math.prod(map(float, counted.values()))
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return {
+            "axes": [[axis, cells.canonical] for axis, cells in zip(self.axes, self.cells, strict=True)],
+            "type": "marginal",
+            "where": [[axis, _axis_canonical(Axis(self.universe[axis], index))] for axis, index in self.where],
+        }
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        """The axes of the answer as JSON, in the order asked: the attribute of each, and what its cells are called."""
+        return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
+
+    def told(self, values: Array) -> Array:
+        """Numbers, one a cell in the order of :meth:`exact`, in the order of the answer: row-major as it was asked."""
+        order = [self.axes.index(asked.axis) for asked in self.asked if asked.axis in self.axes]
+        return values.reshape(self.shape).transpose(order).reshape(-1)
 
 
 #: Dense weights by the SHA-256 that canonical forms name them by.

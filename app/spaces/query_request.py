@@ -6,9 +6,21 @@ integer weights. Weights are finite; whether they fit the space is the compiler'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
@@ -23,17 +35,36 @@ Weights = Annotated[list[Weight], Field(fail_fast=True)]
 
 
 class QueryModel(BaseModel):
-    """Fields every query has."""
+    """What is wanted of an answer, whatever is asked. It is no part of the question."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unverified: StrictBool = Field(
         default=False, description="answer from the hypothesis, free of charge and without an error bound"
     )
+    within: Weight | None = Field(
+        default=None, gt=0, description="largest half-width of the answer's interval, in counts"
+    )
+    confidence: Weight | None = Field(
+        default=None, gt=0, lt=1, description="of the answer's interval; the session's where it is left out"
+    )
+    adaptive: StrictBool = Field(
+        default=False,
+        description="whether the question was chosen by what was released before, which takes a wider interval",
+    )
+
+    @_model_validator(mode="after")
+    def _has_an_interval(self) -> Self:
+        if self.unverified and self.within is not None:
+            raise ValueError("an unverified answer has no interval: leave within out")
+        return self
 
 
 class Condition(BaseModel):
-    """A set of values of one attribute: exactly one of ``between``, ``in`` and ``equals``."""
+    """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.
+
+    Of comparisons there is one from below (``ge`` or ``gt``), one from above (``lt`` or ``le``), or one of each.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
@@ -42,19 +73,83 @@ class Condition(BaseModel):
     )
     in_: Annotated[list[Value], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
     equals: Value | None = None
+    ge: Value | None = Field(default=None, description="at least; numeric: a bin edge")
+    gt: Value | None = Field(default=None, description="above; codes, and bins that are one integer wide")
+    lt: Value | None = Field(default=None, description="below; numeric: a bin edge")
+    le: Value | None = Field(default=None, description="at most; as gt, or the last bin edge")
 
     @_model_validator(mode="after")
     def _one(self) -> Self:
-        if (self.between is not None) + (self.in_ is not None) + (self.equals is not None) != 1:
-            raise ValueError("give exactly one of between, in, equals")
+        compared = any(bound is not None for bound in (self.ge, self.gt, self.lt, self.le))
+        if (self.between is not None) + (self.in_ is not None) + (self.equals is not None) + compared != 1:
+            raise ValueError("give exactly one of between, in, equals, or comparisons")
+        if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):
+            raise ValueError("give at most one of ge and gt, and one of lt and le")
         return self
+
+
+def _spelled_out(condition: Any) -> Any:
+    """A bare value as the condition that it equals, a bare list as that it holds."""
+    if isinstance(condition, dict | Condition):
+        return condition
+    return {"in": condition} if isinstance(condition, list) else {"equals": condition}
+
+
+class Where(BaseModel):
+    """Conditions by attribute, all of which must hold.
+
+    Beside attributes there may be ``all`` and ``any``, lists of further conditions, and ``not``, what must not hold.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    __pydantic_extra__: dict[
+        str,
+        Annotated[Condition, BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | list[Value])],
+    ]
+    all: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    any: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    not_: Where | None = Field(default=None, alias="not")
+
+    @_field_validator("not_", mode="before")
+    @classmethod
+    def _something(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("must be conditions")
+        return value
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """Those by attribute."""
+        return self.__pydantic_extra__
 
 
 class PredicateQuery(QueryModel):
     """How many records satisfy every condition."""
 
     type: Literal["predicate"]
-    where: dict[str, Condition]
+    where: Where
+
+
+class MarginalQuery(QueryModel):
+    """How many records have each combination of values of some attributes, among those that satisfy every condition.
+
+    ``bins`` merges the values of an attribute: its edges are declared bin edges (of codes the integers from 0 to the
+    size), each bin reaches up to the next edge, and what lies outside of the first and the last is not counted.
+    """
+
+    type: Literal["marginal"]
+    attributes: list[StrictStr] = Field(min_length=1, max_length=60)
+    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+    where: Where = Field(default_factory=Where)
+
+    @_model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError("attributes must be distinct")
+        if not self.bins.keys() <= set(self.attributes):
+            raise ValueError("bins are of attributes that are asked for")
+        return self
 
 
 class ProductQuery(QueryModel):
@@ -112,9 +207,22 @@ class ElementsQuery(QueryModel):
 
 
 QueryRequest = Annotated[
-    PredicateQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
+    PredicateQuery | MarginalQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
     Field(discriminator="type"),
 ]
+
+
+def parse_wanted(given: Mapping[str, Any]) -> QueryModel:
+    """What is wanted of the answer to a query that says nothing of it.
+
+    Raises:
+        InvalidQuery: when a field is unknown or not of its kind.
+    """
+    try:
+        return QueryModel.model_validate(given)
+    except ValidationError as error:
+        raise InvalidQuery(explain(error)) from None
+
 
 _ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)
 

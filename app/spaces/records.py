@@ -26,7 +26,8 @@ class RecordsTensor:
     """Counts over a product of attributes, made of the records when they are asked for.
 
     A query is answered from the marginal on the attributes that it names, where that is small: it is made in one pass
-    over their columns and kept. Else the weights of every record are multiplied and added up.
+    over their columns and kept. Else the weights of every record are multiplied and added up, or the marginal is made
+    and not kept.
 
     Attributes:
         columns: for each attribute an unsigned integer a record: the position of its value.
@@ -49,7 +50,11 @@ class RecordsTensor:
         return len(self.columns[0])
 
     def marginal(self, axes: tuple[int, ...]) -> IntArray:
-        """Counts over some attributes, in ascending order, one axis each."""
+        """Counts over some attributes, in ascending order, one axis each; not to be written to."""
+        kept = self._kept(axes)
+        return self._counted(axes) if kept is None else kept.array
+
+    def _counted(self, axes: tuple[int, ...]) -> IntArray:
         shape = tuple(self.shape[i] for i in axes)
         if not axes:
             return np.array(self.size)
@@ -114,7 +119,9 @@ class RecordsTensor:
                 return known
             if math.prod(self.shape[i] for i in named) > MOST_CELLS:
                 return None
-            made = self._marginals[named] = DenseTensor(self.marginal(named))
+            counts = self._counted(named)
+            counts.setflags(write=False)
+            made = self._marginals[named] = DenseTensor(counts)
             self._held += made.array.nbytes
             while self._held > KEPT_BYTES:
                 _, dropped = self._marginals.popitem(last=False)

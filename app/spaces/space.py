@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -29,7 +29,7 @@ from app.spaces.errors import InvalidDataset, InvalidQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import QueryRequest
 from app.spaces.rounding import bounding, rounding_error
-from app.spaces.tensor import Array, DenseTensor, SparseTensor
+from app.spaces.tensor import Array, DenseTensor, IntArray, SparseTensor
 
 #: Bits of the grid that weights and answers live on, where capacity leaves room for them.
 DEFAULT_BITS = 20
@@ -172,8 +172,14 @@ class Space(ABC):
             return DenseTensor(array, wide=self.capacity_units << self.axis_bits(1) >= 2**53)
         return SparseTensor(array)
 
-    def to_answer_grid(self, exact: int, query: Query) -> int:
-        """An exact <f, x> in the query's own units, on the answer grid (rounded half up)."""
+    @overload
+    def to_answer_grid(self, exact: int, query: Query) -> int: ...
+
+    @overload
+    def to_answer_grid(self, exact: IntArray, query: Query) -> IntArray: ...
+
+    def to_answer_grid(self, exact: int | IntArray, query: Query) -> int | IntArray:
+        """Exact values in the query's own units, on the answer grid (rounded half up)."""
         shift = query.grid_bits + self.data_bits - self.answer_bits
         if shift <= 0:
             return exact << -shift

@@ -32,6 +32,8 @@ from app.spaces.errors import InvalidDataset, InvalidRequest
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Largest sum of counts a table or multiset may hold when its number of records is not public.
 DEFAULT_CAPACITY = 2**31 - 1
+#: What stands beside attributes in conditions.
+CONNECTIVES = ("all", "any", "not")
 #: No declared axis is longer than this, so that sizes stay plain integers everywhere.
 MAX_AXIS = 2**31 - 1
 
@@ -129,6 +131,8 @@ class Attribute(Model):
     @classmethod
     def _name(cls, value: str) -> str:
         _check_trimmed((value,), "an attribute's name")
+        if value in CONNECTIVES:
+            raise ValueError(f"{', '.join(CONNECTIVES)} are words of conditions: name the attribute otherwise")
         return value
 
     @field_validator("values", mode="before")

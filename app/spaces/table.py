@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
+from app.spaces import canonical, conditions, marginals
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Query
-from app.spaces.query_request import Condition, PredicateQuery, ProductQuery, QueryRequest
+from app.spaces.query import Blobs, Query
+from app.spaces.query_request import MarginalQuery, PredicateQuery, ProductQuery, QueryRequest, Where
 from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
-from app.spaces.tensor import IntArray
-
-
-class _Values:
-    """Finds the cells of one attribute that a condition selects."""
-
-    def __init__(self, attribute: Attribute) -> None:
-        self.attribute = attribute
-        self._edges: dict[Fraction, int] = {}
-        self._codes: dict[Any, int] = {}
-        if attribute.numeric:
-            edges = attribute.bin_edges()
-            # A third is no JSON number: an edge is found by the nearest one too.
-            self._edges = {Fraction(Decimal(repr(float(edge)))): i for i, edge in enumerate(edges)}
-            self._edges |= {edge: i for i, edge in enumerate(edges)}
-            # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
-            whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
-            if whole:
-                self._codes = {int(edge): i for i, edge in enumerate(edges[:-2])}
-        elif attribute.values is not None:
-            self._codes = {value: i for i, value in enumerate(attribute.values)}
-
-    def code(self, value: Any) -> int:
-        name = self.attribute.name
-        if self.attribute.size is not None:
-            if not isinstance(value, int) or not 0 <= value < self.attribute.size:
-                raise InvalidQuery(f"{name}: codes are the integers 0..{self.attribute.size - 1}")
-            return value
-        found = self._codes.get(value)
-        if found is None:
-            if self.attribute.numeric:
-                raise InvalidQuery(f"{name}: a single value would cut a bin: use between with bin edges")
-            raise InvalidQuery(f"{name}: not one of the declared values")
-        return found
-
-    def _edge(self, value: Any) -> int:
-        name = self.attribute.name
-        if isinstance(value, str):
-            raise InvalidQuery(f"{name}: between needs numbers")
-        found = self._edges.get(Fraction(Decimal(repr(value))))
-        if found is None:
-            edges = [float(e) for e in list(self._edges)[:4]]
-            raise InvalidQuery(f"{name}: between must fall on bin edges, which begin {edges}")
-        return found
-
-    def members(self, condition: Condition) -> IntArray:
-        """Sorted cells that satisfy the condition."""
-        if condition.equals is not None:
-            return np.array([self.code(condition.equals)], dtype=np.int64)
-        if condition.in_ is not None:
-            size, codes = self.attribute.size, {value for value in condition.in_ if type(value) is int}
-            # Codes as they should be are themselves; any other list is looked up, and refused, value by value.
-            if size is None or len(codes) < len(condition.in_) or min(codes) < 0 or max(codes) >= size:
-                codes = {self.code(value) for value in condition.in_}
-            return np.array(sorted(codes), dtype=np.int64)
-        assert condition.between is not None
-        low, high = condition.between
-        name = self.attribute.name
-        if self.attribute.numeric:
-            first, last = self._edge(low), self._edge(high)
-        elif self.attribute.size is not None:
-            first, last = self.code(low), self.code(high) + 1
-        else:
-            raise InvalidQuery(f"{name}: between needs numeric values or codes; use in")
-        if first >= last:
-            raise InvalidQuery(f"{name}: the range is reversed or empty")
-        return np.arange(first, last, dtype=np.int64)
+from app.spaces.values import Values
 
 
 @dataclass(frozen=True)
@@ -92,23 +23,25 @@ class TableSpace(CellSpace):
     attributes: tuple[Attribute, ...] = ()
 
     @cached_property
-    def _axis(self) -> dict[str, tuple[int, _Values]]:
-        return {a.name: (i, _Values(a)) for i, a in enumerate(self.attributes)}
+    def _axis(self) -> dict[str, tuple[int, Values]]:
+        return {a.name: (i, Values(a)) for i, a in enumerate(self.attributes)}
 
-    def _named(self, name: str) -> tuple[int, _Values]:
+    def _named(self, name: str) -> tuple[int, Values]:
         found = self._axis.get(name)
         if found is None:
             known = ", ".join(list(self._axis)[:8])
             raise InvalidQuery(f"unknown attribute {name[:64]!r}: the attributes are {known}")
         return found
 
+    @cached_property
+    def values(self) -> tuple[Values, ...]:
+        return tuple(values for _, values in self._axis.values())
+
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):
-            given = {}
-            for name, condition in request.where.items():
-                axis, values = self._named(name)
-                given[axis] = values.members(condition)
-            return self.product(given)
+            return self._predicate(request.where)
+        if isinstance(request, MarginalQuery):
+            return self._marginal(request)
         if isinstance(request, ProductQuery):
             return self.product(
                 {
@@ -117,6 +50,32 @@ class TableSpace(CellSpace):
                 }
             )
         return self.compile_cells(request)
+
+    def _predicate(self, where: Where) -> Query:
+        selected = conditions.selected(where, self._named)
+        if selected is not None:
+            return self.product(selected)
+        return canonical.local_query(self, *conditions.combinations(where, self._named))
+
+    def _marginal(self, request: MarginalQuery) -> Query:
+        axes = [self._named(name)[0] for name in request.attributes]
+        marginals.check_summed(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
+        edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
+        selected = conditions.selected(request.where, self._named)
+        if selected is None:
+            named, selection = conditions.combinations(request.where, self._named)
+            supports = canonical.block_of(selection, int(selection.sum()))
+            if supports is None:
+                raise InvalidQuery(
+                    "where: a marginal is of records that each attribute selects by itself: ask for parts"
+                )
+            selected = dict(zip(named, supports, strict=True))
+        return marginals.compiled(self.values, axes, edges, selected)
+
+    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        if form["type"] == "marginal":
+            return marginals.read(self.values, form)
+        return super()._read_canonical(form, blobs)
 
 
 def table_space(spec: TableSpec) -> TableSpace:

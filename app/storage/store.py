@@ -43,6 +43,7 @@ from app.services.ports import (
     DatasetRow,
     EntryKind,
     EntryRow,
+    EvidenceRow,
     Holding,
     KnownEntries,
     LedgerRow,
@@ -725,6 +726,69 @@ class SqlTransaction:
             select(e.sequence, e.line).where(*within, e.sequence <= numbers[-1]).order_by(e.sequence)
         )
         return [(row.sequence, row.line, weights.get(row.sequence, [])) for row in rows]
+
+    # ---------------------------------------------------------------- evidence
+
+    def add_evidence(self, rows: Sequence[EvidenceRow]) -> None:
+        """Append measurements of data sets."""
+        values = attrgetter(*EvidenceRow.__slots__)
+        self._add_all(t.evidence, EvidenceRow.__slots__, [values(row) for row in rows])
+
+    def evidence_of(self, session: str, after: int, last: int) -> dict[int, bytes]:
+        """The records of what a session measured for its entries beyond ``after`` up to ``last``, by entry."""
+        c = t.evidence.c
+        rows = self._connection.execute(
+            select(c.sequence, c.line).where(c.session == session, c.sequence > after, c.sequence <= last)
+        )
+        return {row.sequence: row.line for row in rows}
+
+    def evidence_named(self, dataset: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Records of measurements of a data set by their hashes."""
+        c = t.evidence.c
+        found: dict[str, bytes] = {}
+        for start in range(0, len(names), PAGE_ROWS):
+            rows = self._connection.execute(
+                select(c.sha256, c.line).where(c.dataset == dataset, c.sha256.in_(names[start : start + PAGE_ROWS]))
+            )
+            found |= {row.sha256: row.line for row in rows}
+        return found
+
+    def evidence_row(self, dataset: str, name: str) -> EvidenceRow | None:
+        """The measurement of a data set whose record has this hash."""
+        c = t.evidence.c
+        row = self._connection.execute(
+            select(t.evidence).where(c.dataset == dataset, c.sha256 == name).order_by(c.id).limit(1)
+        ).one_or_none()
+        return None if row is None else EvidenceRow(*(getattr(row, field) for field in EvidenceRow.__slots__))
+
+    def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]:
+        """The hashes of what may serve every session of a data set, in the order of recording, up to so many bytes of
+        records.
+        """
+        c = t.evidence.c
+        names: list[str] = []
+        held = 0
+        for name, size in self._connection.execute(
+            select(c.sha256, func.length(c.line)).where(c.dataset == dataset, c.shared.is_(True)).order_by(c.id)
+        ):
+            held += size
+            if held > most_bytes:
+                break
+            names.append(name)
+        return names
+
+    def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]:
+        """Measurements of a data set numbered beyond ``after``, each with its number, in order; and whether there are
+        others: up to ``most``, or fewer where they are long.
+        """
+        c = t.evidence.c
+        which = (c.dataset == dataset, c.id > after)
+        found = select(c.id, func.length(c.line)).where(*which).order_by(c.id).limit(most + 1)
+        numbers, others = _fitting([tuple(row) for row in self._connection.execute(found)], most)
+        if not numbers:
+            return [], False
+        rows = self._connection.execute(select(t.evidence).where(*which, c.id <= numbers[-1]).order_by(c.id))
+        return [(row.id, EvidenceRow(*(getattr(row, name) for name in EvidenceRow.__slots__))) for row in rows], others
 
     # ---------------------------------------------------------------- ledger and replies
 

@@ -110,6 +110,21 @@ weights = Table(
     Index("ix_weights_session_sequence", "session", "sequence"),
 )
 
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("dataset", ForeignKey("datasets.name"), nullable=False),
+    Column("session", ForeignKey("sessions.id"), nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("shared", Boolean, nullable=False),
+    Column("line", LargeBinary, nullable=False),
+    Index("ix_evidence_dataset_id", "dataset", "id"),
+    Index("ix_evidence_dataset_sha256", "dataset", "sha256"),
+    Index("ix_evidence_session_sequence", "session", "sequence"),
+)
+
 ledger = Table(
     "ledger",
     metadata,

@@ -100,6 +100,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("session", "sequence", name=op.f("pk_entries")),
     )
     op.create_table(
+        "evidence",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("dataset", sa.String(length=64), nullable=False),
+        sa.Column("session", sa.String(length=32), nullable=False),
+        sa.Column("sequence", sa.BigInteger(), nullable=False),
+        sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("shared", sa.Boolean(), nullable=False),
+        sa.Column("line", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(["dataset"], ["datasets.name"], name=op.f("fk_evidence_dataset")),
+        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_evidence_session")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_evidence")),
+    )
+    op.create_index("ix_evidence_dataset_id", "evidence", ["dataset", "id"])
+    op.create_index("ix_evidence_dataset_sha256", "evidence", ["dataset", "sha256"])
+    op.create_index("ix_evidence_session_sequence", "evidence", ["session", "sequence"])
+    op.create_table(
         "ledger",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
         sa.Column("dataset", sa.String(length=64), nullable=False),

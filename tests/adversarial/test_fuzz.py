@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 
 from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
+from app.spaces.query_request import QueryModel
 from app.spaces.spec import parse_spec
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, mass_of
@@ -143,6 +144,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
                 analyst, spec["name"], mechanism=mechanism, epsilon=0.5, max_queries=10**6, max_updates=5
             )
             sessions[spec["name"]] = opened["id"]
+        direct = {"mechanism": {"construction": "gaussian"}, "epsilon": 0.4, "max_queries": 1000, "max_updates": None}
+        sessions["measured"] = open_session(analyst, "table", **direct)["id"]
         path = f"file:{service.settings.data_dir / 'curator.sqlite3'}?mode=ro"
         with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
             room = service.built.context.body_memory.free
@@ -362,6 +365,9 @@ QUERIES: list[JSON] = [
     {"type": "sparse", "indices": [0, 4], "weights": [0.25, -1]},
     {"type": "dense", "weights": [[0.5, 1, 0], [0, 0, 1], [1, 1, 1]], "unverified": True},
     {"type": "elements", "weights": {"the": 1, "a:b": 0.5}},
+    {"type": "marginal", "attributes": ["b", "a"], "bins": {"a": [0, 1, 3]}, "where": {"b": ["x", "y"]}},
+    {"type": "marginal", "attributes": ["b"], "where": {"a": {"ge": 1, "lt": 3}}, "within": 1e6, "confidence": 0.9},
+    {"type": "marginal", "attributes": ["a"], "where": {"a": {"gt": 0}, "b": "x"}, "adaptive": True},
 ]
 #: Each route that reads JSON, and bodies that it takes.
 ROUTES: list[tuple[str, str, list[Any]]] = [
@@ -380,6 +386,8 @@ ROUTES: list[tuple[str, str, list[Any]]] = [
     ("GET", "/v1/datasets", [None]),
     ("GET", "/v1/datasets/NAME", [None]),
     ("GET", "/v1/datasets/NAME/ledger", [None]),
+    ("GET", "/v1/datasets/NAME/measurements", [None]),
+    ("GET", "/v1/datasets/NAME/measurements/SESSION", [None]),
     ("GET", "/v1/principals", [None]),
     ("DELETE", "/v1/principals/spare", [None]),
     ("DELETE", "/v1/datasets/spare", [None]),
@@ -388,6 +396,12 @@ odd = st.sampled_from(
     [None, True, False, 0, -1, 1, 0.5, 1e308, 5e-324, 2**53, 2**63, -(2**63), 10**30, "", "x", "all", "table", "\u0000",
      "\ud7ff", "a" * 300, [], {}, [[]], [None], {"": None}, {"type": "dense"}, [0.1] * 9]
 ).map(copy.deepcopy)  # fmt: skip
+
+
+members = st.sampled_from(
+    ["unverified", "type", "name", "beta", "release", "step", "", "\u00e9", "within", "adaptive", "bins", "where",
+     "attributes", "a", "ge", "le", "in", "all", "any", "not"]
+)  # fmt: skip
 
 
 def places_of(node: Any) -> list[tuple[Any, Any]]:
@@ -413,7 +427,7 @@ def changed(d: st.DataObject, document: Any) -> Any:
             case "drop":
                 del node[key]
             case "more" if isinstance(node, dict):
-                name = d.draw(st.sampled_from(["unverified", "type", "name", "beta", "release", "step", "", "\u00e9"]))
+                name = d.draw(members)
                 node[name] = d.draw(odd)
             case "more":
                 node.append(d.draw(odd))
@@ -443,7 +457,11 @@ def test_bodies(world: World, d: st.DataObject) -> None:
     path = path.replace("NAME", quote(d.draw(names), safe=""))
     sessions = [*world.sessions.values(), "0" * 32, "x", "'"]
     path = path.replace("SESSION", quote(d.draw(st.sampled_from(sessions)), safe=""))
-    path += d.draw(st.sampled_from(["", "", "", "?limit=1", "?limit=-1", "?after=x&limit=x", "?unverified=no", "?%00"]))
+    path += d.draw(
+        st.sampled_from(
+            ["", "", "", "?limit=1", "?limit=-1", "?after=x&limit=x", "?unverified=no", "?within=x", "?%00"]
+        )
+    )
     document = changed(d, d.draw(st.sampled_from(known)))
     body = b"" if document is None else json.dumps(document).encode()
     match d.draw(st.sampled_from(["whole", "whole", "hurt", "doubled"])):
@@ -454,6 +472,8 @@ def test_bodies(world: World, d: st.DataObject) -> None:
     headers = {"Content-Type": d.draw(st.sampled_from(["application/json", "", "text/plain", NPY, ARROW, "a/b+json"]))}
     if d.draw(st.booleans()):
         headers["Idempotency-Key"] = d.draw(st.sampled_from(["one", "two", "k" * 256, ""]))
+    if d.draw(st.integers(0, 3)) == 0:
+        headers["Accept"] = d.draw(st.sampled_from([ARROW, f"{ARROW}, */*", "application/json", "text/html", ""]))
     if d.draw(st.integers(0, 7)) == 0:
         headers["Content-Encoding"] = "gzip"
     caller = d.draw(st.sampled_from(world.callers))
@@ -497,7 +517,7 @@ def test_arrays(world: World, d: st.DataObject) -> None:
         reply = world.callers[1].post(path, content=body, headers={"Content-Type": media_type})
         replies.append((reply.status_code, reply.headers, reply.content))
     try:
-        found = dense_bodies.dense_body(media_type, body, unverified=False).weights
+        found = dense_bodies.dense_body(media_type, body, QueryModel()).weights
     except InvalidQuery:
         assert reply.status_code == 422
         return

@@ -66,10 +66,10 @@ class Noise:
 
     draw: Callable[[float], int] = field(default=lambda _scale: 0)
 
-    def laplace(self, scale: Any) -> _Source:
+    def laplace(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, float(scale))
 
-    def gaussian(self, scale: Any) -> _Source:
+    def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, float(scale))
 
 

@@ -40,6 +40,9 @@ FIELDS = {
     "error_bound",
     "beta",
     "standard_error",
+    "interval",
+    "interval_kind",
+    "confidence",
     "charged_epsilon",
     "updates_used",
     "updates_left",
@@ -187,6 +190,17 @@ class TestQueries:
         reply = post(analyst, session["id"], npy(np.ones(8)), NPY, unverified="true")
         assert reply.json()["error_bound"] is None
         assert reply.json()["queries_left"] == 100
+
+    def test_words_of_an_array_stand_in_the_address(self, analyst: httpx.Client, session: JSON) -> None:
+        """Catches one that is not checked there, and one that is ignored where a query of JSON has it there."""
+        for words in ({"within": "0"}, {"within": "nan"}, {"within": "x"}, {"confidence": "1"}, {"adaptive": "maybe"}):
+            assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 422, words
+            address = f"/v1/sessions/{session['id']}/queries"
+            assert analyst.post(address, json=FEMALE, params=words).status_code == 422, words
+        words = {"confidence": "0.9", "adaptive": "false"}
+        # A mechanism that tests knows of no interval.
+        refused(post(analyst, session["id"], npy(np.ones(8)), NPY, **words, within="1e6"), "plan-infeasible")
+        assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 200
 
     def test_an_array_in_many_batches(self, analyst: httpx.Client, session: JSON) -> None:
         """Catches an Arrow stream of which only the first batch is read."""

@@ -465,6 +465,10 @@ def sides(left: Any, right: Any, kind: str = "cut") -> JSON:
     return {"type": kind, "left": left, "right": right}
 
 
+def marginal(attributes: Any, **more: Any) -> JSON:
+    return {"type": "marginal", "attributes": attributes, **more}
+
+
 def dense(weights: Any) -> JSON:
     return {"type": "dense", "weights": weights}
 
@@ -500,7 +504,23 @@ for label, asked, words in [
     ("a condition of two", where(sex={"equals": "male", "in": ["male"]}), ("exactly one",)),
     ("a condition of a new kind", where(sex={"like": "m%"}), ("like",)),
     ("a condition null", where(sex=None), ("sex",)),
-    ("a bare value", where(sex="male"), ("sex",)),
+    ("a bare value that is none", where(sex="other"), ("sex",)),
+    ("a bare list of nothing", where(age=[]), ("in",)),
+    ("comparisons of categories", where(sex={"ge": "female"}), ("sex", "comparisons")),
+    ("a comparison across a bin", where(age={"ge": 30}), ("age", "bin edges")),
+    ("comparisons of two lower ends", where(age={"ge": 20, "gt": 20}), ("ge", "gt")),
+    ("within nothing", {**FEMALE, "within": 0}, ("within",)),
+    ("a confidence of one", {**FEMALE, "confidence": 1}, ("confidence",)),
+    ("adaptive 1", {**FEMALE, "adaptive": 1}, ("adaptive",)),
+    ("a marginal of this construction", marginal(["sex"]), ("evidence, gaussian",)),
+    ("a marginal of nothing", marginal([]), ("attributes",)),
+    ("a marginal of a word", marginal("sex"), ("attributes",)),
+    ("a marginal of an unknown attribute", marginal(["shoes"]), ("shoes", "sex, age")),
+    ("a marginal of an attribute twice", marginal(["sex", "sex"]), ("distinct",)),
+    ("a marginal of a single cell", marginal(["sex"], where={"sex": "male"}), ("two cells", "predicate")),
+    ("a marginal of bins off the edges", marginal(["age"], bins={"age": [0, 30, 80]}), ("age", "bin edges")),
+    ("a marginal of bins of another attribute", marginal(["sex"], bins={"age": [0, 20]}), ("bins",)),
+    ("a marginal of bins that fall", marginal(["age"], bins={"age": [40, 20, 0]}), ("age", "ascend")),
     ("an empty in", where(sex={"in": []}), ("in",)),
     ("in a string", where(sex={"in": "male"}), ("in",)),
     ("in with null", where(sex={"in": [None]}), ("in",)),
@@ -585,6 +605,8 @@ for label, on, asked, words in [
     ("an element's weight true", "words", {"type": "elements", "weights": {"the": True}}, ("the",)),
     ("more elements than the session is for", "words",
      {"type": "elements", "weights": {"the": 1, "of": 1, "and": 1}}, ("2",)),
+    ("a marginal of a graph", "friends", marginal(["left"]), ("table", "graph")),
+    ("a marginal of a multiset", "words", marginal(["x"]), ("table", "multiset")),
     ("a cut of a multiset", "words", sides("all", "all"), ("multiset",)),
     ("dense weights of a multiset", "words", dense([1]), ("multiset",)),
     ("a product of a graph", "web", {"type": "product", "weights": {"left": [1, 0, 0]}}, ("graph",)),
@@ -696,7 +718,7 @@ def session(**changes: Any) -> Send:
 
 WRONG: dict[str, list[Any]] = {
     "dataset": [..., None, 1, True, [], {}, "", "x" * 65],
-    "mechanism": [..., None, "mw", [], 1, {}],
+    "mechanism": [None, "mw", [], 1, {}],
     "epsilon": [..., None, "0.5", True, [], {}, 0, -0.5, -0.0, 1e-300, 1e300, 1001],
     "max_queries": [..., None, "10", True, [], {}, 0, -1, 10.5, 1e300, 10**9 + 1, 2**63, 2**64 - 1],
     "beta": [None, "0.05", True, [], {}, 0, 1, -0.1, 1.5, 1e-300],
@@ -704,6 +726,11 @@ WRONG: dict[str, list[Any]] = {
     "calibration": [None, 1, True, [], "best"],
     "release": [None, 1, True, [], "relay"],
     "max_query": [5],
+    # Of sessions that answer from evidence; that of these words does not.
+    "within": [5, "5", True, 0, -1],
+    "confidence": [0.9, "0.9", True, 0, 1],
+    "start": ["nothing", "evidence", None, "all"],
+    "share": [True, False, 1, None],
 }
 for field, values in WRONG.items():
     for value in values:

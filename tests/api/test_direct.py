@@ -271,3 +271,39 @@ def test_plans_of_all_sorts_side_by_side(service: Service, analyst: httpx.Client
     best = mechanisms[found["best"]]
     assert best["construction"] in ("gaussian", "laplace")
     assert analyst.post("/v1/sessions", json={**asked, "mechanism": best}).status_code == 201
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_an_accuracy_that_is_not_to_be_had_is_refused(
+    service: Service, noise: Noise, analyst: httpx.Client, law: str
+) -> None:
+    """Before anything is drawn, with what could be had, which then is; asked again in vain, what is known is not given
+    for better than it is. Catches a question that is paid for and answered worse than it was asked.
+    """
+    _, session = opened(service, analyst, "table", law)
+    path = f"/v1/sessions/{session['id']}"
+    query = KINDS["table"][3][0][0]
+    problem = refused(analyst.post(f"{path}/queries", json={**query, "within": 1e-3}), "plan-infeasible")
+    assert analyst.get(path).json()["sequence"] == 0
+    answer = ask(analyst, session["id"], {**query, "within": problem["within"]})
+    low, high = answer["interval"]
+    assert (high - low) / 2 <= problem["within"] * (1 + 1e-12)
+    assert answer["source"] == "measurement"
+    again = refused(analyst.post(f"{path}/queries", json={**query, "within": problem["within"] / 2}), "plan-infeasible")
+    assert again["within"] == problem["within"]
+    wider = ask(analyst, session["id"], {**query, "within": problem["within"] / 2, "confidence": 0.5})
+    assert (wider["source"], wider["value"]) == ("cached", answer["value"])
+
+
+def test_tested_answers_have_no_interval(service: Service, noise: Noise, analyst: httpx.Client) -> None:
+    """Catches an accuracy that is asked for and passed over."""
+    spec, data, filename, _ = KINDS["table"]
+    name = unique("tested")
+    assert register(service.admin, {**spec, "name": name, "budget": BUDGET}, data, filename).status_code == 201
+    session = open_session(analyst, name, mechanism={"construction": "mw"}, epsilon=0.5, max_queries=4, max_updates=2)
+    path = f"/v1/sessions/{session['id']}"
+    problem = refused(
+        analyst.post(f"{path}/queries", json={**KINDS["table"][3][0][0], "within": 1e9}), "plan-infeasible"
+    )
+    assert "evidence" in problem["detail"]
+    assert analyst.get(path).json()["sequence"] == 0

@@ -86,7 +86,7 @@ class Port:
     def __init__(self) -> None:
         self.draws: list[int] = [0]
 
-    def laplace(self, scale: Any) -> Port:
+    def laplace(self, scale: Any, ahead: int = 1024) -> Port:
         return self
 
     def poisson(self, mean: Any, cut: int) -> Any:

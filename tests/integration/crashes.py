@@ -174,12 +174,13 @@ class Clients:
         callers = Anywhere(self.urls, self.analysts[name])
         number = 0
         while self._goes_on():
+            construction = chance.choice(["mw", "fk", "evidence"])
             opening = {
                 "dataset": "shared",
-                "mechanism": {"construction": chance.choice(["mw", "fk"])},
+                "mechanism": {"construction": construction},
                 "epsilon": 0.02,
                 "max_queries": 1000,
-                "max_updates": 12,
+                **({} if construction == "evidence" else {"max_updates": 12}),
             }
             opened = self._insist(callers, heard, f"open-{number}", "/v1/sessions", opening)
             number += 1
@@ -196,7 +197,8 @@ class Clients:
                 key = f"ask-{number}"
                 number += 1
                 if chance.random() < 0.8:
-                    path, body = f"/v1/sessions/{id}/queries", self._query(chance)
+                    tables = construction == "evidence"
+                    path, body = f"/v1/sessions/{id}/queries", self._query(chance, tables=tables)
                 else:
                     path = f"/v1/sessions/{id}/queries/batch"
                     body = {"queries": [self._query(chance) for _ in range(chance.randint(1, 4))]}
@@ -212,7 +214,9 @@ class Clients:
             number += 1
 
     @staticmethod
-    def _query(chance: random.Random) -> dict[str, Any]:
+    def _query(chance: random.Random, *, tables: bool = False) -> dict[str, Any]:
+        if tables and chance.random() < 0.2:
+            return {"type": "marginal", "attributes": chance.sample(["a", "b"], chance.randint(1, 2))}
         if chance.random() < 0.05:  # its weights are stored beside the entry
             weights = [[chance.choice([0, 0.5, 1]) for _ in range(SHAPE[1])] for _ in range(SHAPE[0])]
             return {"type": "dense", "weights": weights}
@@ -500,13 +504,16 @@ class Checker:
         """What was told of a session against its transcript."""
         hold, told = self._findings.hold, self._told[id]
         records = [json.loads(line) for line in lines[1:-1]]
-        entries = {e["sequence"]: e for e in records if e["record"] not in ("weights", "forfeit")}
+        entries = {e["sequence"]: e for e in records if e["record"] == "answer"}
         for answer in told:
             entry = entries.get(answer["sequence"])
             if not hold(entry is not None, "a reply was lost: its entry is not in the transcript"):
                 continue
             assert entry is not None
-            same = all(entry[what] == answer[what] for what in ("value", "source", "entry_hash", "error_bound"))
+            same = all(entry[what] == answer[what] for what in ("source", "entry_hash", "error_bound"))
+            # A table's cells are told in the order they were asked in.
+            same &= entry.get("value") == answer.get("value")
+            same &= sorted(entry.get("values", ())) == sorted(answer.get("values", ()))
             hold(same, "a reply was lost: its entry is another")
         # Every entry was some client's answer, and no two requests share one: nothing was played twice.
         hold(sorted(a["sequence"] for a in told) == sorted(entries), "an entry that nobody asked for")

@@ -55,7 +55,7 @@ def people(server: Server, files: tuple[Path, Path]) -> None:
 def session(server: Server, people: None) -> str:
     """Id of a session opened through the command line."""
     done = curator(
-        server, "session", "open", "people", "--epsilon", "0.5", "--max-updates", "10",
+        server, "session", "open", "people", "-m", "mw", "--epsilon", "0.5", "--max-updates", "10",
         "--max-queries", "100", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,8 @@ class TestAnalysis:
     """From registration to the audit, by commands alone."""
 
     def test_plan(self, server: Server, people: None) -> None:
-        done = curator(server, "plan", "people", "--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
+        task = ("--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
+        done = curator(server, "plan", "people", "-m", "mw", *task)
         assert done.returncode == 0, done.stderr
         assert "error bound" in done.stdout
 
@@ -196,11 +197,11 @@ class TestAnalysis:
     def test_a_mechanism_by_its_name(self, server: Server, people: None) -> None:
         """A construction alone is short for JSON with nothing else. Catches one that is sent as text, or not at all."""
         task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "--json")
-        named, written, default = (
-            json.loads(curator(server, "plan", *task, *asked).stdout)
-            for asked in (("-m", "fk"), ("-m", '{"construction": "fk"}'), ())
+        named, written, other = (
+            json.loads(curator(server, "plan", *task, "-m", asked).stdout)
+            for asked in ("fk", '{"construction": "fk"}', "mw")
         )
-        assert named == written != default
+        assert named == written != other
 
     @pytest.mark.parametrize(
         "mechanism", ['{"construction": "md"', ' ["mw"]', '{"construction": "mw", "construction": "fk"}']
@@ -264,6 +265,63 @@ class TestAnalysis:
         again = curator(server, "ask", session, "-", stdin=json.dumps(query))
         assert again.returncode == 0, again.stderr
         assert "cached" in again.stdout
+        in_words = curator(server, "ask", session, "--where", "sex=female", "--where", "age>=20", "--where", "age<50")
+        assert "cached" in in_words.stdout, in_words.stderr
+
+    def test_ask_for_a_table(self, server: Server, people: None) -> None:
+        """As a table, as JSON and as CSV the same numbers, from one question. Of 10,000 records half are women, a tenth
+        of them in each bin. Would catch a question that is paid for again, and one that is asked half."""
+        with Curator(server.url, server.admin_key) as client:
+            session = client.open_session("people", {"construction": "gaussian"}, epsilon=0.1, max_queries=3).id
+        words = ("--group-by", "age,sex", "--bins", "age=0,50,100", "--where", "age<90")
+        done = curator(server, "ask", session, *words, "--csv")
+        assert done.returncode == 0, done.stderr
+        head, *rows = done.stdout.splitlines()
+        assert head == "age,sex,value,standard_error,low,high"
+        assert [row.split(",female,")[0] for row in rows[::2]] == ['"[0, 50)"', '"[50, 90)"']
+        values = [float(row.rsplit(",", 4)[1]) for row in rows]
+        error = float(rows[0].rsplit(",", 4)[2])
+        assert all(abs(v - truth) < 8 * error for v, truth in zip(values, (2500, 2500, 2000, 2000), strict=True))
+        shown = curator(server, "ask", session, *words)
+        assert "cached" in shown.stdout, shown.stderr
+        assert f"{values[0]:,.0f} ±" in shown.stdout
+        query = {"type": "marginal", "attributes": ["age", "sex"], "bins": {"age": [0, 50, 90]}}
+        reply = json.loads(curator(server, "ask", session, json.dumps(query), "--json").stdout)
+        assert (reply["values"], reply["source"], reply["queries_left"]) == (values, "cached", 2)
+        number = curator(server, "ask", session, "--where", "sex=female", "--csv")
+        assert number.stdout.startswith("value,standard_error,low,high\n"), number.stderr
+        assert "±" in curator(server, "ask", session, "--where", "sex=female").stdout
+
+    def test_the_service_chooses(self, server: Server, people: None) -> None:
+        """Without a mechanism and a number of queries: what was chosen, why, and what it means lead. Would catch an
+        option that does not reach the service."""
+        words = ("people", "--epsilon", "0.02", "--within", "500", "--confidence", "0.9", "--from-nothing")
+        made = curator(server, "plan", *words)
+        assert made.returncode == 0, made.stderr
+        assert made.stdout.startswith("evidence: ")
+        opened = json.loads(curator(server, "session", "open", *words, "--for-itself", "--json").stdout)
+        asked = {name: opened["mechanism"][name] for name in ("within", "confidence", "start", "share")}
+        assert asked == {"within": 500, "confidence": 0.9, "start": "nothing", "share": False}
+        answer = curator(server, "ask", opened["id"], "--where", "sex=female")
+        assert "0.9 (" in answer.stdout, answer.stderr
+        refused = curator(server, "ask", opened["id"], "--where", "age<50", "--within", "0.001")
+        assert refused.returncode == 1
+        assert "plan-infeasible" in refused.stderr
+        assert curator(server, "session", "show", opened["id"]).returncode == 0
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            ((), "nothing is asked"),
+            (("{}", "--group-by", "age"), "not both"),
+            (("--bins", "age=0,50"), "--group-by"),
+            (("--where", "age"), "no condition"),
+        ],
+    )
+    def test_what_is_not_a_question(self, words: tuple[str, ...], says: str) -> None:
+        done = curator(None, "ask", "session", *words)
+        assert done.returncode == 1
+        assert says in done.stderr
 
     def test_close_transcript_and_replay(self, server: Server, people: None, tmp_path: Path) -> None:
         with Curator(server.url, server.admin_key) as client:

@@ -114,7 +114,7 @@ class Marked:
     def __init__(self, controls: Path) -> None:
         self._controls = controls
 
-    def laplace(self, _scale: Any) -> Marked:
+    def laplace(self, _scale: Any, ahead: int = 1024) -> Marked:
         return self
 
     def poisson(self, _mean: Any, _cut: int) -> Any:

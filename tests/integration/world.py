@@ -338,7 +338,8 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     """Hold a session's state and its movements of the ledger against its transcript; gives what it holds.
 
     What it spent is recomputed from the transcript: the plan's cost for each hit and forfeit that the replay counted,
-    and the price of what it bought at opening; of the pure sum the same, where all of its noise is pure.
+    or the cost that an evidence session's records state, and the price of what it bought at opening; of the pure sum
+    the same, where all of its noise is pure.
     """
     verdict = replay(lines)
     assert verdict.ok, (verdict.problem, verdict.sequence)
@@ -346,12 +347,14 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     plan, law = header["plan"], header["mechanism"]["construction"]
     assert {m["dataset"] for m in moved} <= {state["dataset"]}
     purchases = (plan["purchase"] or {}).values()
-    numbers = [json.loads(line)["sequence"] for line in lines if b'"sequence"' in line]
+    entries = [record for record in map(json.loads, lines[1:-1]) if record["record"] in ("answer", "forfeit")]
+    numbers = [entry["sequence"] for entry in entries]
     assert numbers == list(range(1, len(numbers) + 1))
     closed, updates = state["status"] == "closed", verdict.summary["updates"]
     pure = plan["reserved_pure"] is not None
-    assert pure == (law == "laplace")
-    entries = [json.loads(line) for line in lines[1:-1]]
+    assert pure == (law == "laplace" or plan["regime"] == "pure")
+    measured = [record for record in map(json.loads, lines) if record["record"] == "measurement"]
+    own = [record for record in measured if record["session"] == state["id"]]
     paid = [e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"]
     forfeited = [m["sequence"] for m in moved if m["kind"] == "forfeit"]
     exact = plan["calibration"] == "exact" and closed and not forfeited
@@ -361,15 +364,29 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
         found = [(m["sequence"], m[which]) for m in moved if m["kind"] == kind]
         return [(sequence, None if amount is None else Decimal(amount)) for sequence, amount in found]
 
+    def costs(sum_: str, ending: str) -> list[tuple[int, Decimal]]:
+        """What each round cost: the plan's price, or what the session's records state."""
+        if "evidence" not in header:
+            return [(sequence, Decimal(plan[f"cost_per_update{ending}"])) for sequence in paid]
+        stated = {record["sequence"]: Decimal(record["cost"][sum_]) for record in own if record["sequence"]}
+        stated |= {e["sequence"]: Decimal(e["price"][sum_]) for e in entries if e["record"] == "forfeit"}
+        assert sorted(stated) == paid
+        return sorted(stated.items())
+
     def audit_sum(which: str, ending: str, prices: list[Decimal]) -> Decimal:
         """One of the sums, whose fields have this ending; what the session holds of it."""
-        share, cost = Decimal(plan[f"reserved{ending}"]), Decimal(plan[f"cost_per_update{ending}"])
-        spent = cost * updates + sum(prices)
+        sum_ = "pure" if ending else "renyi"
+        share, rounds = Decimal(plan[f"reserved{ending}"]), costs(sum_, ending)
+        opening = [Decimal(record["cost"][sum_]) for record in own if not record["sequence"]]
+        prices = [*prices, *([sum(opening)] if opening else [])]
+        spent = sum(cost for _, cost in rounds) + sum(prices)
+        if not ending:
+            assert Decimal(verdict.summary["spent"]) == spent
         rest = share - spent
         assert rest >= 0
         assert told("reserve", which) == [(None, share)]
         assert told("forfeit", which) == [(sequence, rest) for sequence in forfeited]
-        assert told("charge", which) == [(sequence, cost) for sequence in paid] + exact * [(len(numbers), rest)]
+        assert told("charge", which) == rounds + exact * [(len(numbers), rest)]
         assert told("purchase", which) == [(None, price) for price in prices]
         returned = closed and not exact and not forfeited
         assert told("return", which) == returned * [(len(numbers), rest)]
@@ -380,9 +397,6 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
         return held
 
     held = audit_sum("amount", "", [Decimal(p["cost"]) for p in purchases])
-    assert Decimal(verdict.summary["spent"]) == Decimal(plan["cost_per_update"]) * updates + sum(
-        Decimal(p["cost"]) for p in purchases
-    )
     assert state["sequence"] == trailer["entries"] == len(numbers)
     assert state["head_hash"] == trailer["head_hash"]
     assert state["updates_used"] == updates
@@ -391,8 +405,9 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
         assert not purchases
         return Amounts(held, audit_sum("pure", "_pure", []))
     assert state["spent_pure"] is state["reserved_pure"] is None
-    assert {m["pure"] for m in moved if m["kind"] != "purchase"} == {None}
-    assert told("purchase", "pure") == [(None, Decimal(p["epsilon"])) for p in purchases]
+    if "evidence" not in header:
+        assert {m["pure"] for m in moved if m["kind"] != "purchase"} == {None}
+        assert told("purchase", "pure") == [(None, Decimal(p["epsilon"])) for p in purchases]
     return Amounts(held)
 
 

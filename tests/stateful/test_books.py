@@ -208,6 +208,19 @@ class Books(RuleBasedStateMachine):
             {"dataset": dataset, "mechanism": {"construction": law}, "epsilon": epsilon, "max_queries": queries}
         )
 
+    @rule(
+        dataset=st.sampled_from(["open", "bought", "fresh"]),
+        construction=st.sampled_from(["evidence", "evidence", "histogram"]),
+        epsilon=st.sampled_from([0.1, 0.3, 1.0]),
+        queries=st.sampled_from([{}, {"max_queries": 3}, {"max_queries": 40}]),
+        share=st.booleans(),
+    )
+    def open_evidence(
+        self, dataset: str, construction: str, epsilon: float, queries: dict[str, int], share: bool
+    ) -> None:
+        mechanism = {"construction": construction}
+        self.begin_session({"dataset": dataset, "mechanism": mechanism, "epsilon": epsilon, "share": share, **queries})
+
     @rule(dataset=st.sampled_from(["quiet", "quiet", *TABLES, GRAPH]), queries=st.sampled_from([1, 2, 5, 30]))
     def open_pure(self, dataset: str, queries: int) -> None:
         """All that is left of a budget, by the sum that has more left."""
@@ -241,7 +254,7 @@ class Books(RuleBasedStateMachine):
             return
         except PlanInfeasible:
             return
-        direct = asked["mechanism"]["construction"] in ("laplace", "gaussian")
+        direct = asked["mechanism"]["construction"] in ("laplace", "gaussian", "evidence", "histogram")
         self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"], direct=direct))
         assert open_session(services, self.ann, asked, key) == reply
 

@@ -35,30 +35,30 @@ class Scaled(SystemNoise):
     def __init__(self, factor: Fraction) -> None:
         self._factor = factor
 
-    def laplace(self, scale: Any) -> NoiseBlock:
+    def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().laplace(Fraction(scale) * self._factor)
 
-    def gaussian(self, scale: Any) -> NoiseBlock:
+    def gaussian(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().gaussian(Fraction(scale) * self._factor)
 
 
 class Swapped(SystemNoise):
     """A planted fault: Laplace noise of the same deviation in the place of Gaussian noise, and the other way round."""
 
-    def laplace(self, scale: Any) -> NoiseBlock:
+    def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().gaussian(Fraction(scale) * Fraction(2**0.5))
 
-    def gaussian(self, scale: Any) -> NoiseBlock:
+    def gaussian(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().laplace(Fraction(scale) / Fraction(2**0.5))
 
 
 class Reused(SystemNoise):
     """A planted fault: each value is handed out twice."""
 
-    def laplace(self, scale: Any) -> Any:
+    def laplace(self, scale: Any, ahead: int = 1024) -> Any:
         return _Twice(super().laplace(scale))
 
-    def gaussian(self, scale: Any) -> Any:
+    def gaussian(self, scale: Any, ahead: int = 1024) -> Any:
         return _Twice(super().gaussian(scale))
 
 

@@ -52,7 +52,7 @@ SESSION = {
 class LittleNoise(SystemNoise):
     """A planted fault: a third of the noise that plans state."""
 
-    def laplace(self, scale: Any) -> NoiseBlock:
+    def laplace(self, scale: Any, ahead: int = 1024) -> NoiseBlock:
         return super().laplace(Fraction(scale) / 3)
 
 
@@ -62,7 +62,7 @@ class SameNoise(SystemNoise):
     def __init__(self) -> None:
         self._values: Any = None
 
-    def laplace(self, scale: Any) -> Any:
+    def laplace(self, scale: Any, ahead: int = 1024) -> Any:
         if self._values is None:
             self._values = super().laplace(scale).take(4096)
         return _From(self._values)

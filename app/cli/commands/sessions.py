@@ -1,4 +1,4 @@
-"""Commands for sessions: plans, opening, state, queries, transcripts."""
+"""Commands for sessions: plans, opening, state, transcripts."""
 
 from __future__ import annotations
 
@@ -9,42 +9,52 @@ import typer
 
 from app.cli.connection import client
 from app.cli.groups import cli, sessions
-from app.cli.inputs import parse_decimal, parse_mechanism, parse_object, text_of
+from app.cli.inputs import parse_decimal, parse_mechanism
 from app.cli.options import (
     AsJson,
     Beta,
     Calibration,
     DatasetName,
+    DeclaredQueries,
     Epsilon,
+    ForItself,
+    FromNothing,
     MaxQueries,
     MaxUpdates,
     Mechanism,
     Release,
+    SessionConfidence,
     SessionId,
+    SessionWithin,
 )
-from app.cli.rendering import answer_table, out, plan_table, print_json, show_comparison, show_sessions, show_state
+from app.cli.rendering import out, print_json, show_comparison, show_plan, show_sessions, show_state
 
 
 @cli.command()
 def plan(
     dataset: DatasetName,
     epsilon: Epsilon,
-    max_queries: MaxQueries,
-    mechanism: Mechanism = "mw",
+    max_queries: DeclaredQueries = None,
+    mechanism: Mechanism = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    within: SessionWithin = None,
+    confidence: SessionConfidence = None,
+    from_nothing: FromNothing = False,
+    for_itself: ForItself = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
+    terms |= _evidence(within, confidence, from_nothing, for_itself)
     with client("Planning") as curator:
-        made = curator.plan(dataset, parse_mechanism(mechanism), **terms)
+        made = curator.plan(dataset, _mechanism(mechanism), **terms)
     if as_json:
         print_json(made.raw)
     else:
-        out.print(plan_table(made))
+        show_plan(made, made.raw)
 
 
 @cli.command()
@@ -82,22 +92,27 @@ def compare(
 def session_open(
     dataset: DatasetName,
     epsilon: Epsilon,
-    max_queries: MaxQueries,
-    mechanism: Mechanism = "mw",
+    max_queries: DeclaredQueries = None,
+    mechanism: Mechanism = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    within: SessionWithin = None,
+    confidence: SessionConfidence = None,
+    from_nothing: FromNothing = False,
+    for_itself: ForItself = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
+    terms |= _evidence(within, confidence, from_nothing, for_itself)
     with client("Opening the session") as curator:
-        session = curator.open_session(dataset, parse_mechanism(mechanism), **terms)
+        session = curator.open_session(dataset, _mechanism(mechanism), **terms)
     if as_json:
         print_json(session.opened.raw)
         return
-    out.print(plan_table(session.plan))
+    show_plan(session.plan, session.opened.raw)
     out.print(f"Session [bold]{session.id}[/bold] is open.", soft_wrap=True)
 
 
@@ -139,28 +154,23 @@ def session_transcript(
     out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
 
 
-@cli.command()
-def ask(
-    session: SessionId,
-    query: Annotated[
-        str,
-        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Ask one query, such as '{"type": "predicate", "where": {"sex": {"equals": "female"}}}'."""
-    asked = parse_object(text_of(query), "QUERY")
-    with client("Asking") as curator:
-        answer = curator.session(session).ask(asked)
-    if as_json:
-        print_json(answer.raw)
-    else:
-        out.print(answer_table(answer))
+def _mechanism(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else parse_mechanism(text)
+
+
+def _evidence(within: float | None, confidence: float | None, from_nothing: bool, for_itself: bool) -> dict[str, Any]:
+    """What belongs to sessions that answer from evidence, None where nothing is said."""
+    return {
+        "within": within,
+        "confidence": confidence,
+        "start": "nothing" if from_nothing else None,
+        "share": False if for_itself else None,
+    }
 
 
 def _terms(
     epsilon: str,
-    max_queries: int,
+    max_queries: int | None,
     max_updates: int | None,
     beta: float | None,
     calibration: str | None,

@@ -84,4 +84,4 @@ def add_routes(app: FastAPI, context: Context) -> None:
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = idempotency_key(request, actor, document)
-        return await answer(context, request, actor, Ticket("close", id, actor.name, (), key))
+        return encoded_reply(await answer(context, request, actor, Ticket("close", id, actor.name, (), key)))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.curator.errors import SessionClosed
-from app.curator.mechanisms import mechanism_of
+from app.curator.serving import mechanism_of
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
 from app.services.answering.work import LaneContext, Meter

@@ -12,23 +12,33 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.mechanisms import Answer, Measure, Test
-from app.curator.oqr import Hit, Miss, play, race
+from app.curator.counting import counted
+from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Test, Units, Wish
+from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
-from app.services.ports import EntryRow, SessionRow, WeightsRow
+from app.services.ports import EntryKind, EntryRow, EvidenceRow, SessionRow, WeightsRow
 from app.services.query_bodies import compiled
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
-from app.spaces.query import Query
+from app.spaces.query import CompiledMarginal, Query
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
 #: a gigabyte at most.
 RECORD_BYTES = 500_000_000
+
+
+#: What a session needs to know of an answer when it is loaded again, by where it came from.
+_KINDS: dict[Source, EntryKind] = {
+    "hypothesis": "hypothesis",
+    "estimate": "hypothesis",
+    "measurement": "measurement",
+    "cached": "cached",
+}
 
 
 class _Unfinished(Exception):
@@ -60,66 +70,96 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        query, unverified = compiled(session.dataset.space, asked)
+        words = compiled(session.dataset.space, asked)
+        query = words.query
+        wish = Wish(words.within, words.confidence, words.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=unverified)
+        due = session.consider(query, unverified=words.unverified, wish=wish)
         price = None
         if not isinstance(due, Answer):
-            private = session.dataset.space.to_answer_grid(query.exact(live.data), query)
+            private = _private(live, query, due)
             self._residents.make_ready(live, query)
         try:
             if not isinstance(due, Answer):
                 # From here on the round counts, whatever happens to the request.
                 work.rounds.setdefault(live.row.id, []).append(due.terms.price)
-                outcome = self._play(live, due, private)
-                if isinstance(outcome, Hit):
-                    price = due.terms.price
-                released = np.array([outcome.value], np.int64)
-                due = Answer(released, "hypothesis" if price is None else "measurement", due.error_bound)
-            return self._record(live, query, due, price, work)
+                released = self._play(live, due, private)
+                if released is None:
+                    due = session.missed(query, due)
+                else:
+                    price, due = due.terms.price, self._residents.released(live, query, due, released)
+            return self._record(live, query, due, price, wish, work)
         except CuratorError as error:
             raise _Unfinished from error
 
-    def _play(self, live: Live, due: Test | Measure, private: int) -> Hit | Miss:
-        """Take noise and play."""
+    def _play(self, live: Live, due: Due, private: Units) -> Units | None:
+        """Take noise and play: what is released, None on a miss."""
+        if isinstance(due, MarginalTest):
+            return self._test(live, due, private)
+        if isinstance(due, Measure) and due.marginal is not None:
+            return private + self._residents.fresh(due.terms.noise, len(private))
         source = self._residents.noise(live, due.terms.noise)
-        outcome: Hit | Miss
+        released: Units | None = None
         if isinstance(due, Measure):
-            outcome = Hit(private + int(source.take(1)[0]))
-        elif due.race is None:
-            outcome = play(int(due.hypothesis[0]), private, int(source.take(1)[0]), due.threshold)
+            released = private + source.take(len(private))
         else:
-            noise, count = source.take(due.race.cut), self._residents.count(live, due.race)
-            outcome = race(int(due.hypothesis[0]), private, noise, count, due.threshold)
+            (own,), (exact,) = due.hypothesis.tolist(), private.tolist()
+            outcome: Hit | Miss
+            if due.race is None:
+                outcome = play(own, exact, int(source.take(1)[0]), due.threshold)
+            else:
+                noise, count = source.take(due.race.cut), self._residents.count(live, due.race)
+                outcome = race(own, exact, noise, count, due.threshold)
+            if isinstance(outcome, Hit):
+                released = np.array([outcome.value], np.int64)
         if source.low:
             self._context.refill(source)
-        return outcome
+        return released
 
-    def _record(self, live: Live, query: Query, answer: Answer, price: Amounts | None, work: Work) -> dict[str, Any]:
+    def _test(self, live: Live, due: MarginalTest, private: Units) -> Units | None:
+        """A test of a marginal: the measurement behind a hit, None on a miss. All noise is taken before the outcome is
+        known, so that no outcome decides what is drawn.
+        """
+        tests, fresh = self._residents.noise(live, due.noise), self._residents.noise(live, due.terms.noise)
+        noise, count = tests.take(1 if due.race is None else due.race.cut), 1
+        if due.race is not None:
+            count = self._residents.count(live, due.race)
+        released = surprise(private, due.counts, noise, count, due.threshold, fresh.take(len(private)))
+        for source in (tests, fresh):
+            if source.low:
+                self._context.refill(source)
+        return released
+
+    def _record(
+        self, live: Live, query: Query, answer: Answer, price: Amounts | None, wish: Wish, work: Work
+    ) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
-        (units,) = answer.units
-        value = session.real(int(units))
+        values = [session.real(units) for units in answer.units.tolist()]
+        measured = None if answer.measured is None else self._keep_measured(live, answer.measured, sequence, now, work)
         sealed = records.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
-            value=value,
+            values=values,
             source=answer.source,
             error_bound=answer.error_bound,
             unverified=answer.unverified,
             recorded_at=now,
             previous_hash=row.head_hash,
+            measurement=measured,
+            tested=None if answer.tested is None else answer.tested.tolist(),
+            wish=wish.document(),
         )
         self._residents.record(live, query, answer)
         share = None
         if price is not None:
             share, movement = spending.charge(row, price, sequence, now)
             work.ledger.append(movement)
-        kind = "unverified" if answer.unverified else answer.source
+        kind: EntryKind = "unverified" if answer.unverified else _KINDS[answer.source]
         work.entries.append(
             EntryRow(row.id, sequence, kind, query.digest, answer.units.tobytes(), answer.error_bound, sealed.line)
         )
@@ -128,14 +168,13 @@ class Rounds:
         live.row = work.rows[row.id] = row.after(
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
-        work.sources.append(kind)
+        work.sources.append("unverified" if answer.unverified else answer.source)
         view = {
             "sequence": sequence,
-            "value": value,
+            **answer_view(query, values, session.accuracy(query, answer, wish)),
             "source": answer.source,
             "error_bound": answer.error_bound,
             "beta": session.plan.beta,
-            "standard_error": session.standard_error(query),
             "charged_epsilon": spending.charged_epsilon(session.plan, price),
             "updates_used": session.updates_used,
             "updates_left": session.updates_left,
@@ -157,6 +196,16 @@ class Rounds:
         assert query.blob is not None
         work.weights.append(WeightsRow(live.row.id, name, sequence, query.blob))
 
+    def _keep_measured(self, live: Live, measured: Measured, sequence: int, now: str, work: Work) -> str:
+        """Store what was measured for an entry; the hash that names it."""
+        id = live.row.id
+        line = records.measurement_record(session=id, sequence=sequence, measured=measured.document(), recorded_at=now)
+        name = records.sha256(line)
+        work.evidence.append(
+            EvidenceRow(live.row.dataset, id, sequence, name, live.session.opening.request.share, line)
+        )
+        return name
+
     def close(self, row: SessionRow, work: Work) -> bytes:
         """Close a session; the reply."""
         work.base.setdefault(row.id, row)
@@ -165,3 +214,40 @@ class Rounds:
         work.ledger.append(movement)
         self._residents.end(row.id)
         return orjson.dumps(session_view(closed))
+
+
+def _private(live: Live, query: Query, due: Due) -> Units:
+    """The private values that a round is about, on the grid of its noise."""
+    if not isinstance(due, Test) and due.marginal is not None:
+        return counted(due.marginal, live.data).reshape(-1)
+    exact, space = query.exact(live.data), live.session.dataset.space
+    if isinstance(exact, int):
+        return np.array([space.to_answer_grid(exact, query)], np.int64)
+    return space.to_answer_grid(exact, query)
+
+
+def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) -> dict[str, Any]:
+    """Values as a reply has them, with how well they are known: null where that is not known."""
+    intervals: list[list[float]] | None = None
+    errors: list[float] | None = None
+    kind = None
+    if accuracy is not None:
+        errors = accuracy.standard_errors.tolist()
+        intervals = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
+        kind = "unbiased" if accuracy.unbiased.all() else "model"
+    known = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
+    if isinstance(query, CompiledMarginal):
+        order = query.told(np.arange(query.numbers)).tolist()
+        return {
+            "axes": query.labels,
+            "values": [values[place] for place in order],
+            "standard_errors": None if errors is None else [errors[place] for place in order],
+            "intervals": None if intervals is None else [intervals[place] for place in order],
+            **known,
+        }
+    return {
+        "value": values[0],
+        "standard_error": None if errors is None else errors[0],
+        "interval": None if intervals is None else intervals[0],
+        **known,
+    }

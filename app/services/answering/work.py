@@ -12,6 +12,7 @@ from app.services.errors import Unavailable
 from app.services.ports import (
     Clock,
     EntryRow,
+    EvidenceRow,
     LedgerRow,
     NoisePort,
     PrivateStore,
@@ -78,6 +79,7 @@ class Work:
     rows: dict[str, SessionRow] = field(default_factory=dict)
     entries: list[EntryRow] = field(default_factory=list)
     weights: list[WeightsRow] = field(default_factory=list)
+    evidence: list[EvidenceRow] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     rounds: dict[str, list[Amounts]] = field(default_factory=dict)
@@ -98,6 +100,8 @@ class Work:
         with tx.together():
             if self.entries:
                 tx.append(self.entries, self.weights)
+            if self.evidence:
+                tx.add_evidence(self.evidence)
             if self.rows:
                 tx.move_sessions(list(self.rows.values()))
             if self.ledger:
@@ -111,6 +115,7 @@ class Work:
         self.rows.pop(session, None)
         self.entries = [entry for entry in self.entries if entry.session != session]
         self.weights = [weights for weights in self.weights if weights.session != session]
+        self.evidence = [measured for measured in self.evidence if measured.session != session]
         self.ledger = [movement for movement in self.ledger if movement.session != session]
 
 

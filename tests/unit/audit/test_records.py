@@ -45,7 +45,7 @@ def test_an_answer_is_what_the_library_writes(
     sealed = records.answer_entry(
         sequence=sequence,
         query=query.canonical_bytes,
-        value=value,
+        values=[value],
         source=source,
         error_bound=bound,
         unverified=unverified,
@@ -111,7 +111,7 @@ def test_what_is_no_json_number_is_not_recorded(value: float) -> None:
         records.answer_entry(
             sequence=1,
             query=b"{}",
-            value=value,
+            values=[value],
             source="hypothesis",
             error_bound=None,
             unverified=False,
@@ -126,7 +126,7 @@ def test_numbers_equal_across_types_are_written_each_as_its_own() -> None:
         records.answer_entry(
             sequence=1,
             query=b"{}",
-            value=value,
+            values=[value],
             source="hypothesis",
             error_bound=None,
             unverified=False,

@@ -141,7 +141,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
         entry = records.answer_entry(
             sequence=number,
             query=query.canonical_bytes,
-            value=session.real(int(due.units[0])),
+            values=[session.real(int(due.units[0]))],
             source=due.source,
             error_bound=due.error_bound,
             unverified=False,

@@ -138,7 +138,7 @@ def play_session(
         sealed = records.answer_entry(
             sequence=session.sequence,
             query=query.canonical_bytes,
-            value=session.real(int(answer.units[0])),
+            values=[session.real(int(answer.units[0]))],
             source=answer.source,
             error_bound=answer.error_bound,
             unverified=answer.unverified,

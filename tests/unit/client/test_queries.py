@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import cut, dense, elements, predicate, product, rank_one, sparse, unverified
+from app.client import cut, dense, elements, marginal, predicate, product, rank_one, sparse, unverified, where
 from app.spaces.query_request import parse_query
 
 
@@ -25,6 +25,26 @@ from app.spaces.query_request import parse_query
             predicate(a=np.int64(3), b=np.array([1, 2]), c=range(2), d={"in": np.array([4])}),
             '{"type": "predicate", "where": {"a": {"equals": 3}, "b": {"in": [1, 2]}, "c": {"in": [0, 1]}, '
             '"d": {"in": [4]}}}',
+        ),
+        (
+            predicate(where({"a b": 1}, c={"ge": np.float64(0.5), "lt": 2})),
+            '{"type": "predicate", "where": {"a b": {"equals": 1}, "c": {"ge": 0.5, "lt": 2}}}',
+        ),
+        (
+            predicate(where(any=[where(a=1), {"b": (2, 3)}], c=4), all=({"d": 5},)),
+            '{"type": "predicate", "where": {"any": [{"a": {"equals": 1}}, {"b": {"in": [2, 3]}}], "c": {"equals": 4}, '
+            '"all": [{"d": {"equals": 5}}]}}',
+        ),
+        (predicate({"not": {"a": 1}}), '{"type": "predicate", "where": {"not": {"a": {"equals": 1}}}}'),
+        (marginal("age"), '{"type": "marginal", "attributes": ["age"]}'),
+        (
+            marginal(["age", "sex"], bins={"age": range(15, 96, 40)}, where=where(sex="m", code=(1, 2))),
+            '{"type": "marginal", "attributes": ["age", "sex"], "bins": {"age": [15, 55, 95]}, '
+            '"where": {"sex": {"equals": "m"}, "code": {"in": [1, 2]}}}',
+        ),
+        (
+            marginal(iter(("a",)), bins={"a": np.array([0, 2, 4])}, where={"b": {3}}),
+            '{"type": "marginal", "attributes": ["a"], "bins": {"a": [0, 2, 4]}, "where": {"b": {"in": [3]}}}',
         ),
         (predicate(), '{"type": "predicate", "where": {}}'),
         (

@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client import Curator, Problem, ProtocolError, Session, Unreachable, dense, predicate
+from app.client import Curator, Problem, ProtocolError, Session, Unreachable, dense, marginal, predicate
 from app.client.transport import retry_after
 
 PLAN = {
@@ -51,6 +51,9 @@ ANSWER = {
     "error_bound": 30.0,
     "beta": 0.05,
     "standard_error": None,
+    "interval": None,
+    "interval_kind": None,
+    "confidence": None,
     "charged_epsilon": 0.0,
     "updates_used": 0,
     "updates_left": 5,
@@ -378,6 +381,41 @@ class TestWhatIsSent:
         assert script.seen[0].headers["content-type"] == "application/x-npy"
         sent = np.load(io.BytesIO(script.seen[0].body), allow_pickle=False)
         np.testing.assert_array_equal(sent, [[1, 0], [0, -1]])
+
+    def test_what_is_wanted_stands_beside_the_question(self, script: Script, session: Session) -> None:
+        """In the body of JSON, in the address of an array; what is left to the session is not sent."""
+        script.replies = [say(200, ANSWER)] * 3
+        session.ask(predicate(a=1), within=50, confidence=0.9, adaptive=True)
+        session.ask(predicate(a=1), within=0.5)
+        session.ask(dense([1]), confidence=0.5, adaptive=True)
+        asked = {"type": "predicate", "where": {"a": {"equals": 1}}}
+        first, second = (json.loads(r.body) for r in script.seen[:2])
+        assert first == asked | {"within": 50, "confidence": 0.9, "adaptive": True}
+        assert second == asked | {"within": 0.5}
+        assert script.seen[2].path.endswith("/queries?confidence=0.5&adaptive=true")
+
+    def test_tables_are_asked_for_as_tables(self, script: Script, session: Session) -> None:
+        """A marginal asked as a number is refused before it is sent, and paid for; of any other reply that does not fit
+        it is said so. Would catch a table taken for a number."""
+        table = {k: v for k, v in ANSWER.items() if k not in ("value", "standard_error", "interval")} | {
+            "axes": [{"attribute": "a", "labels": [0, 1]}],
+            "values": [1.0, 2.0],
+            "standard_errors": [0.5, 0.5],
+            "intervals": None,
+        }
+        with pytest.raises(ValueError, match=r"Session\.marginal"):
+            session.ask(marginal("a"))
+        assert script.seen == []
+        script.replies = [say(200, table), say(200, table), say(200, ANSWER), say(200, table)]
+        found = session.marginal(["a"], bins={"a": [0, 2, 4]}, where={"b": 1}, within=5)
+        assert json.loads(script.seen[0].body) == marginal("a", bins={"a": [0, 2, 4]}, where={"b": 1}) | {"within": 5}
+        assert found.to_dict() == {(0,): 1.0, (1,): 2.0}
+        assert session.marginal(marginal("a")).values.tolist() == [1.0, 2.0]
+        assert json.loads(script.seen[1].body) == marginal("a")
+        with pytest.raises(ProtocolError, match="no table"):
+            session.marginal("a")
+        with pytest.raises(ProtocolError, match="a table"):
+            session.ask(predicate(a=1))
 
     def test_names_are_one_segment_of_the_path(self, script: Script, curator: Curator) -> None:
         """A name with a slash or a question mark must not reach another route."""

@@ -264,7 +264,10 @@ class TestSession:
         again = session.consider(QUERY)
         assert isinstance(again, Answer)
         assert (again.source, again.units.tolist()) == ("cached", [77])
-        assert session.standard_error(QUERY) == plan.standard_error
+        known = session.accuracy(QUERY, again)
+        assert known is not None
+        assert known.standard_errors.tolist() == [plan.standard_error]
+        assert known.unbiased.all()
         assert session.dump().arrays.keys() == {"digests", "bounds", "starts", "sizes", "units"}
         resumed = Session(made, state=session.dump())
         assert (resumed.updates_used, resumed.queries_left) == (1, 1)

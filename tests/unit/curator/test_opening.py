@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from app.audit import records
 from app.curator import opening as module
 from app.curator.dataset import Bought, PublicDataset
-from app.curator.mechanisms import GREATEST_ANSWER, Answer, Estimate, OnlineQueryResponse, Test
+from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Estimate, OnlineQueryResponse, Test
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -89,11 +90,11 @@ class TestOnlineQueryResponse:
         mechanism, plan = OnlineQueryResponse(opening), opening.plan
         state = mechanism.start()
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
-        due = mechanism.decide(state, query)
+        due = mechanism.decide(state, query, NO_WISH)
         assert isinstance(due, Test)
         assert (due.terms.noise.law, due.terms.noise.scale) == ("laplace", plan.noise_scale_units)
         assert due.terms.price == Amounts(plan.cost_per_update, None)
-        again = mechanism.decide(state, query)
+        again = mechanism.decide(state, query, NO_WISH)
         assert isinstance(again, Test)
         assert again.terms.noise is due.terms.noise
         assert (due.threshold, due.race) == (plan.threshold_units, plan.race)
@@ -115,14 +116,14 @@ class TestOnlineQueryResponse:
         assert mechanism.estimate(state, query).error_bound is None
         state.forfeits = 0
         assert mechanism.estimate(state, query).error_bound == mechanism.error_bound(query)
-        assert isinstance(mechanism.decide(state, query), Answer)
+        assert isinstance(mechanism.decide(state, query, NO_WISH), Answer)
 
     def test_learning_and_forfeiting(self) -> None:
         """Would catch a forfeit that teaches, and a value that is learnt in other units."""
         opening = planned(max_updates=5)
         mechanism = OnlineQueryResponse(opening)
         query = TABLE.compiled({"type": "predicate", "where": {"x0": {"equals": 1}}})
-        state = mechanism.forfeit(mechanism.start())
+        state = mechanism.forfeit(mechanism.start(), Decimal(0))
         assert (state.updates, state.forfeits) == (1, 1)
         assert mechanism.estimate(state, query).values == (250_000.0,)
         state = mechanism.learn(state, query, np.array([600_000 << opening.plan.answer_bits]))

@@ -409,7 +409,7 @@ def test_a_request_that_cannot_be_read_is_refused(change: dict[str, Any]) -> Non
     with pytest.raises(InvalidRequest) as refused:
         parse_request(whole | change)
     assert next(iter(change)) in refused.value.detail or refused.value.detail.startswith("body")
-    for missing in ("dataset", "mechanism", "epsilon", "max_queries"):
+    for missing in ("dataset", "epsilon", "max_queries"):
         with pytest.raises(InvalidRequest, match=missing):
             parse_request({k: v for k, v in whole.items() if k != missing})
 

@@ -491,3 +491,14 @@ def test_a_session_caught_up_from_entries_is_the_one_that_gave_them(steps: list[
             assert told(due) == told(same)
     content = [s.mechanism.construction.export(s.hypothesis).content() for s in (first, second)]
     assert content[0] == content[1]
+
+
+@pytest.mark.parametrize("construction", ["mw", "fk"])
+def test_the_papers_mechanisms_refuse_marginals_and_say_who_takes_them(construction: str) -> None:
+    """Would catch one noise on all cells of a marginal, and a refusal that leads nowhere."""
+    s = session(construction=construction, max_updates=3)
+    marginal = TABLE.compiled({"type": "marginal", "attributes": ["x0"]})
+    for unverified in (False, True):
+        with pytest.raises(InvalidQuery, match="evidence, gaussian, laplace or histogram"):
+            s.consider(marginal, unverified=unverified)
+    assert s.queries_asked == 0

@@ -33,11 +33,19 @@ TABLE = universe(
 BIPARTITE = universe({"name": "b", "kind": "bipartite", "left": 2, "right": 3, "budget": BUDGET})
 LABELLED = universe({"name": "l", "kind": "graph", "nodes": 2, "labels": ["a", "b"], "budget": BUDGET})
 GRAPH = universe({"name": "g", "kind": "graph", "nodes": 3, "budget": BUDGET})
+MATRIX = universe(
+    {"name": "m", "kind": "matrix", "rows": 2, "columns": 2, "lower": 0, "upper": 1, "budget": BUDGET},
+)
+MULTISET = universe({"name": "w", "kind": "multiset", "budget": BUDGET})
 DIRECTED = universe({"name": "d", "kind": "graph", "nodes": 3, "directed": True, "budget": BUDGET})
 
 
 def where(**conditions: Any) -> dict[str, Any]:
     return {"type": "predicate", "where": conditions}
+
+
+def marginal(*attributes: str, **more: Any) -> dict[str, Any]:
+    return {"type": "marginal", "attributes": list(attributes), **more}
 
 
 def weights(**given_: Any) -> dict[str, Any]:
@@ -70,6 +78,15 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (TABLE, {"type": "unknown"}, "predicate"),
     (TABLE, where(sex={"equals": "male"}) | {"more": 1}, "more"),
     (TABLE, where(sex={"equals": "male"}) | {"unverified": 1}, "unverified"),
+    (TABLE, where(sex="male") | {"within": 0}, "within"),
+    (TABLE, where(sex="male") | {"within": INF}, "within"),
+    (TABLE, where(sex="male") | {"within": "50"}, "within"),
+    (TABLE, where(sex="male") | {"within": True}, "within"),
+    (TABLE, where(sex="male") | {"confidence": 1}, "confidence"),
+    (TABLE, where(sex="male") | {"confidence": 0}, "confidence"),
+    (TABLE, where(sex="male") | {"confidence": NAN}, "confidence"),
+    (TABLE, where(sex="male") | {"adaptive": 1}, "adaptive"),
+    (TABLE, where(sex="male") | {"within": 5, "unverified": True}, "an unverified answer has no interval"),
     (TABLE, {"type": "predicate"}, "where"),
     # predicates
     (TABLE, where(height={"equals": 1}), "unknown attribute 'height': the attributes are sex, class"),
@@ -83,7 +100,32 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (TABLE, where(sex={"equals": None}), "exactly one of between, in, equals"),
     (TABLE, where(sex={"equals": True}), "sex.equals"),
     (TABLE, where(sex={"like": "m"}), "like"),
-    (TABLE, where(sex="male"), "sex"),
+    (TABLE, where(sex=None), "sex"),
+    (TABLE, where(sex="other"), "sex: not one of the declared values"),
+    (TABLE, where(sex=[]), "sex.in"),
+    (TABLE, where(sex=[["male"]]), "sex.in"),
+    (TABLE, where(sex=True), "sex.equals"),
+    (TABLE, where(sex={"ge": "female"}), "sex: comparisons need numeric values or codes; use in"),
+    (TABLE, where(age={"ge": 30, "gt": 30}), "at most one of ge and gt"),
+    (TABLE, where(age={"lt": 30, "le": 30}), "one of lt and le"),
+    (TABLE, where(age={"ge": 30, "equals": 30}), "exactly one of between, in, equals, or comparisons"),
+    (TABLE, where(age={"ge": 31}), "age: ge must fall on bin edges"),
+    (TABLE, where(age={"ge": "30"}), "age: ge needs numbers"),
+    (TABLE, where(age={"ge": 60, "lt": 30}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"ge": 95}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"gt": 95}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"lt": 15}), "age: the range is reversed or empty"),
+    (TABLE, where(age={"lt": 95}), "age: the last bin holds its upper edge, which lt would leave out: use le"),
+    (TABLE, where(age={"gt": 30}), "age: gt would cut a bin"),
+    (TABLE, where(age={"le": 30}), "age: le would cut a bin"),
+    (TABLE, where(year={"gt": 2003}), "year: gt would cut a bin"),  # the last is [2003, 2004]
+    (TABLE, where(year={"le": 2003}), "year: le would cut a bin"),
+    (TABLE, where(**{"class": {"ge": 5}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"ge": 4}}), "class: the range is reversed or empty"),
+    (TABLE, where(**{"class": {"lt": 0}}), "class: the range is reversed or empty"),
+    (TABLE, where(**{"class": {"le": 4}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"ge": 1.5}}), "class: codes are the integers 0..3"),
+    (TABLE, where(**{"class": {"gt": "1"}}), "class: codes are the integers 0..3"),
     (TABLE, where(**{"class": {"equals": 4}}), "class: codes are the integers 0..3"),
     (TABLE, where(**{"class": {"equals": -1}}), "class: codes are the integers 0..3"),
     (TABLE, where(**{"class": {"equals": 1.5}}), "class: codes are the integers 0..3"),
@@ -112,6 +154,33 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (TABLE, where(width={"between": [0.1 + 0.2, 0.5]}), "width: between must fall on bin edges"),
     (TABLE, where(year={"equals": 2003}), "year: a single value would cut a bin"),  # the last is [2003, 2004]
     (TABLE, where(year={"equals": 2000.5}), "year: a single value would cut a bin"),
+    # marginals
+    (TABLE, {"type": "marginal"}, "attributes"),
+    (TABLE, marginal(), "attributes"),
+    (TABLE, {"type": "marginal", "attributes": "sex"}, "attributes"),
+    (TABLE, {"type": "marginal", "attributes": [0]}, "attributes.0"),
+    (TABLE, marginal("height"), "unknown attribute 'height'"),
+    (TABLE, marginal("sex", "sex"), "attributes must be distinct"),
+    (TABLE, marginal("sex", where={"height": 1}), "unknown attribute 'height'"),
+    (TABLE, marginal("sex", where={"sex": "other"}), "sex: not one of the declared values"),
+    (TABLE, marginal("sex", where={"sex": "male"}), "two cells or more: ask for a single count with a predicate"),
+    (TABLE, marginal("age", bins={"age": [15, 95]}), "two cells or more"),
+    (TABLE, marginal("age", bins={"age": [15, 30]}, where={"age": {"ge": 30}}), "where selects none of the records"),
+    (TABLE, marginal("sex", bins={"age": [15, 95]}), "bins are of attributes that are asked for"),
+    (TABLE, marginal("sex", bins={"sex": [0, 1]}), "sex: bins need numeric values or codes"),
+    (TABLE, marginal("age", bins={"age": [15]}), "bins.age"),
+    (TABLE, marginal("age", bins={"age": 15}), "bins.age"),
+    (TABLE, marginal("age", bins={"age": [15, "30"]}), "age: bins needs numbers"),
+    (TABLE, marginal("age", bins={"age": [15, 31, 95]}), "age: bins must fall on bin edges"),
+    (TABLE, marginal("age", bins={"age": [30, 15, 95]}), "age: the edges of bins must ascend"),
+    (TABLE, marginal("age", bins={"age": [15, 30, 30]}), "age: the edges of bins must ascend"),
+    (TABLE, marginal("class", bins={"class": [0, 5]}), r"class: bins of codes have the integers 0\.\.4 as edges"),
+    (TABLE, marginal("class", bins={"class": [0.5, 2, 3]}), "class: bins of codes have the integers"),
+    (TABLE, marginal("class", bins={"class": [0, True, 3]}), "bins.class.1"),
+    (BIPARTITE, marginal("left"), "marginals are of the attributes of a table, and this is a bipartite data set"),
+    (GRAPH, marginal("left"), "marginals are of the attributes of a table, and this is a graph data set"),
+    (MATRIX, marginal("rows"), "marginals are of the attributes of a table, and this is a matrix data set"),
+    (MULTISET, marginal("x"), "marginals are of the attributes of a table, and this is a multiset data set"),
     # products
     (TABLE, weights(height=[1.0]), "unknown attribute 'height'"),
     (TABLE, weights(sex=[1.0]), "sex: 2 weights are needed, 1 are given"),
@@ -276,6 +345,9 @@ def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
     "asked",
     [
         where(sex={"in": [[]] * 5000}),
+        where(sex=[[]] * 5000),
+        marginal("sex", bins={"sex": [[]] * 5000}),
+        {"type": "marginal", "attributes": [0] * 5000},
         {"type": "cut", "left": [[]] * 5000, "right": [None] * 5000},
         {"type": "rank_one", "left": ["x"] * 5000, "right": [{}] * 5000},
         {"type": "product", "weights": {"sex": [None] * 5000}},

@@ -1,0 +1,265 @@
+"""Contract sessions: every answer keeps a bound that holds for all of them at once, and only surprises are paid for.
+
+A question is answered free where what was tested or measured before tells enough of it. Otherwise the cells that it
+tells apart are tested: all of them together are held against what is expected of them, and if they are near nothing is
+paid, and what was expected is the answer; if they are far they are measured. The terms are those of the plan
+(:mod:`app.curator.contract_plan`), what is known for certain are certificates (:mod:`app.curator.certificates`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from app.constructions.dumps import Dump
+from app.curator.certificates import Certificate, Certificates, whole_counts
+from app.curator.contract_plan import MOST_TESTED, Contract
+from app.curator.errors import PlanInfeasible, UpdatesExhausted
+from app.curator.evidence import Evidence, EvidenceMechanism, noise_of
+from app.curator.mechanisms import (
+    Answer,
+    Due,
+    MarginalTest,
+    Measured,
+    RoundNoise,
+    RoundTerms,
+    State,
+    Units,
+    Wish,
+)
+from app.curator.opening import Opening
+from app.curator.questions import Chosen, question_of, selected
+from app.evidence.measurements import Marginal, Measurement
+from app.evidence.questions import Cells, Question, Sum
+from app.privacy.ledger import Amounts
+from app.spaces.errors import InvalidQuery
+from app.spaces.query import Query
+from app.spaces.tensor import FloatArray
+
+
+@dataclass(eq=False)
+class _Known(Evidence):
+    """What a contract session knows: certificates beside the evidence."""
+
+    certificates: Certificates = field(default_factory=Certificates)
+
+
+class ContractMechanism(EvidenceMechanism):
+    """Answers from evidence with a bound that tests keep.
+
+    Args:
+        opening: of the session; its plan has the terms of a contract.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        assert self._plan.contract is not None
+        self._contract: Contract = self._plan.contract
+        self._tests = RoundNoise("laplace", self._contract.scale)
+        price = Amounts(self._contract.cost_per_update)
+        self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), price)
+
+    def start(self, dump: Dump | None = None) -> State:
+        """Nothing is certain yet."""
+        state = super().start(dump)
+        known: Evidence = state.hypothesis
+        state.hypothesis = _Known(known.residuals, known.left)
+        return state
+
+    def admit(self, query: Query) -> None:
+        """Refuse also what has too many cells to be tested, and weights that had to be rounded."""
+        super().admit(query)
+        if query.rounding:
+            raise InvalidQuery(
+                "the weights of a question in a contract session are exact: multiples of a power of two, 2^-20 or more"
+            )
+        if not query.is_zero and self._tested(question_of(query, self._space.shape)[0]).cells > MOST_TESTED:
+            raise InvalidQuery(f"a contract session tests at most {MOST_TESTED:,} cells at a time: name fewer")
+
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+        """An answer that is certain enough, else a test.
+
+        Raises:
+            UpdatesExhausted: when none is left for a hit, and nothing is certain of the question.
+            PlanInfeasible: when a width is asked for, or nothing at all is known of the table.
+        """
+        known: _Known = state.hypothesis
+        if query.is_zero:
+            return Answer(np.zeros(query.numbers, np.int64), "estimate", 0.0)
+        if wish.within is not None:
+            raise PlanInfeasible("what a contract session keeps follows from its plan: leave within out")
+        if not known.residuals.total.estimable:
+            raise PlanInfeasible("the session's share pays for nothing: open one with a larger share")
+        question, chosen = question_of(query, self._space.shape)
+        values = self._expected(state, question)
+        free = self._certain(state, question, chosen, values, leaning)
+        if free is not None:
+            return self._told(state, query, free, wish)
+        if state.updates >= self._contract.max_updates or self._terms.price.renyi > known.left.renyi:
+            bound = self._bound(state, question, chosen, selected(values, chosen))
+            if math.isfinite(bound):
+                return self._told(state, query, values, wish)
+            raise UpdatesExhausted(
+                "all updates of the plan are used, and nothing is certain of this question: open another session, or "
+                "ask with unverified",
+                max_updates=self._contract.max_updates,
+            )
+        prediction = self._policy(state).predicted(question)
+        marginal = self._tested(question)
+        return MarginalTest(
+            marginal=marginal,
+            counts=whole_counts(self._expected(state, Cells(marginal))).reshape(-1),
+            threshold=self._contract.threshold_units,
+            race=self._contract.race,
+            noise=self._tests,
+            terms=self._terms,
+            expected=(self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)),
+            wish=wish,
+        )
+
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """What was expected: that is near enough, as is by now certain."""
+        assert isinstance(due, MarginalTest)
+        question, _ = question_of(query, self._space.shape)
+        certificate = self._passed(state, question, due.counts)
+        values = self._held(certificate, question, self._expected(state, question))
+        return replace(self._told(state, query, values, due.wish, certificate), tested=due.counts)
+
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+        """The answer from all evidence, the fresh measurement among that."""
+        assert isinstance(due, MarginalTest)
+        measurement = Measurement(due.marginal, noise_of(due.terms.noise), units.reshape(due.marginal.shape))
+        measured = Measured(measurement, due.terms.price, due.expected)
+        bought = self._learn(state, query, measured)
+        answer = self._answer(state, query, due.wish, "measurement", bought, measured)
+        self._certify(state, measured)
+        return replace(answer, error_bound=self.bound_of(state, query, answer))
+
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+        """Take in a first answer, what was measured for it, or the counts that a test found near."""
+        super().recall(state, query, measured, tested)
+        if measured is not None:
+            self._certify(state, measured)
+        if tested is not None:
+            question, _ = question_of(query, self._space.shape)
+            known: _Known = state.hypothesis
+            known.certificates.add(self._passed(state, question, tested))
+
+    def bound_of(self, state: State, query: Query, answer: Answer) -> float:
+        """What an answer keeps, whose values, measurement and tested counts are these, as the state has it now: a miss
+        is not taken in yet, a measurement is.
+        """
+        question, chosen = question_of(query, self._space.shape)
+        values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
+        if query.is_zero:
+            return 0.0
+        if answer.measured is not None:
+            return self._measured_bound(question, chosen, values, answer.measured.measurement)
+        passed = None if answer.tested is None else self._passed(state, question, answer.tested)
+        return self._bound(state, question, chosen, values, passed)
+
+    # ------------------------------------------------------------------ within
+
+    def _tested(self, question: Question) -> Marginal:
+        """The cells that a question tells apart."""
+        told = {attribute: question.told(k) for k, attribute in enumerate(question.attributes)}
+        return Marginal.of(self._space.shape, told)
+
+    def _expected(self, state: State, question: Question) -> FloatArray:
+        """The values that evidence makes of a question."""
+        return self._policy(state).value(question, None)
+
+    def _passed(self, state: State, question: Question, counts: Units) -> Certificate:
+        """What a miss tells."""
+        marginal = self._tested(question)
+        made = len(state.hypothesis.residuals.measurements)
+        return Certificate(marginal, counts.reshape(marginal.shape), self._contract.gap, math.inf, made, tested=True)
+
+    def _certify(self, state: State, measured: Measured) -> None:
+        """Keep what a measurement tells."""
+        known: _Known = state.hypothesis
+        measurement, made = measured.measurement, len(known.residuals.measurements)
+        gap, each = (
+            self._contract.noise_gap(measurement.marginal.cells),
+            self._contract.reach(measurement.marginal.cells),
+        )
+        known.certificates.add(Certificate(measurement.marginal, measurement.units, gap, each, made, tested=False))
+
+    def _held(self, certificate: Certificate, question: Question, values: FloatArray) -> FloatArray:
+        """Values no farther from what was tested than answers may drift."""
+        centre, drift = certificate.centre(question), self._contract.drift
+        return np.clip(values, centre - drift, centre + drift)
+
+    def _certain(
+        self, state: State, question: Question, chosen: Chosen, values: FloatArray, leaning: float
+    ) -> FloatArray | None:
+        """The values of a question of which enough is certain; None where it is to be tested.
+
+        What was tested since the last measurement is not tested again. What was tested or measured before serves as
+        long as present values have not drifted too far from it.
+        """
+        known: _Known = state.hypothesis
+        made, total = len(known.residuals.measurements), self._opening.dataset.records
+        allowed = self._contract.drift + _spread(question, total) * self._contract.gap
+        drifted: FloatArray | None = None
+        for each in known.certificates.covering(question):
+            if each.tested and each.made == made:
+                return self._held(each, question, values)
+            if drifted is None:
+                apart = selected(np.abs(values - each.centre(question)), chosen).max()
+                if (each.radius(question, total) + apart) * (1 + leaning) <= allowed:
+                    drifted = values
+        return drifted
+
+    def _bound(
+        self,
+        state: State,
+        question: Question,
+        chosen: Chosen,
+        values: FloatArray,
+        passed: Certificate | None = None,
+    ) -> float:
+        """The least that certificates tell of how far values are off; infinite where none covers the question."""
+        known: _Known = state.hypothesis
+        found = math.inf
+        for each in [*known.certificates.covering(question), *(() if passed is None else (passed,))]:
+            apart = np.abs(values - selected(each.centre(question), chosen)).max()
+            found = min(found, each.radius(question, self._opening.dataset.records) + float(apart))
+        return self._up(found)
+
+    def _measured_bound(
+        self, question: Question, chosen: Chosen, values: FloatArray, measurement: Measurement
+    ) -> float:
+        """How far values are off at most by the measurement that was made for them."""
+        own = Certificate(measurement.marginal, measurement.units, 0.0, 0.0, 0, tested=False)
+        centre = selected(own.centre(question), chosen)
+        # Its cells are those that the question tells apart, each of which is an answer of a marginal.
+        length = 1.0
+        if isinstance(question, Sum):
+            weights = question.on([question.told(k) for k in range(len(question.attributes))])
+            length = float(np.sqrt(np.square(weights).sum()))
+        return self._up(length * self._contract.reach(len(values)) + float(np.abs(values - centre).max()))
+
+    def _up(self, bound: float) -> float:
+        """A bound rounded up to the answer grid, and a unit more for what floats may be off."""
+        if math.isinf(bound):
+            return bound
+        return math.ldexp(math.ceil(math.ldexp(bound, self._plan.answer_bits)) + 1, -self._plan.answer_bits)
+
+    def _told(
+        self, state: State, query: Query, values: FloatArray, wish: Wish, passed: Certificate | None = None
+    ) -> Answer:
+        """An answer with these values of a question, and its bound."""
+        question, chosen = question_of(query, self._space.shape)
+        units = self._grid(selected(values, chosen))
+        shown = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
+        bound = self._bound(state, question, chosen, shown, passed)
+        return Answer(units, "estimate", bound, accuracy=self.accuracy(state, query, units, wish))
+
+
+def _spread(question: Question, total: float | None) -> float:
+    """The part of a gap that a question's answers may be off by."""
+    low, high = question.range if isinstance(question, Sum) else (0.0, 1.0)
+    return (high - low) / 2 if total is not None else max(abs(low), abs(high))

@@ -1,0 +1,323 @@
+"""Evidence sessions: questions are answered from all that was ever measured of a table, and measured where they must.
+
+The policy (:mod:`app.evidence.policy`) decides from public things alone. Here it meets the session: queries become
+questions, amounts are exact, and the state is what the transcript says: the measurements pinned at the opening, and for
+each first answer what was expected, what was measured and what was left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from app.constructions.base import Hypothesis
+from app.constructions.dumps import Dump
+from app.curator.errors import PlanInfeasible
+from app.curator.evidence_plan import EvidencePlan, means_of, residuals_of
+from app.curator.mechanisms import (
+    GREATEST_ANSWER,
+    Accuracy,
+    Answer,
+    Due,
+    Estimate,
+    Measure,
+    Measured,
+    RoundNoise,
+    RoundTerms,
+    State,
+    Units,
+    Wish,
+)
+from app.curator.opening import Opening
+from app.curator.questions import Chosen, question_of, selected
+from app.evidence.estimates import Estimates, normal_quantile
+from app.evidence.measurements import Measurement, Noise, NoiseKind
+from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
+from app.evidence.residuals import Residuals
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
+from app.privacy.ledger import Amounts, total
+from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.query import CompiledDense, CompiledSparse, Query
+from app.spaces.tensor import FloatArray
+
+#: Weights on single cells of a table are taken over a universe of so many cells at most.
+MOST_WEIGHTS = 1 << 20
+#: The most cells that are counted and drawn for one question.
+MOST_COUNTED = 1 << 22
+#: About what a measured cell takes in memory: its value, in residuals and in fits.
+_CELL_BYTES = 64
+_OWN_BYTES = 64 << 20
+
+
+@dataclass(eq=False)
+class Evidence:
+    """What a session knows: measurements, and what is left to pay with."""
+
+    residuals: Residuals
+    left: Amounts
+    pinned: list[Measured] = field(default_factory=list)
+    policy: Policy | None = None
+
+
+class EvidenceMechanism:
+    """Answers from evidence.
+
+    Args:
+        opening: of the session; its plan is an evidence plan.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        plan = opening.plan
+        assert isinstance(plan, EvidencePlan)
+        self._opening, self._plan, self._space = opening, plan, opening.dataset.space
+        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
+        request = opening.request
+        self._wish = Wish(request.within, request.confidence)
+
+    # ------------------------------------------------------------------ the state
+
+    def start(self, dump: Dump | None = None) -> State:
+        """Nothing is measured yet, and the whole share is left."""
+        return State(Evidence(residuals_of(self._space, self._opening.dataset.records), self._plan.holds))
+
+    def pin(self, state: State, measured: Measured) -> None:
+        """Take in what was measured before the first question: by others before the opening, then at the opening, which
+        has a price.
+        """
+        known: Evidence = state.hypothesis
+        known.left = known.left.minus(measured.price)
+        known.pinned.append(measured)
+        known.residuals.add(measured.measurement)
+
+    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+        """What is to be measured at the opening, given what others measured, each with its price."""
+        found = [(buy, self._price(buy)) for buy in self._policy(state).opening()]
+        self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
+        return found
+
+    def admit(self, query: Query) -> None:
+        """Refuse a query whose weights cannot be told over the attributes of a table.
+
+        Raises:
+            InvalidQuery: naming what serves.
+        """
+        if query.is_zero:
+            return
+        if isinstance(query, CompiledSparse | CompiledDense) and self._space.cells > MOST_WEIGHTS:
+            raise InvalidQuery(
+                f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "
+                "(predicate, product, marginal), or in a session of gaussian or laplace"
+            )
+        if math.prod(question_of(query, self._space.shape)[0].sizes) > MOST_COUNTED:
+            raise InvalidQuery(
+                f"a question counts at most {MOST_COUNTED:,} cells of the attributes it names: name fewer"
+            )
+
+    def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
+        """An estimate where that is good enough or nothing can be paid, else a measurement.
+
+        Raises:
+            PlanInfeasible: when what is wished cannot be had; nothing was drawn.
+        """
+        known: Evidence = state.hypothesis
+        if query.is_zero:
+            return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
+        question, _ = question_of(query, self._space.shape)
+        policy, wish = self._policy(state), self._wished(wish)
+        left = known.left.renyi if known.left.pure is None else known.left.pure
+        try:
+            prediction, buy = policy.decide(question, float(left), wish.within, wish.probability, leaning)
+        except OutOfReach as error:
+            raise PlanInfeasible(
+                f"{error}: ask for less, or open a session with a larger share", needed=error.needed, left=error.left
+            ) from None
+        if buy is not None:
+            price = self._price(buy)
+            if price.within(known.left) == price and buy.marginal.cells <= MOST_COUNTED:
+                noise = RoundNoise(buy.kind, Fraction(buy.scale))
+                expected = self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)
+                return Measure(RoundTerms(noise, price), None, buy.marginal, expected, wish)
+        return self._answer(state, query, wish, "estimate")
+
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+        """The answer from all evidence, what was released for it among that."""
+        assert isinstance(due, Measure)
+        assert due.marginal is not None
+        noise = noise_of(due.terms.noise)
+        measurement = Measurement(due.marginal, noise, units.reshape(due.marginal.shape))
+        measured = Measured(measurement, due.terms.price, due.expected)
+        bought = self._learn(state, query, measured)
+        return self._answer(state, query, due.wish, "measurement", bought, measured)
+
+    def missed(self, state: State, query: Query, due: Due) -> Answer:
+        """Never: nothing is tested."""
+        raise AssertionError("an evidence session without a contract tests nothing")
+
+    def learn(self, state: State, query: Query, units: Units) -> State:
+        """Never: every measurement is recorded as one."""
+        raise AssertionError("an evidence session learns from measurements")
+
+    def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
+        """Take in a first answer and what was measured for it."""
+        if query.is_zero:
+            return
+        if measured is None:
+            self._policy(state).record(question_of(query, self._space.shape)[0], None)
+        else:
+            self._learn(state, query, measured)
+
+    def forfeit(self, state: State, price: Amounts) -> State:
+        """What the round cost is gone."""
+        known: Evidence = state.hypothesis
+        known.left = known.left.minus(price)
+        state.updates += 1
+        state.forfeits += 1
+        return state
+
+    # ------------------------------------------------------------------ what is known
+
+    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
+        """Whether no narrower interval is asked for than the one there is."""
+        wish = self._wished(wish)
+        if wish.within is None or query.is_zero:
+            return True
+        found = self.accuracy(state, query, units, wish)
+        return bool((found.highs - found.lows <= 2 * wish.within).all())
+
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+        """How well values that were given before are known by now."""
+        values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
+        if query.is_zero:
+            nothing = np.zeros(len(values))
+            return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
+        found, known = self._shown(state, query, self._wished(wish), None)
+        # The longer arm from the values given to the interval is that from the present ones and what lies between.
+        between = np.abs(values - found) / normal_quantile(known.confidence)
+        return replace(known, standard_errors=known.standard_errors + between)
+
+    def estimate(self, state: State, query: Query) -> Estimate:
+        """What is known of a query without paying."""
+        answer = self._answer(state, query, self._wish, "estimate")
+        assert answer.accuracy is not None
+        values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
+        return Estimate(values.tolist(), answer.accuracy.standard_errors.tolist(), None)
+
+    def units(self, estimate: Estimate) -> Units:
+        """Estimated values on the answer grid."""
+        return self._grid(np.array(estimate.values))
+
+    def error_bound(self, query: Query) -> None:
+        """Nothing is promised of all answers at once."""
+
+    def largest_bound(self, query: Query) -> None:
+        """The same."""
+
+    @property
+    def bound(self) -> int | None:
+        """No number is known."""
+        return None
+
+    # ------------------------------------------------------------------ what it takes
+
+    def nbytes(self, updates: int) -> int:
+        """About what measurements and fits take; fits are kept within a limit of their own."""
+        return _OWN_BYTES
+
+    def working_bytes(self, state: State, query: Query) -> int:
+        """What counting and drawing the cells of one question take."""
+        if query.is_zero:
+            return 0
+        return _CELL_BYTES * math.prod(question_of(query, self._space.shape)[0].sizes)
+
+    def dump(self, state: State) -> Dump:
+        """Nothing: the state is made of the transcript."""
+        return Dump()
+
+    def export(self, state: State) -> Hypothesis:
+        """Nothing."""
+        raise InvalidRequest(
+            "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a "
+            "marginal"
+        )
+
+    # ------------------------------------------------------------------ within
+
+    def _policy(self, state: State) -> Policy:
+        known: Evidence = state.hypothesis
+        if known.policy is None:
+            means = means_of(self._opening.dataset, self._opening.request)
+            known.policy = Policy(known.residuals, means)
+        return known.policy
+
+    def _wished(self, wish: Wish) -> Wish:
+        """What a question wishes, or else its session."""
+        return wish.over(self._wish)
+
+    def _price(self, buy: Buy) -> Amounts:
+        return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
+
+    def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
+        known: Evidence = state.hypothesis
+        question, _ = question_of(query, self._space.shape)
+        assert measured.expected is not None
+        units, error = measured.expected
+        values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
+        expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
+        bought = Bought(expected, measured.measurement)
+        known.left = known.left.minus(measured.price)
+        self._policy(state).record(question, bought)
+        return bought
+
+    def _answer(
+        self,
+        state: State,
+        query: Query,
+        wish: Wish,
+        source: Any,
+        bought: Bought | None = None,
+        measured: Measured | None = None,
+    ) -> Answer:
+        values, accuracy = self._shown(state, query, wish, bought)
+        return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
+
+    def _shown(self, state: State, query: Query, wish: Wish, bought: Bought | None) -> tuple[FloatArray, Accuracy]:
+        """The values of a query and how well they are known."""
+        question, chosen = question_of(query, self._space.shape)
+        found = self._policy(state).shown(question, bought, wish.probability, wish.adaptive)
+        return selected(found.values, chosen), _accuracy(found, chosen)
+
+    def _grid(self, values: FloatArray) -> Units:
+        held = np.clip(values, -self._farthest, self._farthest)
+        return np.rint(np.ldexp(held, self._plan.answer_bits)).astype(np.int64)
+
+    def _units(self, value: float) -> int:
+        return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
+
+
+def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
+    """What a measurement of counts with noise of this scale, in counts, costs in both sums of a ledger of this order.
+
+    A record is counted in one cell: the sensitivity is one in every norm.
+    """
+    event = DiscreteLaplaceAnswer(scale, 1) if kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
+    return Amounts.of(event, order)
+
+
+def noise_of(noise: RoundNoise) -> Noise:
+    """The noise of a measurement in whole counts, its scale a decimal fraction."""
+    return Noise(noise.law, Decimal(noise.scale.numerator) / noise.scale.denominator, 0)
+
+
+def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:
+    return Accuracy(
+        standard_errors=selected(found.standard_errors, chosen),
+        lows=selected(found.lows, chosen),
+        highs=selected(found.highs, chosen),
+        unbiased=selected(found.estimable, chosen).astype(bool),
+        confidence=found.confidence,
+    )

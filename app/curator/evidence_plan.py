@@ -1,0 +1,162 @@
+"""Plans of evidence sessions: what they may pay, and how they go about it.
+
+Such a session answers from everything that was ever measured of its data set and buys what it must. How it pays is told
+by the declaration and the budget alone, so that its plan follows from its header.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from app.constructions.registry import approximate
+from app.curator.contract_plan import Contract, contract_of, events_of_hit
+from app.curator.dataset import PublicDataset
+from app.curator.plan import Infeasible, SessionPlan
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.evidence.policy import ONE_WAYS_PART, Means, Mode, Policy
+from app.evidence.residuals import Residuals
+from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
+from app.privacy.errors import PrivacyError
+from app.privacy.ledger import Amounts
+from app.spaces.space import Space
+
+#: The most cells of a table that is measured whole: some seconds of drawing noise.
+MOST_MEASURED = 1 << 20
+_HOW: dict[Mode, str] = {
+    "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
+    "laplace": "few questions on a large table: each is measured with its part of epsilon",
+    "lift": "each question is answered from all that was measured so far where that is good enough, and measured else",
+    "contract": "each question is held against the data first, which costs nothing where all that was measured answers "
+    "it within the error bound, and measured else",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidencePlan(SessionPlan):
+    """The plan of an evidence session.
+
+    Attributes:
+        mode: ``table``, ``laplace``, ``lift`` or ``contract``: how it pays.
+        declared: whether the number of questions was declared; a session where it was not never runs out of them.
+        contract: the terms of its tests, where a bound of all answers at once is promised.
+    """
+
+    mode: Mode
+    declared: bool
+    contract: Contract | None = None
+
+    @property
+    def error_bound(self) -> float | None:
+        """The contract's."""
+        return None if self.contract is None else self.contract.error_bound
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the mode, the terms of tests where there are any, and no number of queries where none was
+        declared. Threshold, bounds and drift are in counts.
+        """
+        document = super().document() | {"mode": self.mode}
+        if not self.declared:
+            document |= {"max_queries": None, "max_updates": None}
+        terms = self.contract
+        if terms is not None:
+            document |= {
+                "noise": "laplace",
+                "noise_scale": float(terms.scale),
+                "measured_scale": float(terms.measured_scale),
+                "threshold": terms.threshold_units,
+                "noise_bound": terms.noise_bound,
+                "drift": terms.drift,
+                "progress": terms.progress,
+                "race": None if terms.race is None else terms.race.document(),
+                "cost_per_update": str(terms.cost_per_update),
+            }
+        return document
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with the mode in words."""
+        return super().reply() | {"how": _HOW[self.mode]}
+
+
+def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePlan | Infeasible:
+    """The plan of a session that answers from evidence, or why there is none."""
+    space, budget = dataset.space, dataset.budget
+    name = request.mechanism.construction
+    if space.kind != "table":
+        return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
+    if name == "histogram" and space.cells > MOST_MEASURED:
+        return Infeasible(
+            f"histogram measures at most {MOST_MEASURED:,} cells, and the table has {approximate(space.cells)}: "
+            "declare fewer attributes or coarser bins, or use evidence"
+        )
+    if request.max_updates is not None and not request.contract:
+        return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
+    if request.calibration != "rdp" or (request.release != "single" and not request.contract):
+        return Infeasible(f"{name} is calibrated by rdp, and without a contract its release is single: leave both out")
+    contract: Contract | None = None
+    try:
+        means = means_of(dataset, request)
+        policy = Policy(residuals_of(space, dataset.records), means)
+        share = dataset.share(request.epsilon)
+        if request.contract:
+            found = contract_of(dataset, request, share)
+            if isinstance(found, Infeasible):
+                return found
+            contract = found
+            hit = events_of_hit(contract.scale, request.release)
+            events = [(_gaussian(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
+            events += [(event, contract.max_updates) for event in hit]
+        else:
+            events = [(_gaussian(Fraction(share), budget.order), 1)]
+        alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    holds = Amounts(share)
+    if policy.pure:
+        # It takes all that is left of epsilon; its price in the other sum is that of any pure mechanism at most.
+        holds, alone = Amounts.of(PureStep(request.epsilon), budget.order), min(alone, request.epsilon)
+    return EvidencePlan(
+        answer_bits=space.answer_bits,
+        max_updates=request.max_queries if contract is None else contract.max_updates,
+        max_queries=request.max_queries,
+        beta=request.beta,
+        epsilon=request.epsilon,
+        epsilon_alone=alone,
+        delta=budget.delta,
+        calibration=request.calibration,
+        release=request.release,
+        order=budget.order,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime="renyi" if holds.pure is None else "pure",
+        mode=policy.mode,
+        declared=request.declared,
+        race=None if contract is None else contract.race,
+        contract=contract,
+    )
+
+
+def _gaussian(share: Fraction, order: Decimal) -> PrivacyEvent:
+    """What a share is spent on that may draw Gaussian noise alone: as one answer of the same concentration."""
+    return DiscreteGaussianAnswer(Fraction(1), 2 * share / Fraction(order))
+
+
+def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
+    """What a session may pay from, for its policy.
+
+    Raises:
+        PrivacyError: when there is no such share.
+    """
+    budget, epsilon = dataset.budget, request.epsilon
+    questions = request.max_queries if request.declared else None
+    share, pure = dataset.share(epsilon), not request.contract and dataset.admits_pure(epsilon)
+    whole = request.mechanism.construction == "histogram"
+    return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole, request.contract)
+
+
+def residuals_of(space: Space, records: float | None) -> Residuals:
+    """Nothing measured yet of a table, whose number of records may be public."""
+    return Residuals(space.shape, records)

@@ -1,0 +1,19 @@
+"""Which mechanism serves a session."""
+
+from __future__ import annotations
+
+from app.curator.contract import ContractMechanism
+from app.curator.evidence import EvidenceMechanism
+from app.curator.evidence_plan import EvidencePlan
+from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
+from app.curator.opening import Opening
+from app.curator.plan import Plan
+
+
+def mechanism_of(opening: Opening) -> SessionMechanism:
+    """The mechanism of a session."""
+    plan = opening.plan
+    if isinstance(plan, EvidencePlan):
+        return EvidenceMechanism(opening) if plan.contract is None else ContractMechanism(opening)
+    assert isinstance(plan, Plan)
+    return DirectMeasurement(opening) if plan.direct else OnlineQueryResponse(opening)

@@ -1,0 +1,542 @@
+"""The policy of a session on a table: predict, then pay.
+
+From what was released so far a question is predicted, with a standard error. If that is no worse than what the
+question's share of the remaining budget would buy, the prediction is the answer and nothing is paid. Otherwise the
+share buys a measurement, from which this question and later ones are answered. How far predictions were off where
+something was bought corrects the standard errors of later ones. Small tables are measured whole at the opening, few
+questions one by one, with pure noise, where that is the better bargain.
+
+All decisions follow from public things: what the session may pay, the questions, and recorded values. A policy over the
+same residuals that was told the same records decides the same.
+
+Constants, each with its reason, are in docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import chdtri
+
+from app.evidence.dense import DenseFit, fitted, paired
+from app.evidence.dual import NotConverged
+from app.evidence.estimates import Estimates, around, normal_quantile, possible
+from app.evidence.fits import Fit, LocalFits, summed_cells
+from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.questions import Cells, Question, Sum
+from app.evidence.residuals import Residuals
+from app.spaces.lazy import lazy
+from app.spaces.tensor import FloatArray
+
+#: A whole table is measured up to so many cells.
+MOST_CELLS = 1 << 20
+#: The part of epsilon that measures the total of a whole table.
+TOTAL_PART = 0.1
+#: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
+ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
+#: With so many questions for each of these it is more.
+MANY, MANY_PART = 50, 0.8
+#: They are where sums of their cells have at most so many times the variance of a release for each question; the fit
+#: makes that much better.
+WORSE = 20.0
+#: In as many cells at most is an attribute counted in these.
+MOST_BINS = 20
+#: A sum is measured on its whole marginal where the worth of that to later questions is this part of its disadvantage.
+WHOLE = 0.2
+#: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
+REACH, CELL_REACH = 1.5, 2.5
+#: How many past questions tell the part of them that is paid for, how many past payments tell how far predictions are
+#: off, and what the first few weigh against.
+_RECENT, _SCORED, _PAID_PRIOR, _SCORE_PRIOR = 100, 50, 5.0, 10.0
+_LEAST_PAID = 0.15
+_LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
+#: What the square of predictions' errors over that of their standard errors is held within.
+_LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
+#: Where the number of questions is not declared it is taken to be twice those asked and so many.
+_UNDECLARED = 100
+#: Noise of a smaller or larger scale is not bought, in counts.
+LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
+_UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
+#: What rounding of floats may add up to: scales are this part larger before they are rounded up.
+_SLACK = 1e-9
+
+
+class OutOfReach(ValueError):
+    """What a question asks for cannot be paid.
+
+    Attributes:
+        needed: what it would take, in the session's currency.
+        left: what is left.
+    """
+
+    def __init__(self, needed: float, left: float) -> None:
+        super().__init__(f"the accuracy asked for takes {needed:.4g}, and {max(left, 0.0):.4g} is left")
+        self.needed, self.left = needed, left
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a session may pay from.
+
+    Attributes:
+        order: the ledger's Renyi order.
+        renyi: the session's share at that order.
+        epsilon: the session's epsilon.
+        pure: whether it may be pure-only; then it pays in epsilon.
+        questions: how many are declared, None where not.
+        whole: whether the whole table is measured at the opening, whatever is asked.
+        contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
+            and no more.
+    """
+
+    order: float
+    renyi: float
+    epsilon: float
+    pure: bool
+    questions: int | None
+    whole: bool = False
+    contract: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Buy:
+    """A measurement to be made: of what, and the noise; ``scale`` is in counts, rounded up to few digits."""
+
+    marginal: Marginal
+    kind: NoiseKind
+    scale: Decimal
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What was expected of a question before it was paid for.
+
+    Attributes:
+        values: in the question's shape, in counts.
+        standard_error: root mean square over the values, before it is corrected by past scores; 0 where nothing at all
+            was known and nothing is expected.
+    """
+
+    values: FloatArray
+    standard_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """A measurement that was bought for a question, and what had been expected."""
+
+    prediction: Prediction
+    measurement: Measurement
+
+
+Mode = Literal["table", "laplace", "lift", "contract"]
+
+
+def laplace_cost(scale: float, order: float) -> float:
+    """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by one."""
+    rate = 1 / scale
+    return rate + (math.log1p(math.exp(-(2 * order - 1) * rate)) - math.log1p(math.exp(-rate))) / (order - 1)
+
+
+class Policy:
+    """What a session buys.
+
+    Args:
+        residuals: of the table; they may hold what earlier sessions measured.
+        means: what may be paid.
+    """
+
+    mode: Mode
+
+    def __init__(self, residuals: Residuals, means: Means) -> None:
+        self.residuals, self.fits, self._means = residuals, LocalFits(residuals), means
+        self._sizes = residuals.sizes
+        self._attributes = tuple(a for a, n in enumerate(self._sizes) if n > 1)
+        #: The standard deviation of one Gaussian release of everything.
+        self._once = math.sqrt(means.order / (2 * means.renyi))
+        self._asked = 0
+        self.mode = self._mode()
+        self._sets: dict[tuple[int, ...], None] = {}
+        self._again = 0
+        self._paid: deque[bool] = deque(maxlen=_RECENT)
+        self._scores: deque[float] = deque(maxlen=_SCORED)
+        self._whole: set[tuple[int, ...]] = set()
+        self._largest = 3
+
+    @property
+    def pure(self) -> bool:
+        """Whether the session is pure-only, and pays in epsilon."""
+        return self._means.pure and self.mode != "lift"
+
+    @property
+    def kappa(self) -> float:
+        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        square = (_SCORE_PRIOR + sum(self._scores)) / (_SCORE_PRIOR + len(self._scores))
+        return math.sqrt(min(max(square, _LEAST_KAPPA), _MOST_KAPPA))
+
+    def _mode(self) -> Mode:
+        means, d = self._means, len(self._attributes)
+        if means.contract:
+            return "contract"
+        if means.whole:
+            return "table"
+        if not means.pure or not d:
+            return "lift"
+        questions, cells = self._questions, math.prod(self._sizes)
+        marginals = min(questions, math.comb(d, 2) + math.comb(d, 3)) if d > 1 else questions
+        if cells <= MOST_CELLS and math.sqrt(cells) / (2 * means.epsilon) <= self._once * math.sqrt(marginals):
+            return "table"
+        if questions <= (self._once * means.epsilon) ** 2 / 2:
+            return "laplace"
+        return "lift"
+
+    @property
+    def _questions(self) -> int:
+        """How many there are taken to be."""
+        declared = self._means.questions
+        return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
+
+    def opening(self) -> list[Buy]:
+        """What is bought when the session opens; what evidence knows as well already is not."""
+        means, d = self._means, len(self._attributes)
+        if self.mode == "table":
+            everything, total = self._marginal(self._attributes), self._marginal(())
+            if self.residuals.public_total is not None or not d:
+                return [self._part(everything, 1.0)]
+            return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
+        if self.mode == "laplace" or not d:
+            return []
+        part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
+        found = [(self._marginal((a,)), part * means.renyi / d) for a in self._attributes]
+        pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
+        if self.mode == "lift" and pairs and len(pairs) <= self._questions and self._serve(pairs):
+            # Within the bins of two-way marginals one-way ones alone tell values apart.
+            binned = [a for a in self._attributes if self._sizes[a] > MOST_BINS]
+            found = [
+                (one, ONE_WAYS_PART * means.renyi / len(binned) if one.attributes[0] in binned else share)
+                for one, share in found
+            ]
+            part = TWO_WAYS_PART if self._questions < MANY * len(pairs) else MANY_PART
+            found += [(pair, part * means.renyi / len(pairs)) for pair in pairs]
+        bought = []
+        for marginal, share in found:
+            noise = self._noise(share)
+            known = self.residuals.unbiased(Cells(marginal))
+            if noise is not None and not (known.variances <= noise.variance).all():
+                bought.append(Buy(marginal, noise.kind, noise.scale))
+        return bought
+
+    def _part(self, marginal: Marginal, part: float) -> Buy:
+        """What a part of all that there is to pay buys."""
+        if self.pure:
+            return Buy(marginal, "laplace", _scale(1 / (part * self._means.epsilon)))
+        noise = self._noise(part * self._means.renyi)
+        if noise is None:
+            raise OutOfReach(math.inf, self._means.renyi)
+        return Buy(marginal, noise.kind, noise.scale)
+
+    def decide(
+        self,
+        question: Question,
+        left: float,
+        within: float | None = None,
+        confidence: float = 0.95,
+        leaning: float = 0.0,
+    ) -> tuple[Prediction, Buy | None]:
+        """What is expected of a question, and what is bought for it; None where it is answered free.
+
+        Args:
+            question: of this table.
+            left: what is left of the session's share, in its currency.
+            within: half the width that its unbiased interval may have; then the least is bought that gets there.
+            confidence: of that interval.
+            leaning: the part by which the prediction is taken to be worse than it is.
+
+        Raises:
+            OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
+            ValueError: for a width that is no positive number, or a confidence out of range.
+        """
+        prediction = self.predicted(question)
+        if within is not None:
+            return prediction, self._accurate(question, left, within, confidence)
+        if self.mode == "table":
+            return prediction, None
+        if self.mode == "laplace":
+            return prediction, self._alone(question, left)
+        buy = self._share(question, left, prediction, 1 + leaning)
+        if buy is None and not self.residuals.total.estimable:
+            raise OutOfReach(self._means.renyi, left)
+        return prediction, buy
+
+    def record(self, question: Question, bought: Bought | None) -> None:
+        """Take note of a question that was answered, and of what was measured for it."""
+        attributes = question.attributes
+        self._asked += 1
+        self._again += attributes in self._sets
+        self._sets[attributes] = None
+        self._paid.append(bought is not None)
+        if question.shape:
+            self._largest = max(self._largest, len(attributes))
+        if bought is None:
+            return
+        measurement = bought.measurement
+        self.residuals.add(measurement)
+        if measurement.marginal.whole:
+            self._whole.add(measurement.marginal.attributes)
+        expected = bought.prediction.standard_error
+        if self.mode in ("lift", "contract") and expected > 0:
+            values, variances = own(question, measurement)
+            squared = float(np.mean(np.square(values - bought.prediction.values)))
+            score = (squared - float(variances.mean())) / expected**2
+            self._scores.append(min(max(score, _LEAST_SCORE), _MOST_SCORE))
+
+    def shown(self, question: Question, bought: Bought | None, confidence: float, adaptive: bool = False) -> Estimates:
+        """What is shown of a question after it was recorded.
+
+        Args:
+            question: of this table.
+            bought: what was measured for it.
+            confidence: of the intervals.
+            adaptive: whether the question may have been chosen by what was released: the interval is then as wide as
+                holds for all weights on the cells that it tells apart at once (Scheffe).
+        """
+        unbiased = self.residuals.unbiased(question)
+        quantile = self._quantile(confidence)
+        if adaptive:
+            cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
+            quantile = max(quantile, math.sqrt(float(chdtri(cells, 1 - confidence))))
+        fit = self._fit(question)
+        values = self.value(question, bought)
+
+        def deviations() -> FloatArray:
+            assert isinstance(fit, Fit)
+            return fit.standard_errors(question) * max(self.kappa, 1.0)
+
+        return around(question, values, unbiased, deviations, self.residuals.public_total, confidence, quantile)
+
+    def value(self, question: Question, bought: Bought | None) -> FloatArray:
+        """The values that are shown of a question after it was recorded, without their errors."""
+        values = self._fit(question).values(question)
+        if bought is not None:
+            values = self._near(question, bought.measurement, values)
+        return np.clip(values, *possible(question, self.residuals.public_total))
+
+    # What is predicted.
+
+    def _fit(self, question: Question) -> Fit | DenseFit:
+        dense = self._dense
+        if dense is not None:
+            return dense
+        try:
+            return self.fits.fit(question)
+        except NotConverged:
+            return self.fits.product(question)
+
+    @property
+    def _dense(self) -> DenseFit | None:
+        return self._whole_table if self.mode == "table" else None
+
+    @lazy
+    def _whole_table(self) -> DenseFit | None:
+        everything = self._marginal(self._attributes)
+        found = [m for m in self.residuals.measurements if m.marginal == everything]
+        if not found:
+            return None
+        precision = sum(1 / m.variance for m in found)
+        values = sum((m.values / m.variance for m in found), np.zeros(everything.shape)) / precision
+        base = np.ones(())
+        for attribute in self._attributes:
+            base = base[..., None] * self.fits.shares(attribute)
+        total, deviation = max(float(self.residuals.total.values), 1.0), precision**-0.5
+        counts = fitted(values, deviation, paired(values, deviation, base / base.sum(), total), total)
+        return DenseFit(counts.reshape(self._sizes))
+
+    def predicted(self, question: Question) -> Prediction:
+        """What is expected of a question."""
+        if not self.residuals.total.estimable:
+            return Prediction(np.zeros(question.shape), 0.0)
+        fit = self._fit(question)
+        least, most = possible(question, self.residuals.public_total)
+        values = np.clip(fit.values(question), least, most)
+        if isinstance(fit, DenseFit):
+            variances = self.residuals.unbiased(question).variances
+            return Prediction(values, math.sqrt(float(variances.mean())))
+        return Prediction(values, fit.standard_error(question))
+
+    # What is bought.
+
+    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Buy | None:
+        """Budget first: the question's share of what is left, unless the prediction is as good."""
+        if left <= 0:
+            return None
+        whole = self._worth_whole(question)
+        shares = 1 + self._later(question, whole)
+        noise = self._noise(left / shares)
+        if noise is None:
+            return None
+        known = prediction.standard_error > 0 or self.residuals.total.estimable
+        if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
+            return None
+        marginal = self._marginal(question.attributes) if whole and not question.shape else self._own(question)
+        return Buy(marginal, noise.kind, noise.scale)
+
+    def _worth_whole(self, question: Question) -> bool:
+        """Whether a question is measured for its whole marginal: answers to many cells are; a sum is where later
+        questions on the same attributes are likely to be worth more than the noise of more cells costs this one."""
+        if question.shape:
+            return True
+        rest = max(self._questions - self._asked - 1, 0)
+        again = self._again + (question.attributes in self._sets)
+        different = len(self._sets) + (question.attributes not in self._sets)
+        worth = rest * again / (self._asked + 1) / different
+        disadvantage = summed_cells(question)
+        return worth >= WHOLE * disadvantage or disadvantage <= 1
+
+    def _later(self, question: Question, whole: bool) -> float:
+        """How many later questions the budget is shared with."""
+        rest = max(self._questions - self._asked - 1, 0)
+        paid = (_PAID_PRIOR + sum(self._paid)) / (_PAID_PRIOR + len(self._paid))
+        paid = max(paid, _LEAST_PAID)
+        later = rest * paid
+        if whole:
+            d = len(self._attributes)
+            largest = max(self._largest, len(question.attributes) if question.shape else 0)
+            marginals = sum(math.comb(d, order) for order in range(1, largest + 1)) - len(self._whole)
+            later = min(later, max(marginals, 0) * paid + 2)
+        return later
+
+    def _alone(self, question: Question, left: float) -> Buy | None:
+        """Few questions: each with an equal part of what is left, unless it is known as well."""
+        if left <= 0:
+            return None
+        scale = _scale(max(self._questions - self._asked, 1) / left)
+        if float(scale) > GREATEST_SCALE:
+            return None
+        noise = Noise("laplace", scale, 0)
+        known = self.residuals.unbiased(question)
+        if known.estimable.all() and bool((known.variances <= noise.variance).all()):
+            return None
+        return Buy(self._own(question), "laplace", scale)
+
+    def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
+        """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
+        allowed = (within / self._quantile(confidence)) ** 2
+        if not (within > 0 and 0 < allowed < math.inf):
+            raise ValueError("an accuracy is a positive number of counts")
+        known = self.residuals.unbiased(question)
+        if known.estimable.all() and float(known.variances.max()) <= allowed:
+            return None
+        marginal = self._own(question)
+
+        def beyond(logarithm: float) -> float:
+            after = self.residuals.variances_after(question, marginal, math.exp(logarithm))
+            return math.log(float(after.max()) / allowed)
+
+        low, high = math.log(LEAST_SCALE**2), math.log(GREATEST_SCALE**2)
+        if beyond(low) > 0:
+            raise OutOfReach(math.inf, left)
+        variance = math.exp(brentq(beyond, low, high, xtol=1e-10) if beyond(high) > 0 else high)
+        # Down, so that it gets there.
+        scales: dict[NoiseKind, Decimal] = {"laplace": _DOWN.create_decimal_from_float(math.sqrt(variance / 2))}
+        if not self.pure:
+            scales["gaussian"] = _DOWN.create_decimal_from_float(math.sqrt(variance))
+        prices = {kind: self.price(kind, scale) for kind, scale in scales.items()}
+        kind = min(prices, key=lambda k: prices[k])
+        if prices[kind] * (1 + _SLACK) > left:
+            raise OutOfReach(prices[kind], left)
+        return Buy(marginal, kind, scales[kind])
+
+    def price(self, kind: NoiseKind, scale: Decimal) -> float:
+        """What noise costs in the session's currency, to the precision of floats."""
+        if self.pure:
+            return 1 / float(scale)
+        if kind == "laplace":
+            return laplace_cost(float(scale), self._means.order)
+        return self._means.order / (2 * float(scale) ** 2)
+
+    def _quantile(self, confidence: float) -> float:
+        """How many standard deviations an interval reaches to either side."""
+        normal = normal_quantile(confidence)
+        # Of Laplace noise P[|noise| > x deviations] = exp(-sqrt(2) x).
+        return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if self.mode == "laplace" else normal
+
+    def _near(self, question: Question, measurement: Measurement, values: FloatArray) -> FloatArray:
+        """Values no farther from what was measured for the question itself than its noise makes likely."""
+        measured, variances = own(question, measurement)
+        if measurement.noise.kind == "laplace":
+            reach = np.sqrt(variances / 2)
+        else:
+            reach = (CELL_REACH if question.shape else REACH) * np.sqrt(variances)
+        return np.clip(values, measured - reach, measured + reach)
+
+    # Kinds of noise.
+
+    def _noise(self, share: float) -> Noise | None:
+        """The noise of least variance that a Renyi amount pays for; None where it pays for none to speak of."""
+        order = self._means.order
+        if share <= 0 or order / (2 * share) > GREATEST_SCALE**2:
+            return None
+        sigma = math.sqrt(order / (2 * share))
+        same = sigma / math.sqrt(2)
+        if same > 0.05 and laplace_cost(same, order) < share:
+            low, high = math.log(same) - 6.0, math.log(same)
+            scale = math.exp(brentq(lambda x: laplace_cost(math.exp(x), order) - share, low, high, xtol=1e-12))
+            return Noise("laplace", _scale(scale), 0)
+        return Noise("gaussian", _scale(sigma), 0)
+
+    def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, dict.fromkeys(attributes))
+
+    def _binned(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, {a: _bins(self._sizes[a]) for a in attributes})
+
+    def _serve(self, pairs: list[Marginal]) -> bool:
+        """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the
+        cells of one would be off by, squared, is not many times that of a release for each question."""
+        cells = sum(math.prod(pair.sizes) for pair in pairs)
+        return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
+
+    def _own(self, question: Question) -> Marginal:
+        """The cells that a question tells apart."""
+        return Marginal.of(self._sizes, {a: question.told(k) for k, a in enumerate(question.attributes)})
+
+
+def own(question: Question, measurement: Measurement) -> tuple[FloatArray, FloatArray]:
+    """What a measurement says of a question all of whose attributes it names: values and their variances."""
+    marginal = measurement.marginal
+    partitions, shape = [], []
+    for k, attribute in enumerate(question.attributes):
+        if attribute in marginal.attributes:
+            axis = marginal.attributes.index(attribute)
+            partitions.append(marginal.partition(axis))
+        else:
+            partitions.append(question.told(k))
+        shape.append(partitions[-1].cells)
+    values = measurement.onto(frozenset(question.attributes))
+    variance = measurement.variance * (marginal.cells // values.size)
+    values = values.reshape(shape)
+    if isinstance(question, Sum):
+        weights = question.on(partitions)
+        return np.asarray((values * weights).sum()), np.asarray(variance * float(np.square(weights).sum()))
+    return question.of(values, partitions), question.of(np.full(values.shape, variance), partitions)
+
+
+def _bins(size: int) -> Partition | None:
+    """An attribute as it is counted in two-way marginals at the opening: bins where it has many values."""
+    if size <= MOST_BINS:
+        return None
+    # Of equal numbers of values where that gives enough of them: such bins enter the closed form.
+    bins = next((n for n in range(MOST_BINS, MOST_BINS // 2, -1) if size % n == 0), MOST_BINS)
+    return Partition.of(np.arange(size) * bins // size)
+
+
+def _scale(value: float) -> Decimal:
+    """A scale of few digits that costs no more."""
+    return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))

@@ -1,0 +1,51 @@
+"""Routes of measurements: what was ever released of a data set."""
+
+from __future__ import annotations
+
+import re
+
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from app.http import paging, schemas
+from app.http.context import Context
+from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
+from app.http.replies import json_reply
+from app.services.errors import NotFound
+
+_ID = re.compile(r"[0-9a-f]{64}")
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Add these routes."""
+
+    @app.get(
+        "/v1/datasets/{name}/measurements",
+        tags=["measurements"],
+        summary="What was ever measured of a data set, a page at a time",
+        response_model=schemas.MeasurementList,
+        responses=problem_responses(401, 404, 422),
+        openapi_extra=page_parameters(MEASUREMENT),
+    )
+    async def list_measurements(request: Request, name: str) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        asked = paging.parse(request, paging.NUMBER)
+        page = await run_in_threadpool(
+            context.services.measurements.list, actor, name, int(asked.after or 0), asked.limit
+        )
+        return paging.reply(request, asked, page)
+
+    @app.get(
+        "/v1/datasets/{name}/measurements/{id}",
+        tags=["measurements"],
+        summary="A measurement with its values",
+        response_model=schemas.ReleasedMeasurement,
+        responses=problem_responses(401, 404),
+    )
+    async def get_measurement(request: Request, name: str, id: str) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        if not _ID.fullmatch(id):
+            raise NotFound("there is no such measurement of this data set")
+        found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
+        return json_reply(await run_in_threadpool(found.document))

@@ -1,0 +1,93 @@
+"""Conditions on records: what a ``where`` selects, attribute by attribute or on the combinations of some attributes.
+
+Conditions of which all must hold select, of each attribute, some values. With ``any`` and ``not`` they select
+combinations of values of the attributes that they name, which often are a product of values nevertheless.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.query import MOST_LOCAL
+from app.spaces.query_request import Condition, Where
+from app.spaces.tensor import IntArray
+from app.spaces.values import Values
+
+Selection = npt.NDArray[np.bool_]
+#: The axis and the values of the attribute of a name; raises InvalidQuery where there is none.
+LookUp = Callable[[str], tuple[int, Values]]
+
+#: Conditions joined by ``all``, ``any`` and ``not``, each of which takes as long as it has values to look at.
+MOST_CONDITIONS = 256
+
+
+def named(where: Where) -> set[str]:
+    """The attributes that conditions name."""
+    return {name for part in _parts(where) for name in part.conditions}
+
+
+def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
+    """By axis the sorted values that satisfy conditions of which all must hold; None where there are others.
+
+    Raises:
+        InvalidQuery: when one does not fit its attribute, or there are too many.
+    """
+    parts = list(_parts(where))
+    if len(parts) > 1 and sum(len(part.conditions) for part in parts) > MOST_CONDITIONS:
+        raise InvalidQuery(f"where: at most {MOST_CONDITIONS} conditions are joined by all, any and not: use lists")
+    if any(part.any or part.not_ is not None for part in parts):
+        return None
+    found: dict[int, IntArray] = {}
+    for part in parts:
+        for name, condition in part.conditions.items():
+            axis, values = look_up(name)
+            members = values.members(condition)
+            found[axis] = np.intersect1d(found[axis], members, assume_unique=True) if axis in found else members
+    return found
+
+
+def combinations(where: Where, look_up: LookUp) -> tuple[tuple[int, ...], Selection]:
+    """The axes that conditions of any form name, ascending, and which combinations of their values satisfy them.
+
+    How many conditions there are was checked by :func:`selected`.
+
+    Raises:
+        InvalidQuery: when there are too many.
+    """
+    lengths = {axis: values.attribute.length for axis, values in map(look_up, named(where))}
+    if math.prod(lengths.values()) > MOST_LOCAL:
+        raise InvalidQuery(
+            f"where: the attributes have {math.prod(lengths.values()):,} combinations of values, and with any and not "
+            f"at most {MOST_LOCAL:,} are looked at: name fewer attributes"
+        )
+    axes = tuple(sorted(lengths))
+
+    def holds(name: str, condition: Condition) -> Selection:
+        axis, values = look_up(name)
+        chosen = np.zeros(lengths[axis], dtype=bool)
+        chosen[values.members(condition)] = True
+        return chosen.reshape([lengths[a] if a == axis else 1 for a in axes])
+
+    def evaluated(part: Where) -> Selection:
+        terms = [holds(name, condition) for name, condition in part.conditions.items()]
+        terms += [evaluated(inner) for inner in part.all]
+        if part.any:
+            terms.append(reduce(np.logical_or, map(evaluated, part.any)))
+        if part.not_ is not None:
+            terms.append(~evaluated(part.not_))
+        return reduce(np.logical_and, terms, np.ones([1] * len(axes), dtype=bool))
+
+    return axes, np.broadcast_to(evaluated(where), [lengths[axis] for axis in axes]).copy()
+
+
+def _parts(where: Where) -> Iterator[Where]:
+    """Conditions with all that they are made of."""
+    yield where
+    for inner in (*where.all, *where.any, *([] if where.not_ is None else [where.not_])):
+        yield from _parts(inner)

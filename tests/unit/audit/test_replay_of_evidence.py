@@ -1,0 +1,445 @@
+"""Replay of evidence sessions: honest transcripts replay, and whoever changes one and seals it anew is found out.
+
+The sessions are played in memory by hand: measured at the opening, asked, measured again, with injected noise. The
+forger rewrites what he likes, names it by its new hash, and seals the chain; only the content can betray him.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import rfc8785
+
+from app.audit import records
+from app.audit.replay import Verdict, replay
+from app.curator.counting import counted
+from app.curator.dataset import PublicDataset
+from app.curator.evidence import noise_of, price_of
+from app.curator.mechanisms import Answer, Measure, Measured, Wish
+from app.curator.opening import Opening, Pins
+from app.curator.planning import make_plan
+from app.curator.request import parse_request
+from app.curator.session import Session
+from app.evidence.measurements import Measurement, Noise
+from app.privacy.ledger import NOTHING, Amounts
+from app.spaces.query_request import parse_query
+from app.spaces.records import RecordsTensor
+from app.spaces.spec import parse_spec
+
+#: Each plays and replays a session of some thirty fits.
+pytestmark = pytest.mark.slow
+
+Document = dict[str, Any]
+SIZES = {"a": 4, "b": 3, "c": 6, "d": 2, "e": 5, "f": 2, "g": 3, "h": 4}
+SPEC: Document = {
+    "name": "survey",
+    "kind": "table",
+    "attributes": [{"name": name, "size": size} for name, size in SIZES.items()],
+    "budget": {"epsilon": 1.0, "delta": 1e-9},
+}
+AT = "2026-01-01T00:00:00Z"
+
+
+def records_of(seed: int, number: int = 5_000) -> RecordsTensor:
+    """Records whose attributes hang together."""
+    rng = np.random.default_rng(seed)
+    latent = rng.random(number)
+    columns = [
+        (np.clip(latent + rng.normal(0, 0.3, number), 0, 0.99) * size).astype(np.uint8) for size in SIZES.values()
+    ]
+    return RecordsTensor(columns, tuple(SIZES.values()))
+
+
+class Player:
+    """One session and its transcript, line by line."""
+
+    def __init__(self, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
+        self.rng, self.data = np.random.default_rng(seed), records_of(7)
+        dataset = PublicDataset(parse_spec(SPEC), left=words.pop("left", None))
+        request = parse_request(
+            {"dataset": "survey", "mechanism": {"construction": "evidence"}, "epsilon": 0.5, "max_queries": 27} | words
+        )
+        plan = make_plan(dataset, request)
+        pins = Pins(tuple(map(records.sha256, known)), ())
+        session = Session(Opening(dataset, request, plan, None, pins))
+        for line in known:
+            session.pin(replace(Measured.read(json.loads(line)), price=NOTHING))
+        made = []
+        for buy, price in session.purchases():
+            noise = Noise(buy.kind, buy.scale, 0)
+            exact = counted(buy.marginal, self.data)
+            measured = Measured(Measurement(buy.marginal, noise, exact + self.noise(noise, exact.shape)), price)
+            made.append(self.record(measured, 0))
+            session.pin(measured)
+        pins = Pins(pins.known, tuple(map(records.sha256, made)))
+        opening = Opening(dataset, request, plan, None, pins)
+        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+        self.session, self.lines = session, [header, *known, *made]
+        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+
+    def noise(self, noise: Noise, shape: tuple[int, ...]) -> Any:
+        scale = float(noise.scale)
+        draw = self.rng.laplace if noise.kind == "laplace" else self.rng.normal
+        return np.rint(draw(0, scale, shape)).astype(np.int64)
+
+    @staticmethod
+    def record(measured: Measured, sequence: int) -> bytes:
+        return records.measurement_record(
+            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
+        )
+
+    def ask(self, words: Document, **wish: Any) -> Answer:
+        """Ask as the service does; the answer."""
+        session, asked = self.session, Wish(**wish)
+        query = session.dataset.space.compile(parse_query(words))
+        due = session.consider(query, wish=asked)
+        name, sequence = None, session.sequence + 1
+        if isinstance(due, Measure):
+            assert due.marginal is not None
+            exact = counted(due.marginal, self.data).reshape(-1)
+            due = session.released(query, due, exact + self.noise(noise_of(due.terms.noise), exact.shape))
+            assert due.measured is not None
+            line = self.record(due.measured, sequence)
+            name = records.sha256(line)
+            self.lines.append(line)
+        assert isinstance(due, Answer)
+        values = [session.real(units) for units in due.units.tolist()]
+        sealed = records.answer_entry(
+            sequence=sequence,
+            query=query.canonical_bytes,
+            values=values,
+            source=due.source,
+            error_bound=due.error_bound,
+            unverified=False,
+            recorded_at=AT,
+            previous_hash=self.head,
+            measurement=name,
+            wish=asked.document(),
+        )
+        session.record(query, due)
+        self.lines.append(sealed.line)
+        self.learnt.take(sealed.line)
+        self.head = sealed.entry_hash
+        return due
+
+    def forfeit(self, price: Amounts) -> None:
+        """A round that was begun and could not be recorded."""
+        self.session.forfeit(price)
+        sealed = records.forfeit_entry(
+            sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
+        )
+        self.lines.append(sealed.line)
+        self.head = sealed.entry_hash
+
+    def transcript(self) -> list[bytes]:
+        trailer = records.trailer(
+            entries=self.session.sequence,
+            head_hash=self.head,
+            hypothesis_digest=self.learnt.hexdigest(),
+            updates=self.session.updates_used,
+            status="open",
+        )
+        return [*self.lines, trailer]
+
+
+def predicate(rng: np.random.Generator) -> Document:
+    names = rng.choice(list(SIZES), 2, replace=False).tolist()
+    where = {name: {"in": sorted({int(v) for v in rng.integers(0, SIZES[name], 2)})} for name in names}
+    return {"type": "predicate", "where": where}
+
+
+def played(number: int = 24, **words: Any) -> Player:
+    """A session that was asked predicates and two marginals, one of them twice, and lost a round."""
+    player, rng = Player(**words), np.random.default_rng(3)
+    for place in range(number):
+        player.ask(predicate(rng))
+        if place == 3:
+            player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
+        if place == 5:
+            player.forfeit(price_of("gaussian", Fraction(200), player.session.plan.order))
+        if place == 7:
+            player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
+            player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})
+    return player
+
+
+def judged(lines: list[bytes]) -> Verdict:
+    return replay(line + b"\n" for line in lines)
+
+
+def test_an_honest_session_replays() -> None:
+    """With measurements at the opening and behind answers, a forfeit, cached answers, and estimates. Catches a rule
+    that an honest session breaks, and an amount that is summed wrongly."""
+    player = played()
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    documents = [json.loads(line) for line in player.lines]
+    spent = sum(Decimal(d["cost"]["renyi"]) for d in documents if d["record"] == "measurement")
+    spent += sum(Decimal(d["price"]["renyi"]) for d in documents if d["record"] == "forfeit")
+    assert Decimal(verdict.summary["spent"]) == spent
+    assert verdict.summary["cached_answers"] >= 1
+    assert verdict.summary["estimate_answers"] >= 1
+    assert verdict.summary["measurement_answers"] > 1
+
+
+@pytest.mark.parametrize("questions", [1, 3])
+def test_pure_sessions_replay(questions: int) -> None:
+    """Few questions of all of an untouched budget are measured with pure noise, whose epsilons add up to no more than
+    the session's. Catches noise of the other sum."""
+    player = Player(epsilon=1.0, max_queries=questions, left=Amounts(Decimal("0.4"), Decimal(1)))
+    assert player.session.plan.regime == "pure"
+    rng = np.random.default_rng(5)
+    for _ in range(questions):
+        player.ask(predicate(rng))
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    costs = [json.loads(line)["cost"]["pure"] for line in player.lines if b'"record":"measurement"' in line]
+    assert 0.99 < sum(map(Decimal, costs)) <= 1
+
+
+def test_evidence_of_others_is_pinned() -> None:
+    """What another session measured stands in the file, is no cost of this one, and answers. Catches a replay that
+    needs the other session."""
+    others = tuple(line for line in played().lines if b'"record":"measurement"' in line)
+    player = Player(known=others, seed=4, epsilon=0.1, max_queries=5)
+    rng = np.random.default_rng(3)
+    answer = player.ask(predicate(rng))
+    assert answer.source == "estimate"
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    without = [line for line in player.transcript() if line != others[2]]
+    assert judged(without).problem == "a measurement is not what the header names"
+
+
+def test_a_restart_arrives_at_the_same_state() -> None:
+    """A session that is told its records decides as the one that made them. Catches a state that the records do not
+    tell."""
+    player = played()
+    again = Session(player.session.opening)
+    waiting: Measured | None = None
+    for line in player.lines[1:]:
+        record = json.loads(line)
+        if record["record"] == "measurement":
+            waiting = Measured.read(record)
+            if record["sequence"] == 0:
+                again.pin(waiting)
+                waiting = None
+        elif record["record"] == "forfeit":
+            again.forfeit(Amounts.read(record["price"]))
+        elif record["source"] == "cached":
+            again.skip(cached=1)
+        else:
+            query = again.dataset.space.from_canonical(record["query"], {})
+            units = np.array([again.grid(value) for value in records.values_of(record)])
+            again.recall(query, units, None, waiting)
+            waiting = None
+    assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
+    assert again.state.hypothesis.left == player.session.state.hypothesis.left
+    rng = np.random.default_rng(11)
+    for _ in range(10):
+        query = again.dataset.space.compile(parse_query(predicate(rng)))
+        one, other = again.consider(query), player.session.consider(query)
+        assert type(one) is type(other)
+        if isinstance(one, Measure) and isinstance(other, Measure):
+            assert (one.marginal, one.terms.noise.scale) == (other.marginal, other.terms.noise.scale)
+        if isinstance(one, Answer) and isinstance(other, Answer):
+            assert np.abs(one.units - other.units).max() < 1 << 10
+
+
+# ---------------------------------------------------------------------------------------------- the forger
+
+
+def sealed(documents: list[Document]) -> list[bytes]:
+    """The documents as a transcript whose hashes all agree, whatever they say."""
+    names: dict[str, str] = {}
+    original = {id(d): hashlib.sha256(d.pop("_line")).hexdigest() if "_line" in d else "" for d in documents}
+    lines = []
+    for document in documents:
+        if document["record"] == "measurement":
+            names[original[id(document)]] = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    header = documents[0]
+    if "evidence" in header:
+        for kind in ("known", "made"):
+            header["evidence"][kind] = [names.get(name, name) for name in header["evidence"][kind]]
+    head, learnt = "", b""
+    for document in documents:
+        kind = document["record"]
+        document.pop("entry_hash", None)
+        if kind == "header":
+            line = rfc8785.dumps(document)
+            head = hashlib.sha256(line).hexdigest()
+            learnt = rfc8785.dumps(
+                {
+                    key: document[key]
+                    for key in ("bought", "dataset", "evidence", "mechanism", "plan")
+                    if key in document
+                }
+            )
+        elif kind in ("answer", "forfeit"):
+            if "measurement" in document:
+                document["measurement"] = names.get(document["measurement"], document["measurement"])
+            document["previous_hash"] = head
+            head = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+            document["entry_hash"] = head
+            line = rfc8785.dumps(document)
+            if document.get("source") == "measurement":
+                learnt += hashlib.sha256(rfc8785.dumps(document["query"])).digest()
+                learnt += np.array(records.values_of(document), "<f8").tobytes()
+        elif kind == "trailer":
+            document.pop("trailer_hash", None)
+            document |= {"head_hash": head, "hypothesis_digest": hashlib.sha256(learnt).hexdigest()}
+            document["trailer_hash"] = hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+            line = rfc8785.dumps(document)
+        else:
+            line = rfc8785.dumps(document)
+        lines.append(line)
+    return lines
+
+
+@pytest.fixture(scope="module")
+def honest() -> list[bytes]:
+    return played().transcript()
+
+
+def documents_of(lines: list[bytes]) -> list[Document]:
+    found = [json.loads(line) for line in lines]
+    for line, document in zip(lines, found, strict=True):
+        if document["record"] == "measurement":
+            document["_line"] = line
+    return found
+
+
+def paid(documents: list[Document]) -> tuple[Document, Document]:
+    """The last answer that was measured for, and its measurement."""
+    place = max(i for i, d in enumerate(documents) if "measurement" in d and d["record"] == "answer")
+    return documents[place], documents[place - 1]
+
+
+def free(documents: list[Document]) -> Document:
+    return next(d for d in reversed(documents) if d.get("source") == "estimate" and "value" in d)
+
+
+def change_value(documents: list[Document]) -> None:
+    paid(documents)[1]["measurement"]["values"][0] += 400
+
+
+def change_opening_value(documents: list[Document]) -> None:
+    documents[1]["measurement"]["values"][0] += 2000
+
+
+def smaller_noise(documents: list[Document]) -> None:
+    """Less noise than was paid for."""
+    paid(documents)[1]["measurement"]["noise"]["scale"] = "3"
+
+
+def lower_cost(documents: list[Document]) -> None:
+    paid(documents)[1]["cost"]["renyi"] = "1E-24"
+
+
+def other_noise(documents: list[Document]) -> None:
+    documents[1]["measurement"]["noise"]["scale"] = "2"
+
+
+def no_opening(documents: list[Document]) -> None:
+    made = documents[0]["evidence"]["made"]
+    del documents[1 : 1 + len(made)]
+    made.clear()
+
+
+def one_less_at_the_opening(documents: list[Document]) -> None:
+    documents[0]["evidence"]["made"].pop(0)
+    del documents[1]
+
+
+def estimate_moved(documents: list[Document]) -> None:
+    free(documents)["value"] += 40.0
+
+
+def answer_moved(documents: list[Document]) -> None:
+    answer, _ = paid(documents)
+    if "value" in answer:
+        answer["value"] += 40.0
+    else:
+        answer["values"][0] += 40.0
+
+
+def paid_as_free(documents: list[Document]) -> None:
+    answer, measured = paid(documents)
+    documents.remove(measured)
+    del answer["measurement"]
+    answer["source"] = "estimate"
+    documents[-1]["updates"] -= 1
+
+
+def measured_for_nothing(documents: list[Document]) -> None:
+    """A measurement stands there that no entry names."""
+    _, measured = paid(documents)
+    documents.insert(len(documents) - 1, copy.deepcopy(measured))
+
+
+def expected_more(documents: list[Document]) -> None:
+    paid(documents)[1]["expected"]["values"][0] += 500 << 20
+
+
+def forfeit_for_free(documents: list[Document]) -> None:
+    forfeit = next(d for d in documents if d["record"] == "forfeit")
+    del forfeit["price"]
+
+
+def forfeit_of_everything(documents: list[Document]) -> None:
+    forfeit = next(d for d in documents if d["record"] == "forfeit")
+    forfeit["price"]["renyi"] = "0.400000000000000000000000"
+
+
+def cached_moved(documents: list[Document]) -> None:
+    cached = next(d for d in documents if d.get("source") == "cached")
+    cached["values"][0] += 1.0
+
+
+@pytest.mark.parametrize(
+    ("forge", "problem"),
+    [
+        (change_value, "does not follow"),
+        (change_opening_value, "follow"),
+        (smaller_noise, "not the one that was due"),
+        (lower_cost, "cost is not that of its noise"),
+        (other_noise, "not the one that was due"),
+        (no_opening, "did not measure what was due"),
+        (one_less_at_the_opening, "not the one that was due"),
+        (estimate_moved, "does not follow"),
+        (answer_moved, "does not follow"),
+        (paid_as_free, "source that it cannot have"),
+        (measured_for_nothing, "of another session or entry"),
+        (expected_more, "expected does not follow"),
+        (forfeit_for_free, "has a price"),
+        (forfeit_of_everything, "passes what the session holds"),
+        (cached_moved, "not the one that was due"),
+    ],
+)
+def test_a_forgery_is_found_out(honest: list[bytes], forge: Callable[[list[Document]], None], problem: str) -> None:
+    """Each would catch the rule that is broken by it, were that missing."""
+    assert judged(sealed(documents_of(honest))).ok
+    documents = documents_of(honest)
+    forge(documents)
+    verdict = judged(sealed(documents))
+    assert not verdict.ok
+    assert problem in (verdict.problem or ""), verdict.problem
+
+
+def test_a_flipped_bit_is_found(honest: list[bytes]) -> None:
+    """In any line. Catches a measurement that no hash covers."""
+    rng = np.random.default_rng(1)
+    for place in rng.choice(len(honest), 30).tolist():
+        line = bytearray(honest[place])
+        at = int(rng.integers(len(line)))
+        line[at] ^= 1 << int(rng.integers(7))
+        assert not judged([*honest[:place], bytes(line), *honest[place + 1 :]]).ok
