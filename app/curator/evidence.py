@@ -201,11 +201,8 @@ class EvidenceMechanism:
         return replace(known, standard_errors=known.standard_errors + between)
 
     def estimate(self, state: State, query: Query) -> Estimate:
-        """What is known of a query without paying."""
-        answer = self._answer(state, query, self._wish, "estimate")
-        assert answer.accuracy is not None
-        values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
-        return Estimate(values.tolist(), answer.accuracy.standard_errors.tolist(), None)
+        """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""
+        raise InvalidRequest("every answer from evidence says how well it is known: leave unverified out")
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
