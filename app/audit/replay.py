@@ -29,7 +29,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,6 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
-from app.privacy.exactness import EXACT
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
@@ -578,11 +576,13 @@ class _Replay:
                 raise _Broken(_TOLD[name])
         self.status, self.ended = record["status"], True
 
-    def _spent(self, session: Session, bought: Decimal) -> Decimal:
+    def _paid(self, session: Session) -> Amounts:
+        """What the session has spent in all."""
         plan = session.plan
-        if isinstance(plan, Plan):
-            return EXACT.add(bought, EXACT.multiply(plan.cost_per_update, Decimal(session.updates_used)))
-        return self.spent.renyi
+        if not isinstance(plan, Plan):
+            return self.spent
+        paid = plan.price.times(session.updates_used)
+        return paid if plan.purchase is None else plan.purchase.price.plus(paid)
 
     def verdict(self) -> Verdict:
         session = self.session
@@ -595,7 +595,7 @@ class _Replay:
         if self.met == -1 or (self.met is not None and self.least is not None and self.met != self.least):
             raise _Broken("the hash that was kept is not there: what stood up to it is cut off or was rewritten")
         plan = session.plan
-        bought = Decimal(0) if plan.purchase is None else plan.purchase.cost
+        paid = self._paid(session)
         return Verdict(
             True,
             {
@@ -609,8 +609,10 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
-                "spent": str(self._spent(session, bought)),
+                "spent": str(paid.renyi),
                 "reserved": str(plan.reserved),
+                "spent_pure": None if plan.reserved_pure is None else str(paid.pure),
+                "reserved_pure": None if plan.reserved_pure is None else str(plan.reserved_pure),
                 "head_hash": self.head,
                 "hypothesis_digest": self.learnt.hexdigest(),
                 **({} if self.met is None else {"kept_head_at": self.met}),

@@ -96,7 +96,7 @@ def parse_size(text: str, what: str) -> int:
 
 
 def parse_mechanism(text: str) -> dict[str, Any]:
-    """A mechanism: JSON, or a construction alone, whose options are then the service's defaults.
+    """A mechanism: JSON, or a construction alone, whose options are the service's defaults.
 
     Raises:
         Refusal: when it is meant as JSON and is no JSON object.

@@ -12,12 +12,13 @@ DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="The data se
 ExistingFile = typer.Argument(exists=True, dir_okay=False, readable=True, show_default=False)
 
 Mechanism = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--mechanism",
         "-m",
-        help="How questions are answered: mw, fk, md, smw, median, laplace or gaussian, or JSON with options, such as "
-        '\'{"construction": "md", "potential": "entropy"}\'.',
+        help="How questions are answered: evidence, laplace, gaussian, mw, fk, md, smw or median, or JSON with "
+        'options, such as \'{"construction": "md", "potential": "entropy"}\'. Left out, the service chooses.',
+        show_default=False,
     ),
 ]
 Epsilon = Annotated[str, typer.Option("--epsilon", "-e", help="Share of the data set's epsilon.", show_default=False)]
@@ -26,6 +27,29 @@ MaxQueries = Annotated[
     typer.Option(
         "--max-queries", "-k", min=1, help="Most queries; the bound holds for all of them.", show_default=False
     ),
+]
+DeclaredQueries = Annotated[
+    int | None,
+    typer.Option(
+        "--max-queries",
+        "-k",
+        min=1,
+        help="Most queries; the bound holds for all of them. May be left out where evidence answers.",
+        show_default=False,
+    ),
+]
+SessionWithin = Annotated[
+    float | None,
+    typer.Option(help="Evidence: largest half-width of an answer's interval, in counts.", show_default=False),
+]
+SessionConfidence = Annotated[
+    float | None, typer.Option(help="Evidence: of the intervals of answers.", show_default="0.95")
+]
+FromNothing = Annotated[
+    bool, typer.Option("--from-nothing", help="Evidence: do not use what was measured for other sessions.")
+]
+ForItself = Annotated[
+    bool, typer.Option("--for-itself", help="Evidence: keep what is measured from other sessions' answers.")
 ]
 MaxUpdates = Annotated[
     int | None,

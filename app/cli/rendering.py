@@ -53,26 +53,36 @@ def _facts(title: str, facts: Mapping[str, object]) -> Table:
     return table
 
 
-def plan_table(made: Plan) -> Table:
-    """A plan."""
-    return _facts(
-        "Plan",
-        {
-            "noise": made.noise,
-            "noise scale (counts)": made.noise_scale,
-            "threshold (counts)": made.threshold,
-            "error bound (counts)": made.error_bound,
-            "... holds with probability": 1 - made.beta,
-            "queries": made.max_queries,
-            "updates": made.max_updates,
-            "updates suffice for all queries": made.guaranteed,
-            "updates at worst": made.bound_status if made.update_bound is None else made.update_bound,
-            "epsilon of the data set's": made.epsilon,
-            "epsilon of this part alone": made.epsilon_alone,
-            "delta": made.delta,
-            "calibration": made.calibration,
-        },
-    )
+def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
+    """Print a plan: what answers, what that means, and then the numbers that it has.
+
+    Args:
+        made: the plan.
+        chosen: the reply that it came with, which has the mechanism and, where the service chose, why.
+    """
+    mechanism = chosen.get("mechanism")
+    if isinstance(mechanism, Mapping):
+        out.print(f"[bold]{mechanism.get('construction')}[/bold]", end="")
+        out.print(f": {chosen['why']}" if chosen.get("why") else "", markup=False, soft_wrap=True)
+    if made.how is not None:
+        out.print(made.how, markup=False, soft_wrap=True)
+    promised = made.error_bound is not None
+    facts: dict[str, object] = {
+        "noise": made.noise,
+        "noise scale (counts)": made.noise_scale,
+        "threshold (counts)": made.threshold,
+        "error bound (counts)": made.error_bound,
+        "... holds with probability": 1 - made.beta if promised else None,
+        "queries": made.max_queries,
+        "updates": made.max_updates if promised else None,
+        "updates suffice for all queries": made.guaranteed if promised else None,
+        "updates at worst": (made.update_bound or made.bound_status) if promised else None,
+        "epsilon of the data set's": made.epsilon,
+        "epsilon of this part alone": made.epsilon_alone,
+        "delta": made.delta,
+        "calibration": made.calibration if promised else None,
+    }
+    out.print(_facts("Plan", {name: fact for name, fact in facts.items() if fact is not None}))
 
 
 def show_comparison(found: Comparison) -> None:
@@ -94,8 +104,10 @@ def show_comparison(found: Comparison) -> None:
     out.print(found.advice, markup=False)
 
 
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "n/a" if ends is None else f"{cell(ends[0])} to {cell(ends[1])}"
+def _interval(ends: tuple[float, float] | None, error: float | None) -> str:
+    from app.client.answers import figure
+
+    return "n/a" if ends is None else " to ".join(figure(end, error) for end in ends)
 
 
 def _about(answer: Answered) -> dict[str, object]:
@@ -118,13 +130,18 @@ def show_answer(answer: Answer | Marginal) -> None:
 
     title = f"Answer {answer.sequence}"
     if not isinstance(answer, Marginal):
-        out.print(_facts(title, {"value": str(answer), "interval": _interval(answer.interval)} | _about(answer)))
+        out.print(
+            _facts(
+                title,
+                {"value": str(answer), "interval": _interval(answer.interval, answer.standard_error)} | _about(answer),
+            )
+        )
         return
     table = Table(*[axis.attribute for axis in answer.axes], title=title, title_justify="left")
     for name in ("count", "interval"):
         table.add_column(name, justify="right")
     for labels, value, error, ends in answer.rows():
-        table.add_row(*map(str, labels), shown(value, error), _interval(ends))
+        table.add_row(*map(str, labels), shown(value, error), _interval(ends, error))
     out.print(table)
     for name, fact in _about(answer).items():
         out.print(f"{name}: {cell(fact)}", markup=False)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.client.errors import ProtocolError
-from app.client.models import JSON, need, optional_float
+from app.client.models import JSON, need, optional_float, optional_int
 
 Source = Literal["hypothesis", "measurement", "cached", "estimate"]
 #: Whether an interval holds by construction, or as far as the data are as the fit takes them to be.
@@ -22,17 +22,19 @@ Label = int | str
 ROWS = 40
 
 
-def shown(value: float, standard_error: float | None) -> str:
-    """A number for a person: ``1,234 ± 56``, as many decimals as the standard error has in its first two digits.
-
-    A standard error that is not known is ``n/a``, and the number then has six digits.
-    """
-    if standard_error is None:
-        return f"{value + 0.0:,.6g} ± n/a"
-    if not 0 < standard_error < math.inf:
-        return f"{value + 0.0:,.6g} ± {standard_error:g}"
+def figure(value: float, standard_error: float | None) -> str:
+    """A number for a person, with as many decimals as the first two digits of its standard error have; with six digits
+    where that is not known."""
+    if standard_error is None or not 0 < standard_error < math.inf:
+        return f"{value + 0.0:,.6g}"
     decimals = min(max(1 - math.floor(math.log10(standard_error)), 0), 12)
-    return f"{round(value, decimals) + 0.0:,.{decimals}f} ± {standard_error:,.{decimals}f}"
+    return f"{round(value, decimals) + 0.0:,.{decimals}f}"
+
+
+def shown(value: float, standard_error: float | None) -> str:
+    """A number with its standard error: ``1,234 ± 56``, or ``1,234 ± n/a`` where that is not known."""
+    error = "n/a" if standard_error is None else figure(standard_error, standard_error)
+    return f"{figure(value, standard_error)} ± {error}"
 
 
 def _pair(interval: Any) -> tuple[float, float] | None:
@@ -48,7 +50,7 @@ class Answered:
 
     With probability 1 - ``beta`` all answers of a session keep their ``error_bound`` together; it is None where nothing
     is promised of all of them. Intervals hold one by one, with probability ``confidence`` each. ``charged_epsilon`` is
-    what the answer cost.
+    what the answer cost. ``updates_left`` and ``queries_left`` are None where the session has no limit.
     """
 
     sequence: int
@@ -59,8 +61,8 @@ class Answered:
     beta: float | None
     charged_epsilon: float
     updates_used: int
-    updates_left: int
-    queries_left: int
+    updates_left: int | None
+    queries_left: int | None
     entry_hash: str
     raw: JSON = field(repr=False)
 
@@ -75,8 +77,8 @@ class Answered:
             "beta": optional_float(need(reply, "beta")),
             "charged_epsilon": float(need(reply, "charged_epsilon")),
             "updates_used": int(need(reply, "updates_used")),
-            "updates_left": int(need(reply, "updates_left")),
-            "queries_left": int(need(reply, "queries_left")),
+            "updates_left": optional_int(need(reply, "updates_left")),
+            "queries_left": optional_int(need(reply, "queries_left")),
             "entry_hash": str(need(reply, "entry_hash")),
             "raw": dict(reply),
         }

@@ -192,8 +192,16 @@ class Curator:
 
     # Plans and sessions
 
-    def plan(self, dataset: str, mechanism: JSON, *, epsilon: Number, max_queries: int, **options: Any) -> Plan:
-        """What a session would promise and cost; charges nothing. ``options`` as for :meth:`open_session`."""
+    def plan(
+        self,
+        dataset: str,
+        mechanism: JSON | None = None,
+        *,
+        epsilon: Number,
+        max_queries: int | None = None,
+        **options: Any,
+    ) -> Plan:
+        """What a session would promise and cost; charges nothing. Arguments as for :meth:`open_session`."""
         # A plan changes nothing and may be repeated. The key tells the transport so; the service ignores it.
         body = _opening(dataset, mechanism, epsilon, max_queries, options)
         return Plan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
@@ -205,18 +213,17 @@ class Curator:
 
         ``options`` as for :meth:`open_session`. Where a mechanism has no plan, its outcome has the Problem.
         """
-        body = _opening(dataset, {}, epsilon, max_queries, options)
-        del body["mechanism"]
+        body = _opening(dataset, None, epsilon, max_queries, options)
         body["mechanisms"] = [dict(mechanism) for mechanism in mechanisms]
         return Comparison.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def open_session(
         self,
         dataset: str,
-        mechanism: JSON,
+        mechanism: JSON | None = None,
         *,
         epsilon: Number,
-        max_queries: int,
+        max_queries: int | None = None,
         key: str | None = None,
         **options: Any,
     ) -> Session:
@@ -224,11 +231,14 @@ class Curator:
 
         Args:
             dataset: name of the data set.
-            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``.
+            mechanism: such as ``{"construction": "mw"}`` or ``{"construction": "md", "potential": "lp", "p": 1.5}``;
+                the service chooses where it is left out.
             epsilon: the share of the data set's epsilon that the session may spend.
-            max_queries: the most queries that the session answers; its bound holds for all of them together.
+            max_queries: the most queries that the session answers; its bound holds for all of them together. A session
+                that answers from evidence needs no such number, and spends better if it has one.
             key: Idempotency-Key, for a caller who wants to repeat the call from another process; a new one by default.
-            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, as in the contract.
+            **options: ``beta``, ``max_updates``, ``calibration``, ``release``, ``within``, ``confidence``, ``start``,
+                ``share``, as in the contract.
         """
         call = _json_call(
             "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
@@ -283,17 +293,16 @@ class Curator:
 
 
 def _opening(
-    dataset: str, mechanism: JSON, epsilon: Number, max_queries: int, options: Mapping[str, Any]
+    dataset: str, mechanism: JSON | None, epsilon: Number, max_queries: int | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of a session or plan, without options that are None: the service has defaults for them."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return {
-        "dataset": dataset,
-        "mechanism": dict(mechanism),
+    """The body of a session or plan, without what is None: the service has defaults for that."""
+    given = {
+        "mechanism": None if mechanism is None else dict(mechanism),
         "epsilon": epsilon,
         "max_queries": max_queries,
-        **given,
+        **options,
     }
+    return {"dataset": dataset, **{name: value for name, value in given.items() if value is not None}}
 
 
 def _wanted(within: float | None, confidence: float | None, adaptive: bool) -> JSON:

@@ -43,7 +43,8 @@ def optional_float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _optional_int(value: Any) -> int | None:
+def optional_int(value: Any) -> int | None:
+    """A whole number that may be null."""
     return None if value is None else int(value)
 
 
@@ -155,19 +156,21 @@ class Ledger:
 class Plan:
     """What a session would do: its noise, its bounds and its cost. Errors and scales are in counts.
 
-    ``threshold`` is None where every question is measured.
+    What a plan does not have is None: ``threshold`` where every question is measured; noise, bound and scales of a
+    session that answers from evidence, and its numbers of queries and updates where none was declared. Such a plan has
+    a ``mode``, and says in ``how`` what that means.
 
     ``update_bound`` is the worst-case number of updates; ``bound_status`` says which bound it is, or why there is none.
     ``regime`` is the sum of the budget that ``epsilon`` is a part of.
     """
 
-    noise: str
-    noise_scale: float
+    noise: str | None
+    noise_scale: float | None
     threshold: float | None
-    error_bound: float
+    error_bound: float | None
     beta: float
-    max_updates: int
-    max_queries: int
+    max_updates: int | None
+    max_queries: int | None
     guaranteed: bool
     update_bound: int | None
     bound_status: str | None
@@ -177,21 +180,23 @@ class Plan:
     delta: Decimal
     calibration: str
     regime: str
+    mode: str | None
+    how: str | None
     raw: JSON = field(repr=False)
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From ``POST /v1/plans``, or the ``plan`` of a session."""
         return cls(
-            noise=str(need(reply, "noise")),
-            noise_scale=float(need(reply, "noise_scale")),
+            noise=need(reply, "noise"),
+            noise_scale=optional_float(need(reply, "noise_scale")),
             threshold=optional_float(need(reply, "threshold")),
-            error_bound=float(need(reply, "error_bound")),
+            error_bound=optional_float(need(reply, "error_bound")),
             beta=float(need(reply, "beta")),
-            max_updates=int(need(reply, "max_updates")),
-            max_queries=int(need(reply, "max_queries")),
+            max_updates=optional_int(need(reply, "max_updates")),
+            max_queries=optional_int(need(reply, "max_queries")),
             guaranteed=bool(need(reply, "guaranteed")),
-            update_bound=_optional_int(reply.get("update_bound")),
+            update_bound=optional_int(reply.get("update_bound")),
             bound_status=reply.get("bound_status"),
             step_size=optional_float(need(reply, "step_size")),
             epsilon=amount(need(reply, "epsilon")),
@@ -199,6 +204,8 @@ class Plan:
             delta=amount(need(reply, "delta")),
             calibration=str(need(reply, "calibration")),
             regime=str(need(reply, "regime")),
+            mode=reply.get("mode"),
+            how=reply.get("how"),
             raw=dict(reply),
         )
 
@@ -248,7 +255,7 @@ class Comparison:
             raise ProtocolError("plans is not a list")
         return cls(
             outcomes=tuple(PlanOutcome.parse(item) for item in plans),
-            best=_optional_int(need(reply, "best")),
+            best=optional_int(need(reply, "best")),
             gaussian_error_bound=float(need(need(reply, "independent_gaussian"), "error_bound")),
             advice=str(need(reply, "advice")),
             raw=dict(reply),
@@ -284,13 +291,13 @@ class SessionState:
             status=str(need(reply, "status")),
             plan=Plan.parse(need(reply, "plan")),
             mechanism=cast(JSON, need(reply, "mechanism")),
-            queries_asked=_optional_int(reply.get("queries_asked")),
-            queries_left=_optional_int(reply.get("queries_left")),
-            updates_used=_optional_int(reply.get("updates_used")),
-            updates_left=_optional_int(reply.get("updates_left")),
+            queries_asked=optional_int(reply.get("queries_asked")),
+            queries_left=optional_int(reply.get("queries_left")),
+            updates_used=optional_int(reply.get("updates_used")),
+            updates_left=optional_int(reply.get("updates_left")),
             spent=None if spent is None else amount(spent),
             reserved=None if reserved is None else amount(reserved),
-            sequence=_optional_int(reply.get("sequence")),
+            sequence=optional_int(reply.get("sequence")),
             head_hash=None if head is None else str(head),
             raw=dict(reply),
         )

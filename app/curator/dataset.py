@@ -70,6 +70,15 @@ class PublicDataset:
         """
         return self.left is not None and epsilon == self.left.pure
 
+    def share(self, epsilon: Decimal) -> Decimal:
+        """What a session of this epsilon may hold of the Renyi sum: its share, or what is left where it takes that.
+
+        Raises:
+            InvalidBudget: when there is no such share.
+        """
+        share = self.budget.share(epsilon)
+        return min(share, self.left.renyi) if self.left is not None and self.admits_pure(epsilon) else share
+
     @cached_property
     def budget(self) -> Budget:
         """The guarantee over everything ever computed from the data set."""

@@ -31,6 +31,7 @@ from app.privacy.costs import (
     renyi_cost,
 )
 from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime
 
 #: Scales are whole multiples of 2^-16 grid units.
@@ -47,9 +48,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     sensitivity = int(dataset.space.sensitivity * (1 << bits))
     regime: Regime = "renyi"
     try:
-        share = budget.share(request.epsilon)
-        if dataset.left is not None and dataset.admits_pure(request.epsilon):
-            share = min(share, dataset.left.renyi)
+        share = dataset.share(request.epsilon)
         each = per_hit(share, request.max_queries)
         units = _least_scale(noise, each, budget.order, sensitivity) if each else None
         if noise == "laplace" and dataset.admits_pure(request.epsilon):
@@ -70,7 +69,7 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
     needed = price.times(request.max_queries)
     if regime == "pure":
         # It takes all that is left of epsilon, and of the other sum what its answers cost there.
-        holds, alone = replace(needed, pure=request.epsilon), min(alone, request.epsilon)
+        holds, alone = replace(needed, pure=floor_to(request.epsilon)), min(alone, request.epsilon)
     else:
         holds = replace(needed, renyi=share)
     holds.minus(needed)  # refuses to promise more than is held

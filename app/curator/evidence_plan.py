@@ -100,7 +100,7 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     try:
         means = means_of(dataset, request)
         policy = Policy(residuals_of(space, dataset.records), means)
-        share = budget.share(request.epsilon)
+        share = dataset.share(request.epsilon)
         if request.contract:
             found = contract_of(dataset, request, share)
             if isinstance(found, Infeasible):
@@ -110,6 +110,7 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
             events = [(_gaussian(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
             events += [(event, contract.max_updates) for event in hit]
         else:
+            # All that it may draw is Gaussian noise of this share at most.
             events = [(_gaussian(Fraction(share), budget.order), 1)]
         alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
@@ -152,7 +153,7 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
     """
     budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
-    share, pure = budget.share(epsilon), not request.contract and dataset.admits_pure(epsilon)
+    share, pure = dataset.share(epsilon), not request.contract and dataset.admits_pure(epsilon)
     whole = request.mechanism.construction == "histogram"
     return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole, request.contract)
 

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
 from app.curator.direct import noise_bound
-from app.curator.errors import UpdatesExhausted
+from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.evidence.measurements import Marginal, Measurement
@@ -419,8 +419,31 @@ class _Planned:
         """Nothing: what an answer teaches is told by :meth:`learn`."""
 
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """A first answer stands."""
-        return True
+        """A first answer stands: another would be known no better."""
+        return wish.within is None or query.is_zero or self._arm(wish) <= wish.within
+
+    def _arm(self, wish: Wish) -> float:
+        """How far the interval of an answer reaches to either side, in counts."""
+        raise NotImplementedError
+
+    def _check_within(self, wish: Wish) -> None:
+        """Refuse a question whose answer would not be known as well as is wished.
+
+        Raises:
+            PlanInfeasible: saying what could be had.
+        """
+        if wish.within is None or self._arm(wish) <= wish.within:
+            return
+        if math.isinf(self._arm(wish)):
+            raise PlanInfeasible(
+                "within: of answers that are tested only the bound for all of them is known: leave it out, or open a "
+                "session that answers from evidence"
+            )
+        raise PlanInfeasible(
+            f"within: the answers of this session reach {self._arm(wish):,.6g} counts to either side at this "
+            "confidence: ask for less, or open a session of a larger share or fewer queries",
+            within=self._arm(wish),
+        )
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid, held within what a round can be played at."""
@@ -486,12 +509,14 @@ class OnlineQueryResponse(_Planned):
         its bound untested.
 
         Raises:
+            PlanInfeasible: when an interval is asked for.
             UpdatesExhausted: no update is left to make in a best-effort session, or in one that was guaranteed before
                 forfeits used them; or the hypothesis has no room for one.
         """
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(1, np.int64), "hypothesis", bound)
+        self._check_within(wish)
         if state.updates >= self._plan.max_updates:
             if not self._has_learnt_all(state):
                 raise UpdatesExhausted(
@@ -532,6 +557,9 @@ class OnlineQueryResponse(_Planned):
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> None:
         """Nothing is known of a value but its bound."""
 
+    def _arm(self, wish: Wish) -> float:
+        return math.inf
+
     def dump(self, state: State) -> Dump:
         """The construction's own state."""
         return self.construction.dump(state.hypothesis)
@@ -567,11 +595,13 @@ class DirectMeasurement(_Planned):
         """A measurement; but nothing asked is nothing.
 
         Raises:
+            PlanInfeasible: when a narrower interval is asked for than the noise has.
             UpdatesExhausted: when forfeits have used what the question was to be paid from.
         """
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "hypothesis", bound)
+        self._check_within(wish)
         if state.updates >= self._plan.max_updates:
             raise UpdatesExhausted(
                 "all measurements of the plan are used, some by rounds that could not be recorded: open another "
@@ -585,10 +615,7 @@ class DirectMeasurement(_Planned):
         plan = self._plan
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
-        if plan.noise == "laplace":
-            arm = 0.0 if query.is_zero else float(plan.scale) * -math.log(1 - wish.probability)
-        else:
-            arm = error * float(ndtri(0.5 + wish.probability / 2))
+        arm = 0.0 if query.is_zero else self._arm(wish)
         least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
         return Accuracy(
             standard_errors=np.full(len(values), error),
@@ -597,6 +624,11 @@ class DirectMeasurement(_Planned):
             unbiased=np.ones(len(values), dtype=bool),
             confidence=wish.probability,
         )
+
+    def _arm(self, wish: Wish) -> float:
+        if self._plan.noise == "laplace":
+            return float(self._plan.scale) * -math.log(1 - wish.probability)
+        return (self._plan.standard_error or 0.0) * float(ndtri(0.5 + wish.probability / 2))
 
     def learn(self, state: State, query: Query, units: Units) -> State:
         """One measurement less to make."""

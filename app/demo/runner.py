@@ -307,6 +307,7 @@ def _comparison(plan: Plan, queries: int, rms: float, sigmas: list[float]) -> st
     if charged:
         said += f", and {charged[0]} than if they spend just what the session did"
     said += "."
+    assert plan.error_bound is not None, "the demonstration's mechanisms promise one"
     overtaken = queries_to_overtake(plan.error_bound, queries, plan.beta, float(plan.epsilon), float(plan.delta))
     if overtaken is not None:
         said += (

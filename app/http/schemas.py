@@ -122,16 +122,18 @@ class PlanView(Reply):
     (steps ``full`` and ``refit``, the sampled median mechanism). ``step_size`` is the rate of the fixed step that keeps
     this bound, null for steps that have none. ``noise`` is the law of the noise, ``laplace`` or ``gaussian``, whose
     sigma then is ``noise_scale``; ``threshold`` is null where every question is measured. ``regime`` is the sum of the
-    budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure.
+    budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure. A session that
+    answers from evidence has noise and price of their own for each measurement, and no ``error_bound``: its plan has a
+    ``mode`` and says in ``how`` what that means; ``max_queries`` and ``max_updates`` are null where none were declared.
     """
 
-    noise: str
-    noise_scale: float
+    noise: str | None
+    noise_scale: float | None
     threshold: float | None
-    error_bound: float
+    error_bound: float | None
     beta: float
-    max_updates: int
-    max_queries: int
+    max_updates: int | None
+    max_queries: int | None
     guaranteed: bool
     update_bound: int | None
     bound_status: BoundStatus
@@ -143,6 +145,8 @@ class PlanView(Reply):
     regime: Literal["renyi", "pure"]
     reserved: str
     reserved_pure: str | None
+    mode: str | None = None
+    how: str | None = None
 
 
 class PlanOutcome(Reply):

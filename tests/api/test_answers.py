@@ -197,7 +197,9 @@ class TestQueries:
             assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 422, words
             address = f"/v1/sessions/{session['id']}/queries"
             assert analyst.post(address, json=FEMALE, params=words).status_code == 422, words
-        words = {"within": "1e6", "confidence": "0.9", "adaptive": "false"}
+        words = {"confidence": "0.9", "adaptive": "false"}
+        # A mechanism that tests knows of no interval.
+        refused(post(analyst, session["id"], npy(np.ones(8)), NPY, **words, within="1e6"), "plan-infeasible")
         assert post(analyst, session["id"], npy(np.ones(8)), NPY, **words).status_code == 200
 
     def test_an_array_in_many_batches(self, analyst: httpx.Client, session: JSON) -> None:

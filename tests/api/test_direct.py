@@ -100,6 +100,129 @@ def test_every_kind_of_data(
     assert (Decimal(closed["spent"]), closed["reserved"]) == (spent, "0")
 
 
+LAPLACE = {"construction": "laplace"}
+FIRST, SECOND = ({"type": "predicate", "where": {"a": {"equals": value}}} for value in (0, 1))
+
+
+def untouched(service: Service, **budget: float) -> str:
+    name = unique("pure")
+    spec = {**TABLE, "name": name, "budget": BUDGET | budget}
+    assert register(service.admin, spec, KINDS["table"][1], "t.npy").status_code == 201
+    return name
+
+
+def shown(service: Service, name: str) -> JSON:
+    view: JSON = service.admin.get(f"/v1/datasets/{name}").json()["budget"]
+    return view
+
+
+def sums(spent: float, reserved: float, remaining: float) -> Any:
+    amounts = {"spent_epsilon": spent, "reserved_epsilon": reserved, "remaining_epsilon": remaining}
+    return pytest.approx(amounts, abs=1e-12)
+
+
+class TestAllThatIsLeft:
+    """Sessions of pure noise that take all that is left of a budget, by the sum of pure epsilons."""
+
+    def test_it_spends_exactly_epsilon(self, service: Service, analyst: httpx.Client, tmp_path: Path) -> None:
+        """Question by question, in the data set's budget, the ledger and the transcript. Catches a charge in one sum
+        alone, one that is rounded down, an amount that is shown of the other sum, and a session that pays twice.
+        """
+        name = untouched(service)
+        asked = {"dataset": name, "mechanism": LAPLACE, "epsilon": 1.0, "max_queries": 2}
+        planned = analyst.post("/v1/plans", json=asked).json()
+        session = open_session(analyst, name, mechanism=LAPLACE, epsilon=1.0, max_queries=2, max_updates=None)
+        plan, path = session["plan"], f"/v1/sessions/{session['id']}"
+        assert (planned["regime"], planned["noise_scale"]) == (plan["regime"], plan["noise_scale"]) == ("pure", 2.0)
+        assert (Decimal(plan["reserved_pure"]), Decimal(session["spent_pure"])) == (1, 0)
+        assert plan["noise_scale"] < analyst.post("/v1/plans", json=asked | {"epsilon": 0.999}).json()["noise_scale"]
+        before = shown(service, name)
+        assert (before["regime"], before["impure"]) == ("renyi", False)  # nothing is left by either
+        assert before["pure"] == sums(0, 1, 0)
+        assert before["renyi"]["reserved_epsilon"] > 1
+        for number, query in enumerate((FIRST, SECOND), start=1):
+            answer = ask(analyst, session["id"], query)
+            assert (answer["charged_epsilon"], answer["source"]) == (0.5, "measurement")
+            state = analyst.get(path).json()
+            assert (state["spent_epsilon"], state["reserved_epsilon"]) == (number / 2, 1 - number / 2)
+            assert Decimal(state["spent_pure"]) == Decimal(number) / 2
+            assert Decimal(state["spent"]) == number * Decimal(plan["cost_per_update"])
+            assert shown(service, name)["pure"] == sums(number / 2, 1 - number / 2, 0)
+        assert ask(analyst, session["id"], FIRST)["charged_epsilon"] == 0
+        refused(analyst.post("/v1/sessions", json=asked | {"epsilon": 0.001}), "budget-exhausted")
+        ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
+        assert [(m["kind"], Decimal(m["pure"])) for m in ledger["entries"]] == [
+            ("reserve", 1),
+            ("charge", Decimal("0.5")),
+            ("charge", Decimal("0.5")),
+        ]
+        assert (Decimal(ledger["pure"]["spent"]), Decimal(ledger["pure"]["remaining"])) == (1, 0)
+        transcript = tmp_path / "transcript.ndjson"
+        transcript.write_bytes(analyst.get(f"{path}/transcript").content)
+        verdict = replay_file(transcript)
+        assert (verdict.ok, verdict.summary["spent_pure"]) == (True, analyst.get(path).json()["spent_pure"])
+        assert analyst.post(f"{path}/close").json()["reserved_pure"] == "0"
+
+    def test_what_it_gives_back_can_be_had_again(self, service: Service, analyst: httpx.Client) -> None:
+        """All that is left again, as the descriptor shows it. Catches a remainder that cannot be asked for exactly, and
+        one of the sum that has less left.
+        """
+        name, left = untouched(service), 1.0
+        for _ in range(3):
+            session = open_session(analyst, name, mechanism=LAPLACE, epsilon=left, max_queries=3, max_updates=None)
+            assert session["plan"]["regime"] == "pure"
+            ask(analyst, session["id"], FIRST)
+            closed = analyst.post(f"/v1/sessions/{session['id']}/close").json()
+            budget = shown(service, name)
+            assert (budget["regime"], budget["impure"]) == ("pure", False)
+            assert budget["remaining_epsilon"] == pytest.approx(left * 2 / 3, abs=1e-5)
+            assert closed["spent_epsilon"] == pytest.approx(left / 3, abs=1e-5)
+            left = budget["remaining_epsilon"]
+        assert budget["renyi"]["remaining_epsilon"] < left
+
+    def test_what_others_hold_is_in_the_way(self, service: Service, analyst: httpx.Client) -> None:
+        """Pure sessions that are open, and any that was ever opened with other noise, even one that asked nothing.
+        Catches a flag that waits for a charge, or that a close takes back.
+        """
+        name = untouched(service)
+        first = open_session(analyst, name, mechanism=LAPLACE, epsilon=0.01, max_queries=9, max_updates=None)
+        assert first["plan"]["regime"] == "renyi"
+        assert Decimal(first["reserved_pure"]) > 0
+        asked = {"dataset": name, "mechanism": LAPLACE, "epsilon": 1.0, "max_queries": 1}
+        problem = refused(analyst.post("/v1/sessions", json=asked), "budget-exhausted")
+        assert problem["remaining"] < 1
+        assert shown(service, name)["impure"] is False
+        analyst.post(f"/v1/sessions/{first['id']}/close")
+        whole = open_session(analyst, name, mechanism=LAPLACE, epsilon=1.0, max_queries=1, max_updates=None)
+        assert whole["plan"]["regime"] == "pure"
+        analyst.post(f"/v1/sessions/{whole['id']}/close")
+        other = open_session(analyst, name, mechanism={"construction": "gaussian"}, epsilon=0.01, max_updates=None)
+        assert (other["reserved_pure"], other["spent_pure"]) == (None, None)
+        analyst.post(f"/v1/sessions/{other['id']}/close")
+        budget = shown(service, name)
+        assert (budget["impure"], budget["regime"], budget["remaining_epsilon"]) == (True, "renyi", 1)
+        assert budget["pure"] == sums(0, 0, 0)
+        last = open_session(analyst, name, mechanism=LAPLACE, epsilon=1.0, max_queries=1, max_updates=None)
+        assert last["plan"]["regime"] == "renyi"
+
+    def test_a_cap_is_kept_by_the_sum_that_is_spent(self, service: Service) -> None:
+        """A session of all that is left passes its share of the other sum, not its owner's cap; a smaller cap does not
+        hold it. Catches caps that are looked up in one sum alone.
+        """
+        name = untouched(service)
+        asked = {"dataset": name, "mechanism": LAPLACE, "epsilon": 1.0, "max_queries": 1}
+        for cap, admitted in ((0.99, False), (1.0, True)):
+            who = unique("capped")
+            holder = service.principal("analyst", who)
+            grant = service.admin.put(f"/v1/datasets/{name}/grants/{who}", json={"epsilon": cap})
+            assert grant.status_code == 200, grant.text
+            reply = holder.post("/v1/sessions", json=asked)
+            if admitted:
+                assert reply.json()["plan"]["regime"] == "pure"
+            else:
+                assert refused(reply, "budget-exhausted")["remaining"] == pytest.approx(0.99, abs=1e-9)
+
+
 def test_what_there_is_not(service: Service, analyst: httpx.Client) -> None:
     """No hypothesis: it is neither shown nor asked, and the refusals leave no trace. Catches a 500."""
     _, session = opened(service, analyst, "table", "gaussian")
@@ -131,3 +254,39 @@ def test_plans_of_all_sorts_side_by_side(service: Service, analyst: httpx.Client
     best = mechanisms[found["best"]]
     assert best["construction"] in ("gaussian", "laplace")
     assert analyst.post("/v1/sessions", json={**asked, "mechanism": best}).status_code == 201
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_an_accuracy_that_is_not_to_be_had_is_refused(
+    service: Service, noise: Noise, analyst: httpx.Client, law: str
+) -> None:
+    """Before anything is drawn, with what could be had, which then is; asked again in vain, what is known is not given
+    for better than it is. Catches a question that is paid for and answered worse than it was asked.
+    """
+    _, session = opened(service, analyst, "table", law)
+    path = f"/v1/sessions/{session['id']}"
+    query = KINDS["table"][3][0][0]
+    problem = refused(analyst.post(f"{path}/queries", json={**query, "within": 1e-3}), "plan-infeasible")
+    assert analyst.get(path).json()["sequence"] == 0
+    answer = ask(analyst, session["id"], {**query, "within": problem["within"]})
+    low, high = answer["interval"]
+    assert (high - low) / 2 <= problem["within"] * (1 + 1e-12)
+    assert answer["source"] == "measurement"
+    again = refused(analyst.post(f"{path}/queries", json={**query, "within": problem["within"] / 2}), "plan-infeasible")
+    assert again["within"] == problem["within"]
+    wider = ask(analyst, session["id"], {**query, "within": problem["within"] / 2, "confidence": 0.5})
+    assert (wider["source"], wider["value"]) == ("cached", answer["value"])
+
+
+def test_tested_answers_have_no_interval(service: Service, noise: Noise, analyst: httpx.Client) -> None:
+    """Catches an accuracy that is asked for and passed over."""
+    spec, data, filename, _ = KINDS["table"]
+    name = unique("tested")
+    assert register(service.admin, {**spec, "name": name, "budget": BUDGET}, data, filename).status_code == 201
+    session = open_session(analyst, name, mechanism={"construction": "mw"}, epsilon=0.5, max_queries=4, max_updates=2)
+    path = f"/v1/sessions/{session['id']}"
+    problem = refused(
+        analyst.post(f"{path}/queries", json={**KINDS["table"][3][0][0], "within": 1e9}), "plan-infeasible"
+    )
+    assert "evidence" in problem["detail"]
+    assert analyst.get(path).json()["sequence"] == 0

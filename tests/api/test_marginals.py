@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from app.audit.replay import replay_file
+from app.services.answering import group
 from tests.api.support import JSON, Noise, Service, ask, npy, open_session, refused, register, unique
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -149,3 +150,19 @@ def test_in_a_batch(analyst: httpx.Client, session: JSON) -> None:
     answers = reply.json()["answers"]
     assert [a.get("source", a.get("status")) for a in answers] == ["measurement", "measurement", 422, "cached"]
     assert answers[1]["values"] == answers[3]["values"] == TRUTH
+
+
+def test_a_batch_has_only_so_much_room(analyst: httpx.Client, session: JSON, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after is refused, not asked, and may be asked again. Catches a small body whose answers fill the
+    memory: each of its questions may have a million cells, and be answered from what was answered before.
+    """
+    monkeypatch.setattr(group, "BATCH_REPLY_BYTES", 1000)
+    path = f"/v1/sessions/{session['id']}"
+    answers = analyst.post(f"{path}/queries/batch", json={"queries": [BY_AGE] * 5}).json()["answers"]
+    assert [a.get("source", a.get("type")) for a in answers] == [
+        "measurement",
+        "cached",
+        *["/problems/payload-too-large"] * 3,
+    ]
+    assert (answers[4]["status"], answers[4]["limit"]) == (413, 1000)
+    assert analyst.get(path).json()["sequence"] == 2

@@ -212,7 +212,7 @@ def source(tmp_path: Path, database: str | None, operate: Callable[..., None]) -
 
 def books(world: World) -> dict[str, Any]:
     services = world.built.services
-    return {name: ledger_of(services, name) for name in ("d", "e")}
+    return {each["name"]: ledger_of(services, each["name"]) for each in services.datasets.list("", WHOLE).items}
 
 
 def test_a_restored_reply_is_the_one_given(
@@ -323,6 +323,46 @@ class TestAnOldCopy:
             assert keys["admin"] is None
             world.audit()
             assert services.principals.rotate(ADMIN, "ann")["name"] == "ann"
+        finally:
+            world.stop()
+
+    def test_both_sums_are_spent(
+        self, tmp_path: Path, database: str | None, elsewhere: str | None, operate: Callable[..., None]
+    ) -> None:
+        """Of a data set that was never touched, one of which pure noise took a part, one of which a session of pure
+        noise holds all that is left, more than the other sum has, and one with other noise. Catches a copy on which
+        pure noise could still be bought, and a flag that would contradict what was promised before.
+        """
+        source = make_world(tmp_path / "data", database)
+        ann = source.analyst("ann")
+        for name in ("fresh", "part", "all", "other"):
+            source.register(name)
+        laplace = {"mechanism": {"construction": "laplace"}, "max_updates": None}
+        ids = {
+            "part": source.open(ann, "part", **laplace, epsilon=1.0, max_queries=3),
+            "all": source.open(ann, "all", **laplace, epsilon=1.0, max_queries=2),
+            "other": source.open(ann, "other", epsilon=0.1),
+        }
+        for name in ("part", "all"):
+            source.ask(ann, ids[name], query(1))
+        source.close(ann, ids["part"])
+        operate(tmp_path / "data", database)
+        maintenance.back_up(tmp_path / "backup")
+        before = {name: ledger["epsilon"]["impure"] for name, ledger in books(source).items()}
+        assert before == {"fresh": False, "part": False, "all": False, "other": True}
+        source.stop()
+        operate(tmp_path / "restored", elsewhere)
+        maintenance.restore(tmp_path / "backup", final=False)
+        world = make_world(tmp_path / "restored", elsewhere)
+        try:
+            for name, ledger in books(world).items():
+                assert Decimal(ledger["spent"]) >= Decimal(ledger["budget"])
+                assert Decimal(ledger["remaining"]) == Decimal(ledger["pure"]["remaining"]) == 0
+                if name != "other":
+                    assert Decimal(ledger["pure"]["spent"]) == 1
+                # Of "all" pure noise alone was promised, and its epsilons are the whole.
+                assert ledger["epsilon"]["impure"] == (name != "all")
+            world.audit()
         finally:
             world.stop()
 

@@ -55,7 +55,7 @@ def people(server: Server, files: tuple[Path, Path]) -> None:
 def session(server: Server, people: None) -> str:
     """Id of a session opened through the command line."""
     done = curator(
-        server, "session", "open", "people", "--epsilon", "0.5", "--max-updates", "10",
+        server, "session", "open", "people", "-m", "mw", "--epsilon", "0.5", "--max-updates", "10",
         "--max-queries", "100", "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -162,7 +162,8 @@ class TestAnalysis:
     """From registration to the audit, by commands alone."""
 
     def test_plan(self, server: Server, people: None) -> None:
-        done = curator(server, "plan", "people", "--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
+        task = ("--epsilon", "0.5", "--max-queries", "100", "--max-updates", "10")
+        done = curator(server, "plan", "people", "-m", "mw", *task)
         assert done.returncode == 0, done.stderr
         assert "error bound" in done.stdout
 
@@ -196,11 +197,11 @@ class TestAnalysis:
     def test_a_mechanism_by_its_name(self, server: Server, people: None) -> None:
         """A construction alone is short for JSON with nothing else. Catches one that is sent as text, or not at all."""
         task = ("people", "--epsilon", "0.5", "-k", "100", "--max-updates", "10", "--json")
-        named, written, default = (
-            json.loads(curator(server, "plan", *task, *asked).stdout)
-            for asked in (("-m", "fk"), ("-m", '{"construction": "fk"}'), ())
+        named, written, other = (
+            json.loads(curator(server, "plan", *task, "-m", asked).stdout)
+            for asked in ("fk", '{"construction": "fk"}', "mw")
         )
-        assert named == written != default
+        assert named == written != other
 
     @pytest.mark.parametrize(
         "mechanism", ['{"construction": "md"', ' ["mw"]', '{"construction": "mw", "construction": "fk"}']
@@ -290,6 +291,23 @@ class TestAnalysis:
         number = curator(server, "ask", session, "--where", "sex=female", "--csv")
         assert number.stdout.startswith("value,standard_error,low,high\n"), number.stderr
         assert "±" in curator(server, "ask", session, "--where", "sex=female").stdout
+
+    def test_the_service_chooses(self, server: Server, people: None) -> None:
+        """Without a mechanism and a number of queries: what was chosen, why, and what it means lead. Would catch an
+        option that does not reach the service."""
+        words = ("people", "--epsilon", "0.02", "--within", "500", "--confidence", "0.9", "--from-nothing")
+        made = curator(server, "plan", *words)
+        assert made.returncode == 0, made.stderr
+        assert made.stdout.startswith("evidence: ")
+        opened = json.loads(curator(server, "session", "open", *words, "--for-itself", "--json").stdout)
+        asked = {name: opened["mechanism"][name] for name in ("within", "confidence", "start", "share")}
+        assert asked == {"within": 500, "confidence": 0.9, "start": "nothing", "share": False}
+        answer = curator(server, "ask", opened["id"], "--where", "sex=female")
+        assert "0.9 (" in answer.stdout, answer.stderr
+        refused = curator(server, "ask", opened["id"], "--where", "age<50", "--within", "0.001")
+        assert refused.returncode == 1
+        assert "plan-infeasible" in refused.stderr
+        assert curator(server, "session", "show", opened["id"]).returncode == 0
 
     @pytest.mark.parametrize(
         ("words", "says"),

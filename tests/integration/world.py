@@ -27,6 +27,7 @@ from app.bootstrap import serving, wiring
 from app.curator.dataset import PublicDataset
 from app.http.json_bodies import fingerprint
 from app.http.protocol import HttpProtocol
+from app.privacy.ledger import Amounts
 from app.services.answering.tickets import Ticket
 from app.services.principals import Principal
 from app.services.services import Services
@@ -267,7 +268,7 @@ class Audited:
     """Sessions as they were when their transcripts were last replayed: what has not changed since need not be again."""
 
     #: State, movements of the ledger, and what the session holds of its data set's budget.
-    sessions: dict[str, tuple[Any, Any, Decimal]] = field(default_factory=dict)
+    sessions: dict[str, tuple[Any, Any, Amounts]] = field(default_factory=dict)
 
 
 def audit_books(
@@ -279,7 +280,9 @@ def audit_books(
     """Hold ledger, session states and transcripts against each other, exactly; the transcripts are the truth.
 
     An open session holds all of its share, a closed one what it spent; with exact calibration, which has no refunds,
-    all of it, as where what came of it is not known: a forfeit. So has what is left of a data set, once for all.
+    all of it, as where what came of it is not known: a forfeit. So has what is left of a data set, once for all. Of
+    each data set the sum keeps within its budget; or no session of it was ever opened whose noise is not all pure, and
+    the epsilons of these add up to no more than its own.
 
     Args:
         ledgers: of every data set.
@@ -291,7 +294,7 @@ def audit_books(
         The transcripts that were replayed: all, or those of sessions that ``audited`` does not know as they are.
     """
     known = Audited() if audited is None else audited
-    sums = dict.fromkeys(ledgers, Decimal(0))
+    sums, pure_sums, impure = dict.fromkeys(ledgers, Decimal(0)), dict.fromkeys(ledgers, Decimal(0)), set()
     transcripts = {}
     movements: dict[str, list[dict[str, Any]]] = {state["id"]: [] for state in sessions}
     for name, ledger in ledgers.items():
@@ -300,77 +303,112 @@ def audit_books(
                 assert movement["session"] in movements, "a movement of no session"
                 movements[movement["session"]].append({**movement, "dataset": name})
     for state in sessions:
-        id, moved = state["id"], movements[state["id"]]
+        id, moved, name = state["id"], movements[state["id"]], state["dataset"]
         if known.sessions.get(id, (None, None))[:2] != (state, moved):
             lines = transcripts[id] = transcript(id)
             known.sessions[id] = state, moved, audit_session(state, lines, moved)
-        sums[state["dataset"]] += known.sessions[id][2]
+        held = known.sessions[id][2]
+        sums[name] += held.renyi
+        if held.pure is None:
+            impure.add(name)
+        else:
+            pure_sums[name] += held.pure
     for name, ledger in ledgers.items():
-        reserved = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "reserve")
-        lost = [m for m in ledger["entries"] if m["kind"] == "forfeit" and m["session"] is None]
-        sums[name] += sum(Decimal(m["amount"]) for m in lost)
+        entries, whole = ledger["entries"], Decimal(ledger["budget"])
+        lost = [m for m in entries if m["kind"] == "forfeit" and m["session"] is None]
+        total = sums[name] + sum(Decimal(m["amount"]) for m in lost)
+        pure_total = pure_sums[name] + sum(Decimal(m["pure"]) for m in lost)
         if lost:
-            assert sums[name] == Decimal(ledger["budget"])
-            reserved += sum(Decimal(m["amount"]) for m in lost)
-        returned_all = sum(Decimal(m["amount"]) for m in ledger["entries"] if m["kind"] == "return")
-        assert reserved - returned_all == sums[name]
-        assert Decimal(ledger["sum"]) == sums[name] <= Decimal(ledger["budget"])
+            assert total == max(whole, sums[name])
+            assert name in impure or pure_total == max(Decimal(ledger["pure"]["budget"]), pure_sums[name])
+        for which, told in (("amount", total), ("pure", pure_total)):
+            # The pure sum has what was opened as pure: a fact that is bought beside other noise is not in it.
+            opened = {m["session"] for m in entries if m["kind"] == "reserve" and m[which] is not None}
+            moved = [m for m in entries if m["session"] in opened or m in lost]
+            taken = [Decimal(m[which]) for m in moved if m["kind"] == "reserve" or m in lost]
+            assert sum(taken) - sum(Decimal(m[which]) for m in moved if m["kind"] == "return") == told
+        assert (Decimal(ledger["sum"]), Decimal(ledger["pure"]["sum"])) == (total, pure_total)
+        within = total <= whole
+        assert within or (name not in impure and pure_total <= Decimal(ledger["pure"]["budget"]))
+        assert ledger["epsilon"]["impure"] == (name in impure or (bool(lost) and within))
     return transcripts
 
 
-def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[str, Any]]) -> Decimal:
+def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[str, Any]]) -> Amounts:
     """Hold a session's state and its movements of the ledger against its transcript; gives what it holds.
 
     What it spent is recomputed from the transcript: the plan's cost for each hit and forfeit that the replay counted,
-    or the cost that an evidence session's records state, and the price of what it bought at opening.
+    or the cost that an evidence session's records state, and the price of what it bought at opening; of the pure sum
+    the same, where all of its noise is pure.
     """
     verdict = replay(lines)
     assert verdict.ok, (verdict.problem, verdict.sequence)
     header, trailer = json.loads(lines[0]), json.loads(lines[-1])
+    plan, law = header["plan"], header["mechanism"]["construction"]
     assert {m["dataset"] for m in moved} <= {state["dataset"]}
-    bought = [Decimal(p["cost"]) for p in (header["plan"]["purchase"] or {}).values()]
+    purchases = (plan["purchase"] or {}).values()
     entries = [record for record in map(json.loads, lines[1:-1]) if record["record"] in ("answer", "forfeit")]
-    charged = {e["sequence"]: e for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"}
-    if "evidence" in header:
-        costs = {}
-        for record in map(json.loads, lines):
-            if record["record"] == "measurement" and record["session"] == state["id"]:
-                costs.setdefault(record["sequence"], []).append(Decimal(record["cost"]["renyi"]))
-        bought = [sum(costs.pop(0), Decimal(0))] if 0 in costs else []
-        prices = {number: Decimal(e["price"]["renyi"]) for number, e in charged.items() if "price" in e}
-        prices |= {number: cost for number, (cost,) in costs.items()}
-        assert prices.keys() == charged.keys()
-    else:
-        prices = dict.fromkeys(charged, Decimal(header["plan"]["cost_per_update"]))
     numbers = [entry["sequence"] for entry in entries]
     assert numbers == list(range(1, len(numbers) + 1))
-    spent = sum(prices.values()) + sum(bought)
-    assert Decimal(verdict.summary["spent"]) == spent
-    closed = state["status"] == "closed"
-    share, kept = Decimal(header["plan"]["reserved"]), header["plan"]["calibration"] == "exact" and closed
-    rest = share - spent
-    forfeited = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "forfeit"]
-    if forfeited:
-        assert (closed, forfeited) == (True, [(len(numbers), rest)])
-        spent, kept = share, False
-    elif kept:
-        spent = share
+    closed, updates = state["status"] == "closed", verdict.summary["updates"]
+    pure = plan["reserved_pure"] is not None
+    assert pure == (law == "laplace" or plan["regime"] == "pure")
+    measured = [record for record in map(json.loads, lines) if record["record"] == "measurement"]
+    own = [record for record in measured if record["session"] == state["id"]]
+    paid = [e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"]
+    forfeited = [m["sequence"] for m in moved if m["kind"] == "forfeit"]
+    exact = plan["calibration"] == "exact" and closed and not forfeited
+    assert forfeited in ([], [len(numbers)])
+
+    def told(kind: str, which: str) -> list[tuple[int | None, Decimal | None]]:
+        found = [(m["sequence"], m[which]) for m in moved if m["kind"] == kind]
+        return [(sequence, None if amount is None else Decimal(amount)) for sequence, amount in found]
+
+    def costs(sum_: str, ending: str) -> list[tuple[int, Decimal]]:
+        """What each round cost: the plan's price, or what the session's records state."""
+        if "evidence" not in header:
+            return [(sequence, Decimal(plan[f"cost_per_update{ending}"])) for sequence in paid]
+        stated = {record["sequence"]: Decimal(record["cost"][sum_]) for record in own if record["sequence"]}
+        stated |= {e["sequence"]: Decimal(e["price"][sum_]) for e in entries if e["record"] == "forfeit"}
+        assert sorted(stated) == paid
+        return sorted(stated.items())
+
+    def audit_sum(which: str, ending: str, prices: list[Decimal]) -> Decimal:
+        """One of the sums, whose fields have this ending; what the session holds of it."""
+        sum_ = "pure" if ending else "renyi"
+        share, rounds = Decimal(plan[f"reserved{ending}"]), costs(sum_, ending)
+        opening = [Decimal(record["cost"][sum_]) for record in own if not record["sequence"]]
+        prices = [*prices, *([sum(opening)] if opening else [])]
+        spent = sum(cost for _, cost in rounds) + sum(prices)
+        if not ending:
+            assert Decimal(verdict.summary["spent"]) == spent
+        rest = share - spent
+        assert rest >= 0
+        assert told("reserve", which) == [(None, share)]
+        assert told("forfeit", which) == [(sequence, rest) for sequence in forfeited]
+        assert told("charge", which) == rounds + exact * [(len(numbers), rest)]
+        assert told("purchase", which) == [(None, price) for price in prices]
+        returned = closed and not exact and not forfeited
+        assert told("return", which) == returned * [(len(numbers), rest)]
+        gone = share if forfeited or exact else spent
+        held = gone if closed else share
+        assert Decimal(state[f"spent{ending}"]) == gone
+        assert Decimal(state[f"spent{ending}"]) + Decimal(state[f"reserved{ending}"]) == held
+        return held
+
+    held = audit_sum("amount", "", [Decimal(p["cost"]) for p in purchases])
     assert state["sequence"] == trailer["entries"] == len(numbers)
     assert state["head_hash"] == trailer["head_hash"]
-    assert state["updates_used"] == verdict.summary["updates"]
+    assert state["updates_used"] == updates
     assert state["queries_asked"] == verdict.summary["queries"]
-    assert Decimal(state["spent"]) == spent
-    held = spent if closed else share
-    assert Decimal(state["spent"]) + Decimal(state["reserved"]) == held
-    charges = [(m["sequence"], Decimal(m["amount"])) for m in moved if m["kind"] == "charge"]
-    if kept:
-        assert charges.pop() == (len(numbers), rest)
-    assert charges == sorted(prices.items())
-    assert [Decimal(m["amount"]) for m in moved if m["kind"] == "purchase"] == bought
-    assert len([m for m in moved if m["kind"] == "reserve"]) == 1
-    returned = [Decimal(m["amount"]) for m in moved if m["kind"] == "return"]
-    assert returned == ([rest] if closed and not kept and not forfeited else [])
-    return held
+    if pure:
+        assert not purchases
+        return Amounts(held, audit_sum("pure", "_pure", []))
+    assert state["spent_pure"] is state["reserved_pure"] is None
+    if "evidence" not in header:
+        assert {m["pure"] for m in moved if m["kind"] != "purchase"} == {None}
+        assert told("purchase", "pure") == [(None, Decimal(p["epsilon"])) for p in purchases]
+    return Amounts(held)
 
 
 def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""Whatever happens, in whatever order: the exact sum of a data set never passes its budget, never falls but by
-returns, and is the sum that anybody recomputes from the transcripts.
+"""Whatever happens, in whatever order: the exact sum of a data set never passes its budget, or only pure noise was ever
+promised and its epsilons keep within the data set's; neither sum falls but by returns, and both are the sums that
+anybody recomputes from the transcripts.
 
 A state machine over the services with a real embedded database: sessions of several mechanisms over several data
 sets open, ask (hit or miss as the injected noise says), repeat, fail, close; data sets retire; commits are in doubt;
@@ -100,7 +101,7 @@ class Books(RuleBasedStateMachine):
         self.sessions: list[Opened] = []
         self.said: list[Said] = []
         self.retired: set[str] = set()
-        self.seen: dict[str, tuple[Decimal, int]] = {}
+        self.seen: dict[str, tuple[tuple[Decimal, Decimal], int]] = {}
         self.keys = 0
         self.steps = 0
 
@@ -202,6 +203,33 @@ class Books(RuleBasedStateMachine):
             {"dataset": dataset, "mechanism": {"construction": law}, "epsilon": epsilon, "max_queries": queries}
         )
 
+    @rule(
+        dataset=st.sampled_from(TABLES),
+        construction=st.sampled_from(["evidence", "evidence", "histogram"]),
+        epsilon=st.sampled_from([0.1, 0.3, 1.0]),
+        queries=st.sampled_from([{}, {"max_queries": 3}, {"max_queries": 40}]),
+        share=st.booleans(),
+    )
+    def open_evidence(
+        self, dataset: str, construction: str, epsilon: float, queries: dict[str, int], share: bool
+    ) -> None:
+        mechanism = {"construction": construction}
+        self.begin_session({"dataset": dataset, "mechanism": mechanism, "epsilon": epsilon, "share": share, **queries})
+
+    @rule(dataset=st.sampled_from([*TABLES, GRAPH]), queries=st.sampled_from([1, 2, 5, 30]))
+    def open_pure(self, dataset: str, queries: int) -> None:
+        """All that is left of a budget, by the sum that has more left."""
+        budget = self.world.built.services.datasets.describe(dataset)["budget"]
+        if budget["remaining_epsilon"]:
+            self.begin_session(
+                {
+                    "dataset": dataset,
+                    "mechanism": {"construction": "laplace"},
+                    "epsilon": budget["remaining_epsilon"],
+                    "max_queries": queries,
+                }
+            )
+
     @rule()
     def open_exact(self) -> None:
         self.begin_session(
@@ -227,7 +255,7 @@ class Books(RuleBasedStateMachine):
             return
         except PlanInfeasible:
             return
-        direct = asked["mechanism"]["construction"] in ("laplace", "gaussian")
+        direct = asked["mechanism"]["construction"] in ("laplace", "gaussian", "evidence", "histogram")
         self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"], direct=direct))
         assert open_session(services, self.ann, asked, key) == reply
 
@@ -397,18 +425,28 @@ class Books(RuleBasedStateMachine):
     # ------------------------------------------------------------------ what must hold
 
     @invariant()
-    def the_sum_keeps_within_the_budget_and_falls_by_returns_alone(self) -> None:
+    def one_sum_keeps_within_the_budget_and_both_fall_by_returns_alone(self) -> None:
         if not hasattr(self, "ann"):
             return
         for name in [*TABLES, GRAPH]:
             ledger = ledger_of(self.world.built.services, name)
-            total, entries = Decimal(ledger["sum"]), ledger["entries"]
-            assert total == Decimal(ledger["spent"]) + Decimal(ledger["reserved"]) <= Decimal(ledger["budget"])
-            before, count = self.seen.get(name, (Decimal(0), 0))
+            entries, pure = ledger["entries"], ledger["pure"]
+            totals = Decimal(ledger["sum"]), Decimal(pure["sum"])
+            assert totals[0] == Decimal(ledger["spent"]) + Decimal(ledger["reserved"])
+            assert totals[1] == Decimal(pure["spent"]) + Decimal(pure["reserved"])
+            # Whoever opened with other noise than pure is told by his reservation, for good.
+            other = {m["session"] for m in entries if m["kind"] == "reserve" and m["pure"] is None}
+            assert totals[0] <= Decimal(ledger["budget"]) or (
+                not other and totals[1] <= Decimal(str(BUDGET["epsilon"]))
+            )
+            assert ledger["epsilon"]["impure"] == bool(other)
+            before, count = self.seen.get(name, ((Decimal(0), Decimal(0)), 0))
             assert len(entries) >= count
             moved = {"reserve": 1, "return": -1, "charge": 0, "purchase": 0}
-            assert total - before == sum(moved[m["kind"]] * Decimal(m["amount"]) for m in entries[count:])
-            self.seen[name] = (total, len(entries))
+            for which, total, was in zip(("amount", "pure"), totals, before, strict=True):
+                counted = [m for m in entries[count:] if which == "amount" or m["session"] not in other]
+                assert total - was == sum(moved[m["kind"]] * Decimal(m[which]) for m in counted)
+            self.seen[name] = (totals, len(entries))
 
     @invariant()
     def the_books_are_those_of_the_transcripts(self) -> None:

@@ -19,9 +19,7 @@ def ask(
     session: SessionId,
     query: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[QUERY]", help="The query as JSON, @FILE, or - for standard input.", show_default=False
-        ),
+        typer.Argument(metavar="QUERY", help="The query as JSON, @FILE, or - for standard input.", show_default=False),
     ] = None,
     group_by: Annotated[
         str | None,

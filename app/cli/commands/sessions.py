@@ -15,36 +15,46 @@ from app.cli.options import (
     Beta,
     Calibration,
     DatasetName,
+    DeclaredQueries,
     Epsilon,
+    ForItself,
+    FromNothing,
     MaxQueries,
     MaxUpdates,
     Mechanism,
     Release,
+    SessionConfidence,
     SessionId,
+    SessionWithin,
 )
-from app.cli.rendering import out, plan_table, print_json, show_comparison, show_sessions, show_state
+from app.cli.rendering import out, print_json, show_comparison, show_plan, show_sessions, show_state
 
 
 @cli.command()
 def plan(
     dataset: DatasetName,
     epsilon: Epsilon,
-    max_queries: MaxQueries,
-    mechanism: Mechanism = "mw",
+    max_queries: DeclaredQueries = None,
+    mechanism: Mechanism = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    within: SessionWithin = None,
+    confidence: SessionConfidence = None,
+    from_nothing: FromNothing = False,
+    for_itself: ForItself = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
+    terms |= _evidence(within, confidence, from_nothing, for_itself)
     with client("Planning") as curator:
-        made = curator.plan(dataset, parse_mechanism(mechanism), **terms)
+        made = curator.plan(dataset, _mechanism(mechanism), **terms)
     if as_json:
         print_json(made.raw)
     else:
-        out.print(plan_table(made))
+        show_plan(made, made.raw)
 
 
 @cli.command()
@@ -82,22 +92,27 @@ def compare(
 def session_open(
     dataset: DatasetName,
     epsilon: Epsilon,
-    max_queries: MaxQueries,
-    mechanism: Mechanism = "mw",
+    max_queries: DeclaredQueries = None,
+    mechanism: Mechanism = None,
     max_updates: MaxUpdates = None,
     beta: Beta = None,
     calibration: Calibration = None,
     release: Release = None,
+    within: SessionWithin = None,
+    confidence: SessionConfidence = None,
+    from_nothing: FromNothing = False,
+    for_itself: ForItself = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
+    terms |= _evidence(within, confidence, from_nothing, for_itself)
     with client("Opening the session") as curator:
-        session = curator.open_session(dataset, parse_mechanism(mechanism), **terms)
+        session = curator.open_session(dataset, _mechanism(mechanism), **terms)
     if as_json:
         print_json(session.opened.raw)
         return
-    out.print(plan_table(session.plan))
+    show_plan(session.plan, session.opened.raw)
     out.print(f"Session [bold]{session.id}[/bold] is open.", soft_wrap=True)
 
 
@@ -139,9 +154,23 @@ def session_transcript(
     out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
 
 
+def _mechanism(text: str | None) -> dict[str, Any] | None:
+    return None if text is None else parse_mechanism(text)
+
+
+def _evidence(within: float | None, confidence: float | None, from_nothing: bool, for_itself: bool) -> dict[str, Any]:
+    """What belongs to sessions that answer from evidence, None where nothing is said."""
+    return {
+        "within": within,
+        "confidence": confidence,
+        "start": "nothing" if from_nothing else None,
+        "share": False if for_itself else None,
+    }
+
+
 def _terms(
     epsilon: str,
-    max_queries: int,
+    max_queries: int | None,
     max_updates: int | None,
     beta: float | None,
     calibration: str | None,

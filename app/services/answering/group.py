@@ -22,7 +22,7 @@ from app.services import spending
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
 from app.services.answering.work import LaneContext, Work
-from app.services.errors import NotFound, Unavailable
+from app.services.errors import NotFound, PayloadTooLarge, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
 from app.services.residents import Live, NoRoom, Residents
@@ -30,6 +30,8 @@ from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
 
+#: When the answers of a batch take so many bytes, what is left of it is refused: it is all in memory until it is sent.
+BATCH_REPLY_BYTES = 32 << 20
 #: How long one group keeps others waiting: then a long batch pauses, and what was not begun waits for the next group.
 SLICE_SECONDS = 0.05
 #: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
@@ -327,14 +329,22 @@ class Groups:
         self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work, answers: list[bytes]
     ) -> Iterator[None]:
         """Answer queries one by one, the rows held all the while. A long batch pauses when it has had its time."""
-        until = time.perf_counter() + SLICE_SECONDS
+        until, size = time.perf_counter() + SLICE_SECONDS, 0
+        refusal = self._context.render(
+            PayloadTooLarge(
+                "the answers before this one take all the room that a batch has: ask what is left in another batch",
+                limit=BATCH_REPLY_BYTES,
+            )
+        )
         for asked in ticket.queries:
             if not self._context.store.exclusive:
                 begin().stay()
             if ticket.long and time.perf_counter() > until:
                 yield
                 until = time.perf_counter() + SLICE_SECONDS
-            answers.append(orjson.dumps(self._rounds.try_answer(live, asked, work)))
+            answered = self._rounds.try_answer(live, asked, work) if size <= BATCH_REPLY_BYTES else refusal
+            answers.append(orjson.dumps(answered))
+            size += len(answers[-1])
 
     def _check_file(self, live: Live, work: Work) -> None:
         """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""

@@ -572,6 +572,55 @@ def test_any_change_of_the_plan_is_found(key: str) -> None:
     refused(forged(left_out), None, "the plan does not follow")
 
 
+@functools.cache
+def pure() -> Played:
+    """A session that takes all of an untouched budget, by the pure sum; one of its questions is forfeited."""
+    mechanism = {"construction": "laplace"}
+    asked = [CELLS[0], "forfeit", CELLS[0], CELLS[1]]
+    return play_session(TABLE, COUNTS, asked, mechanism=mechanism, epsilon=1, max_queries=3, untouched=True)
+
+
+def test_a_session_of_all_that_was_left_is_accepted() -> None:
+    """Would catch a plan that does not follow from the header alone, as it would from the budget of today."""
+    summary = accepted(pure()).summary
+    plan = pure().session.plan
+    assert (plan.regime, summary["updates"], summary["measurement_answers"]) == ("pure", 3, 2)
+    assert plan.cost_per_update_pure is not None
+    assert summary["spent_pure"] == str(plan.cost_per_update_pure * 3)
+    assert accepted(story()).summary["spent_pure"] is None
+
+
+def test_pure_noise_where_it_was_not_admitted_is_found() -> None:
+    """Less noise than the share pays for, on a data set from which nothing was left for it: other noise was ever taken,
+    or somebody held a part. Would catch a regime that is taken from the plan as it says of itself."""
+    other = play_session(TABLE, COUNTS, [CELLS[0]], mechanism={"construction": "laplace"}, epsilon=1, max_queries=3)
+    assert other.session.plan.scale > pure().session.plan.scale
+
+    def claimed(documents: list[Document]) -> None:
+        documents[0]["plan"] = pure().documents[0]["plan"]
+
+    refused(forged(claimed, lambda: other), None, "the plan does not follow")
+
+    def taken_away(documents: list[Document]) -> None:
+        del documents[0]["dataset"]["left"]
+
+    refused(forged(taken_away, pure), None, "the plan does not follow")
+    for left, problem in (
+        ({"renyi": "0.4", "pure": 0.9}, "the plan does not follow"),
+        ({"renyi": "0.4", "pure": 1.5}, "describes no session"),
+        ({"renyi": "-1", "pure": 1}, "describes no session"),
+        ({"renyi": "x", "pure": 1}, "describes no session"),
+        ({"renyi": "0.4", "pure": "1"}, "describes no session"),
+        ({"pure": 1}, "describes no session"),
+        ({"renyi": "0.40", "pure": 1, "more": 2}, "contradicts itself"),
+    ):
+
+        def change(documents: list[Document], put: Any = left) -> None:
+            documents[0]["dataset"]["left"] = put
+
+        refused(forged(change, pure), None, problem)
+
+
 @pytest.mark.parametrize("key", ["shape", "cells", "capacity", "gamma", "privacy_unit", "kind", "budget", "records"])
 def test_any_change_of_the_data_sets_description_is_found(key: str) -> None:
     """A description that says one thing to a reader and another to the plan. Would catch a gamma of a half, or a shape

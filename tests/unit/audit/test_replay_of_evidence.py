@@ -64,7 +64,7 @@ class Player:
 
     def __init__(self, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
         self.rng, self.data = np.random.default_rng(seed), records_of(7)
-        dataset = PublicDataset(parse_spec(SPEC), pure_left=words.pop("pure_left", None))
+        dataset = PublicDataset(parse_spec(SPEC), left=words.pop("left", None))
         request = parse_request(
             {"dataset": "survey", "mechanism": {"construction": "evidence"}, "epsilon": 0.5, "max_queries": 27} | words
         )
@@ -195,7 +195,7 @@ def test_an_honest_session_replays() -> None:
 def test_pure_sessions_replay(questions: int) -> None:
     """Few questions of all of an untouched budget are measured with pure noise, whose epsilons add up to no more than
     the session's. Catches noise of the other sum."""
-    player = Player(epsilon=1.0, max_queries=questions, pure_left=Decimal(1))
+    player = Player(epsilon=1.0, max_queries=questions, left=Amounts(Decimal("0.4"), Decimal(1)))
     assert player.session.plan.regime == "pure"
     rng = np.random.default_rng(5)
     for _ in range(questions):

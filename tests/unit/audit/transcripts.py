@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from app.curator.oqr import Hit, Miss, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.privacy.ledger import Account
 from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from tests.strategies import Universe, Words, released
@@ -66,17 +67,23 @@ def play_session(
     *,
     mechanism: Words,
     records_public: bool = True,
+    untouched: bool = False,
     seed: int = 0,
     noise: Callable[[np.random.Generator, float], int] | None = None,
     **more: Any,
 ) -> Played:
-    """A session over private integers; ``asked`` holds queries and the word "forfeit"."""
+    """A session over private integers; ``asked`` holds queries and the word "forfeit".
+
+    Of an ``untouched`` data set it is planned to take all that is left, where it can.
+    """
     rng = np.random.default_rng(seed)
     spec = parse_spec(u.declared | {"records_public": records_public})
     public = PublicDataset(spec)
     private = public.space.tensor(csr_array(x) if x.ndim == 2 and seed % 2 else x)
     if records_public:
         public = PublicDataset(spec, np.ldexp(float(measure(public.space, private, "mass")), -public.space.data_bits))
+    if untouched:
+        public = replace(public, left=Account(public.budget).whole)
     request = parse_request({"dataset": spec.name, "mechanism": mechanism, "epsilon": 0.5, "max_queries": 500} | more)
     plan = make_plan(public, request)
     header: Document = {

@@ -54,6 +54,7 @@ UNKNOWN = TABLE | {"standard_errors": None, "intervals": None, "interval_kind": 
         (1234.4, None, "1,234.4 ± n/a"),
         (-0.0, None, "0 ± n/a"),
         (3.0, math.inf, "3 ± inf"),
+        (1e-3, 1e-5, "0.001000 ± 0.000010"),
     ],
 )
 def test_numbers_for_people(value: float, error: float | None, text: str) -> None:

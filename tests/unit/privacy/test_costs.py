@@ -15,9 +15,11 @@ from app.privacy.costs import (
     DiscreteGaussianAnswer,
     DiscreteLaplaceAnswer,
     PureStep,
+    pure_cost,
     renyi_cost,
 )
 from app.privacy.errors import InfiniteCost, InvalidBudget, InvalidEvent
+from app.privacy.ledger import Amounts
 
 ORDERS = st.decimals(min_value="1.001", max_value="500", places=3)
 SCALES = st.fractions(min_value=Fraction(1, 64), max_value=10**9, max_denominator=10**6)
@@ -220,6 +222,21 @@ def test_race_pays_for_true_poisson_races(order: int, mean: int) -> None:
 
 
 # Plain answers.
+
+
+@given(st.fractions(Fraction(1, 8), 300), st.integers(1, 40))
+def test_pure_costs_are_the_largest_ratios(scale: Fraction, shift: int) -> None:
+    """Of two shifted laws, over all integers between and around them; rounded up to 1e-24. Would catch the reciprocal,
+    a cost of one unit's shift, and an epsilon said of noise that has none, or of a test whose misses are free."""
+    event = DiscreteLaplaceAnswer(scale, shift)
+    worst = max(abs(Fraction(abs(k - shift)) - abs(k)) for k in range(-2, shift + 3)) / scale
+    assert 0 <= Fraction(pure_cost(event) or 0) - worst < Fraction(1, 10**24)
+    assert 0 <= Fraction(pure_cost(PureStep(worst)) or 0) - worst < Fraction(1, 10**24)
+    assert pure_cost(DiscreteGaussianAnswer(scale, shift)) is None
+    assert pure_cost(ConditionalRelease(scale)) is pure_cost(ConditionalRelease(scale, "race")) is None
+    for order in (Decimal(2), Decimal(200)):
+        assert renyi_cost(event, order) <= worst + Fraction(1, 10**23)
+        assert Amounts.of(event, order) == Amounts(renyi_cost(event, order), pure_cost(event))
 
 
 @pytest.mark.slow
