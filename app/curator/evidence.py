@@ -317,4 +317,6 @@ def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:
         highs=selected(found.highs, chosen),
         unbiased=selected(found.estimable, chosen).astype(bool),
         confidence=found.confidence,
+        linear=selected(found.unbiased.values, chosen),
+        linear_errors=selected(found.unbiased.standard_errors, chosen),
     )
