@@ -110,6 +110,7 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
             events = [(_gaussian(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
             events += [(event, contract.max_updates) for event in hit]
         else:
+            # All that it may draw is Gaussian noise of this share at most.
             events = [(_gaussian(Fraction(share), budget.order), 1)]
         alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:

@@ -35,8 +35,8 @@ from app.evidence.residuals import Residuals
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
-#: A whole table is measured up to so many cells.
-MOST_CELLS = 1 << 20
+#: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
+MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
 #: The part of epsilon that measures the total of a whole table.
 TOTAL_PART = 0.1
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
@@ -392,6 +392,8 @@ class Policy:
         questions on the same attributes are likely to be worth more than the noise of more cells costs this one."""
         if question.shape:
             return True
+        if math.prod(question.sizes) > MOST_WHOLE:
+            return False
         rest = max(self._questions - self._asked - 1, 0)
         again = self._again + (question.attributes in self._sets)
         different = len(self._sets) + (question.attributes not in self._sets)

@@ -242,11 +242,13 @@ class AnswerView(_Answered):
     """A released value, how well it is known, and its place in the transcript.
 
     ``standard_error`` and ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
+    ``unbiased`` is the best linear unbiased estimate beside the value shown, where evidence has one.
     """
 
     value: float
     standard_error: float | None
     interval: list[float] | None
+    unbiased: dict[str, float] | None = None
 
 
 class AxisView(Reply):
