@@ -119,8 +119,8 @@ class EvidenceMechanism:
         cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
         if cells > MOST_COUNTED:
             raise InvalidQuery(
-                f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer attributes, "
-                "or merge values"
+                f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
+                "attributes, or merge values"
             )
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
