@@ -36,6 +36,7 @@ from app.services.ports import (
     DatasetRow,
     EntryKind,
     EntryRow,
+    EvidenceRow,
     KnownEntries,
     LedgerRow,
     PrincipalRow,
@@ -671,6 +672,56 @@ class TestEntries:
         assert (kept.records, kept.bought) == (weighed.records, weighed.bought)
 
 
+class TestEvidence:
+    def rows(self, data: DatasetRow, asked: SessionRow, number: int, size: int = 8) -> list[EvidenceRow]:
+        """Measurements of one session: two at its opening, one for each entry after that; every third is not shared."""
+        return [
+            EvidenceRow(
+                data.name, asked.id, max(0, n - 1), f"{n:02x}" * 32, n % 3 != 2, bytes([n % 256, 255]) * (size // 2)
+            )
+            for n in range(number)
+        ]
+
+    def test_what_was_measured_is_found_by_its_name_and_its_entry(
+        self, store: SqlStore, data: DatasetRow, asked: SessionRow
+    ) -> None:
+        """Catches a record that is changed, one of another data set or session, and one that serves others though it
+        is not shared."""
+        rows = self.rows(data, asked, 6)
+        with store.write() as tx:
+            tx.add_evidence(rows[:2])
+            tx.add_evidence(rows[2:])
+            tx.commit()
+        with store.read() as tx:
+            assert tx.evidence_named(data.name, [row.sha256 for row in rows]) == {r.sha256: r.line for r in rows}
+            assert tx.evidence_named(data.name, [rows[3].sha256, "0" * 63 + "1"]) == {rows[3].sha256: rows[3].line}
+            assert tx.evidence_named("another", [rows[3].sha256]) == {}
+            assert tx.evidence_row(data.name, rows[4].sha256) == rows[4]
+            assert tx.evidence_row("another", rows[4].sha256) is None
+            assert tx.evidence_of(asked.id, 1, 4) == {row.sequence: row.line for row in rows[3:]}
+            assert tx.evidence_of("another", 0, 9) == {}
+            assert tx.shared_evidence(data.name, 1000) == [row.sha256 for row in rows if row.shared]
+            assert tx.shared_evidence(data.name, 20) == [row.sha256 for row in rows if row.shared][:2]
+            assert tx.shared_evidence("another", 1000) == []
+
+    def test_pages_of_measurements(self, store: SqlStore, data: DatasetRow, asked: SessionRow) -> None:
+        """In order, none left out or told twice, none of them too long. Catches a page whose size depends on what was
+        measured alone."""
+        rows = self.rows(data, asked, 9, size=PAGE_BYTES // 2)
+        with store.write() as tx:
+            tx.add_evidence(rows)
+            tx.commit()
+        with store.read() as tx:
+            found, after, others = [], 0, True
+            while others:
+                page, others = tx.evidence_page(data.name, after, 4)
+                assert 1 <= len(page) <= 2
+                after = page[-1][0]
+                found += [row for _, row in page]
+            assert found == rows
+            assert tx.evidence_page("another", 0, 4) == ([], False)
+
+
 class TestLedgerAndReplies:
     def test_movements_in_their_order(self, store: SqlStore, asked: SessionRow, data: DatasetRow) -> None:
         elsewhere = dataset()
@@ -802,6 +853,7 @@ class TestTransactions:
             tx.move_sessions([replace(row, sequence=1, spent="1", head_hash="c" * 64)])
             tx.append([entry(row.id, 1)], [WeightsRow(row.id, "d" * 64, 1, b"w")])
             tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
+            tx.add_evidence([EvidenceRow(data.name, row.id, 1, "f" * 64, True, b"m")])
             tx.add_replies([ReplyRow(who.name, "/r", "k", "h", 200, b"{}", "2026-01-01T00:00:00Z")])
             tx.revoke_principal(who.name, "2026-01-01T00:00:00Z")
             tx.set_vault_entry(data.name, {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64})
@@ -1186,3 +1238,4 @@ def test_rows_have_the_columns_of_their_tables() -> None:
     for table, row in kept.items():
         assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys())
     assert {f.name for f in fields(LedgerRow)} | {"id"} == set(metadata.tables["ledger"].columns.keys())
+    assert {f.name for f in fields(EvidenceRow)} | {"id"} == set(metadata.tables["evidence"].columns.keys())

@@ -60,7 +60,7 @@ def test_what_is_written_is_read_again(bought: bool) -> None:
     assert again.dataset.facts.mass == (None if bought else 10**6)
     assert again.prior.facts.mass == (3000.0 if bought else 10**6)
     assert read.plan.reserved == made.plan.reserved
-    assert read.plan.cost_per_update == made.plan.cost_per_update
+    assert read.plan.fixed_price
     assert (read.plan.max_updates, read.plan.max_queries) == (made.plan.max_updates, made.plan.max_queries)
     assert read.bound_status() == made.plan.bound_status
 
