@@ -279,7 +279,11 @@ STREAMS: dict[str, Callable[[World, int], list[Question]]] = {
 }
 
 
+#: How many questions there are that an analyst who knows the truth chooses from.
+POOL = 2000
+
+
 def pool(table: World, seed: int) -> list[Question]:
-    """The questions that an analyst who knows the truth chooses from: 2,000 predicates of three attributes."""
+    """The questions that an analyst who knows the truth chooses from: predicates of three attributes."""
     rng = np.random.default_rng(6000 + seed)
-    return [predicate(table, rng, several(rng, table, 3)) for _ in range(2000)]
+    return [predicate(table, rng, several(rng, table, 3)) for _ in range(POOL)]

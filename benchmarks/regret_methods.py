@@ -12,6 +12,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from app.evidence.dense import DenseFit
+from app.evidence.dense import fitted as ridge
 from app.evidence.fits import LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise
 from app.evidence.policy import Bought, Buy, Means, Policy
@@ -19,11 +21,13 @@ from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.privacy.ledger import Budget
 from app.spaces.tensor import FloatArray
-from benchmarks.regret_data import World
+from benchmarks.regret_data import POOL, World
 
 DELTA = 1e-9
 #: Of this many answers intervals are looked at.
 LOOKED_AT = 200
+#: How many questions an analyst asks who knows the truth.
+ADVERSARY = 300
 
 
 @dataclass
@@ -133,40 +137,51 @@ def policy(table: World, questions: list[Question], epsilon: float, seed: int, d
     return score
 
 
-def adversary(table: World, pool: list[Question], epsilon: float, seed: int, count: int = 300) -> Score:
-    """The policy against an analyst who knows the truth: of the pool's questions on six sets of attributes drawn at
-    random the one is asked whose error is the largest."""
-    rng, choice = np.random.default_rng(10_000 + seed), np.random.default_rng(20_000 + seed)
-    score, started = Score(), time.perf_counter()
-    session = Session(table, means(epsilon, True, count), rng)
-    score.mode = session.policy.mode
-    left: dict[tuple[int, ...], list[Question]] = {}
-    for question in pool:
-        left.setdefault(question.attributes, []).append(question)
-    for number in range(count):
-        sets = sorted(left)
-        best: tuple[float, Question] | None = None
-        for place in choice.choice(len(sets), min(6, len(sets)), replace=False):
-            for question in left[sets[int(place)]]:
-                error = abs(float(session.policy.value(question, None) - table.exact(question)))
-                if best is None or error > best[0]:
-                    best = error, question
-        assert best is not None
-        question = best[1]
-        left[question.attributes].remove(question)
-        if not left[question.attributes]:
-            del left[question.attributes]
+def adversary(table: World, pool: list[Question], epsilon: float, seed: int) -> Score:
+    """The policy against an analyst who knows the truth: see :func:`attacked`."""
+    rng = np.random.default_rng(10_000 + seed)
+    started = time.perf_counter()
+    session = Session(table, means(epsilon, True, ADVERSARY), rng)
+    score = Score(mode=session.policy.mode)
+
+    def answer(question: Question) -> FloatArray:
         bought = session.ask(question)
-        exact = table.exact(question)
-        shown = session.policy.shown(question, bought, 0.95)
-        score.take(shown.values - exact)
+        shown, exact = session.policy.shown(question, bought, 0.95), table.exact(question)
         kind = "unbiased" if shown.estimable else "model"
         score.covered[kind][0] += int(shown.lows <= exact + 1e-9 and exact - 1e-9 <= shown.highs)
         score.covered[kind][1] += 1
-        del number
+        return shown.values
+
+    attacked(table, pool, seed, score, lambda question: session.policy.value(question, None), answer)
     score.seconds, score.paid, score.kappa = time.perf_counter() - started, session.paid, session.policy.kappa
     score.left = session.left / session.all
     return score
+
+
+def attacked(
+    table: World,
+    pool: list[Question],
+    seed: int,
+    score: Score,
+    foreseen: Callable[[Question], FloatArray],
+    answer: Callable[[Question], FloatArray],
+) -> None:
+    """Questions one after another: of those of the pool on six sets of attributes drawn at random the one whose answer
+    from what is public would err most."""
+    choice = np.random.default_rng(20_000 + seed)
+    left: dict[tuple[int, ...], list[Question]] = {}
+    for question in pool:
+        left.setdefault(question.attributes, []).append(question)
+    for _ in range(min(ADVERSARY, len(pool))):
+        sets = sorted(left)
+        places = choice.choice(len(sets), min(6, len(sets)), replace=False)
+        candidates = [question for place in places for question in left[sets[int(place)]]]
+        errors = [abs(float(foreseen(question) - table.exact(question))) for question in candidates]
+        question = candidates[int(np.argmax(errors))]
+        left[question.attributes].remove(question)
+        if not left[question.attributes]:
+            del left[question.attributes]
+        score.take(answer(question) - table.exact(question))
 
 
 def gaussian_sigma(epsilon: float) -> float:
@@ -201,33 +216,46 @@ def laplace(table: World, questions: list[Question], epsilon: float, seed: int) 
 
 
 def histogram(table: World, questions: list[Question], epsilon: float, seed: int) -> Score | None:
-    """The whole table by Laplace noise, and the ridge fit of it."""
+    """The whole table by Laplace noise, and the ridge fit of it to the product of one-way marginals.
+
+    Who knows the truth attacks it as he does the policy.
+    """
     if table.cells > 5_000_000:
         return None
-    started = time.perf_counter()
-    allowed = means(epsilon, True, 10**9)
-    score = Score()
-
-    class Whole(Policy):
-        def _mode(self):  # type: ignore[no-untyped-def]
-            return "table"
-
-    session = Session.__new__(Session)
-    session.table, session.rng, session.left, session.paid = table, np.random.default_rng(seed), epsilon, 0
-    session.policy = Whole(Residuals(table.sizes), allowed)
-    for buy in session.policy.opening():
-        session.policy.residuals.add(drawn(table, buy, session.rng))
+    started, score, rng = time.perf_counter(), Score(), np.random.default_rng(seed)
+    buy = Buy(Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes)))), "laplace", Decimal(repr(1 / epsilon)))
+    measured = drawn(table, buy, rng)
+    total = max(float(measured.values.sum()), 1.0)
+    base = np.ones(())
+    for axis in range(len(table.sizes)):
+        counts = measured.values.sum(axis=tuple(k for k in range(len(table.sizes)) if k != axis))
+        base = base[..., None] * np.maximum(projected(counts, total), 0.3)
+    fit = DenseFit(ridge(measured.values, measured.variance**0.5, base / base.sum(), total))
+    if len(questions) == POOL:
+        attacked(table, questions, seed, score, fit.values, fit.values)
+        return score
     for question in questions:
-        score.take(session.policy.value(question, None) - table.exact(question))
+        score.take(fit.values(question) - table.exact(question))
     score.seconds = time.perf_counter() - started
     return score
 
 
-def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score:
-    """Knows the workload: all its marginals (the distinct maximal sets of attributes) at once by Gaussian noise, fitted."""
+def projected(values: FloatArray, total: float) -> FloatArray:
+    """The nearest values that are not negative and have a given sum."""
+    low, high = float(values.min()) - total, float(values.max())
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.maximum(values - middle, 0).sum() > total else (low, middle)
+    return np.maximum(values - high, 0)
+
+
+def offline(table: World, questions: list[Question], epsilon: float, seed: int) -> Score | None:
+    """Knows the workload: all its marginals by Gaussian noise at once, fitted. (Those that no other contains.)"""
     rng, score, started = np.random.default_rng(seed), Score(), time.perf_counter()
     sets = {q.attributes for q in questions}
     maximal = sorted(s for s in sets if not any(set(s) < set(other) for other in sets))
+    if sum(math.prod(table.sizes[a] for a in attributes) for attributes in maximal) > 2_000_000:
+        return None
     scale = Decimal(repr(round(gaussian_sigma(epsilon) * math.sqrt(len(maximal)), 3)))
     residuals = Residuals(table.sizes)
     for attributes in maximal:

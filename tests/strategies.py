@@ -282,12 +282,19 @@ def queries(draw: st.DrawFn, u: Universe) -> Words:
     """A query of any form that fits the space."""
     shape, kind = u.space.shape, u.declared["kind"]
     forms = ["sparse", "sparse_nested", "dense", "dense_flat", "dense_bits"]
-    forms += ["predicate", "product", "product"] if kind == "table" else ["cut", "cut", "rank_one", "rank_one_bits"]
+    forms += (
+        ["predicate", "product", "product", "either"]
+        if kind == "table"
+        else ["cut", "cut", "rank_one", "rank_one_bits"]
+    )
     form = draw(st.sampled_from(forms))
     match form:
         case "predicate":
             chosen = draw(st.lists(st.sampled_from(u.declared["attributes"]), unique_by=lambda a: a["name"]))
             return {"type": "predicate", "where": {a["name"]: draw(conditions(a)) for a in chosen}}
+        case "either":
+            chosen = draw(st.lists(st.sampled_from(u.declared["attributes"]), min_size=1, max_size=3))
+            return {"type": "predicate", "where": {"any": [{a["name"]: draw(conditions(a))} for a in chosen]}}
         case "product":
             axes = draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
             return {"type": "product", "weights": {f"x{i}": draw(_weights(shape[i])) for i in axes}}
@@ -360,6 +367,8 @@ def _unravel(index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _predicate(u: Universe, words: Words, cell: tuple[int, ...]) -> Fraction:
+    if "any" in words["where"]:
+        return max(_predicate(u, {"where": part}, cell) for part in words["where"]["any"])
     for axis, attribute in enumerate(u.declared["attributes"]):
         condition = words["where"].get(attribute["name"])
         if condition is not None and not _satisfies(attribute, condition, cell[axis]):

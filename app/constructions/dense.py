@@ -68,6 +68,8 @@ def levels(query: Query, hypothesis: DenseTensor) -> tuple[FloatArray, FloatArra
             masses = hypothesis.weighted_block(query.axes)
             weights = outer([axis.real for axis in query.axes if axis is not None and axis.real is not None])
             return weights.reshape(-1), masses.reshape(-1)
+        case CompiledLocal():
+            return np.ones(1), np.array([query.inner(hypothesis)])
         case CompiledPair() if query.grid_bits == 0:
             return np.ones(1), np.array([query.inner(hypothesis)])
         case FullQuery():

@@ -47,8 +47,10 @@ from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.
 MOST_WEIGHTS = 1 << 20
-#: The most cells that are counted and drawn for one question.
-MOST_COUNTED = 1 << 22
+#: The most cells that are counted and drawn for one question: a second or so, in which others of its lane wait.
+MOST_COUNTED = 1 << 16
+#: Tables of more cells than this are kept as records.
+MOST_COUNTS = 1 << 24
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
 _OWN_BYTES = 64 << 20
@@ -113,9 +115,12 @@ class EvidenceMechanism:
                 f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "
                 "(predicate, product, marginal), or in a session of gaussian or laplace"
             )
-        if math.prod(question_of(query, self._space.shape)[0].sizes) > MOST_COUNTED:
+        question, _ = question_of(query, self._space.shape)
+        cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
+        if cells > MOST_COUNTED:
             raise InvalidQuery(
-                f"a question counts at most {MOST_COUNTED:,} cells of the attributes it names: name fewer"
+                f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
+                "attributes, or merge values"
             )
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
@@ -201,11 +206,8 @@ class EvidenceMechanism:
         return replace(known, standard_errors=known.standard_errors + between)
 
     def estimate(self, state: State, query: Query) -> Estimate:
-        """What is known of a query without paying."""
-        answer = self._answer(state, query, self._wish, "estimate")
-        assert answer.accuracy is not None
-        values = np.ldexp(answer.units.astype(np.float64), -self._plan.answer_bits)
-        return Estimate(values.tolist(), answer.accuracy.standard_errors.tolist(), None)
+        """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""
+        raise InvalidRequest("every answer from evidence says how well it is known: leave unverified out")
 
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
@@ -232,7 +234,11 @@ class EvidenceMechanism:
         """What counting and drawing the cells of one question take."""
         if query.is_zero:
             return 0
-        return _CELL_BYTES * math.prod(question_of(query, self._space.shape)[0].sizes)
+        question, _ = question_of(query, self._space.shape)
+        told = math.prod(question.told(k).cells for k in range(len(question.attributes)))
+        # A table that is kept as counts is summed over what the question does not name.
+        whole = 8 * math.prod(question.sizes) if self._space.cells <= MOST_COUNTS else 0
+        return whole + _CELL_BYTES * told
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""
@@ -320,4 +326,6 @@ def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:
         highs=selected(found.highs, chosen),
         unbiased=selected(found.estimable, chosen).astype(bool),
         confidence=found.confidence,
+        linear=selected(found.unbiased.values, chosen),
+        linear_errors=selected(found.unbiased.standard_errors, chosen),
     )

@@ -97,6 +97,8 @@ class Accuracy:
         lows, highs: the interval.
         unbiased: where it is that of a value whose error is known exactly; elsewhere it is the model's.
         confidence: of the interval.
+        linear, linear_errors: the best linear unbiased values and their standard errors, NaN where there are none;
+            None where they are the values shown.
     """
 
     standard_errors: FloatArray
@@ -104,6 +106,8 @@ class Accuracy:
     highs: FloatArray
     unbiased: npt.NDArray[np.bool_]
     confidence: float
+    linear: FloatArray | None = None
+    linear_errors: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from app.evidence.axes import spread, summed
 from app.evidence.dual import Dual
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import Posterior, incidence
-from app.evidence.questions import Cells, Question, Sum
+from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, values_on
 from app.spaces.lazy import lazy
@@ -40,7 +40,10 @@ from app.spaces.tensor import FloatArray, IntArray
 #: the sigma of each measured value, where float64 can tell.
 TOLERANCE = 1e-6
 #: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
-MOST_CELLS = 1 << 14
+MOST_CELLS = 2500
+MOST_KNOWN = 16
+#: What multiplies the strength for sums over more attributes than this, and for other questions.
+FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
 #: No cell of a one-way marginal counts less in a base.
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
@@ -139,7 +142,7 @@ class LocalFits:
     def __init__(self, residuals: Residuals) -> None:
         self._residuals = residuals
         self._places: OrderedDict[tuple[int, ...], _Place] = OrderedDict()
-        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...]], tuple[int, Fit]] = OrderedDict()
+        self._fits: OrderedDict[tuple[tuple[int, ...], tuple[Partition, ...], float], tuple[int, Fit]] = OrderedDict()
         self._one_ways: dict[int, tuple[int, _OneWay]] = {}
         # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
         self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
@@ -168,16 +171,26 @@ class LocalFits:
         one_ways = [self._one_way(attribute) for attribute in attributes]
         singles = {a: one.variance for a, one in zip(attributes, one_ways, strict=True)}
         cells = place.restriction.told(question, singles, MOST_CELLS)
-        found = self._fits.get((attributes, cells))
+        weight = self._weight(question)
+        key = attributes, cells, weight
+        found = self._fits.get(key)
         if found is None or found[0] != self.version:
-            found = self.version, self._made(place, cells, one_ways, float(total.values), float(total.variances))
-            self._fits[attributes, cells] = found
-        self._fits.move_to_end((attributes, cells))
+            found = (
+                self.version,
+                self._made(place, cells, one_ways, float(total.values), float(total.variances), weight),
+            )
+            self._fits[key] = found
+        self._fits.move_to_end(key)
         while len(self._places) > MOST_SETS:
             self._places.popitem(last=False)
         while len(self._fits) > 1 and sum(fit.numbers for _, fit in self._fits.values()) > MOST_NUMBERS:
             self._fits.popitem(last=False)
         return found[1]
+
+    def _weight(self, question: Question) -> float:
+        """What multiplies the strength: sums over three attributes or more are mostly known through marginals of fewer,
+        whose noise must not be taken for structure; elsewhere the pull to the base is the larger error."""
+        return MANY_WEIGHT if isinstance(question, Sum) and len(question.attributes) > FEW else FEW_WEIGHT
 
     def product(self, question: Question) -> Fit:
         """The product of the one-way marginals as a fit of nothing else, which takes no search.
@@ -202,7 +215,13 @@ class LocalFits:
         return self._one_way(attribute).shares
 
     def _made(
-        self, place: _Place, cells: tuple[Partition, ...], one_ways: list[_OneWay], total: float, variance: float
+        self,
+        place: _Place,
+        cells: tuple[Partition, ...],
+        one_ways: list[_OneWay],
+        total: float,
+        variance: float,
+        weight: float,
     ) -> Fit:
         attributes, total = place.restriction.attributes, max(total, 1.0)
         base = np.ones(())
@@ -210,7 +229,9 @@ class LocalFits:
             base = base[..., None] * summed(one.shares, 0, partition)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known = tuple(values for values in told if values is not None)
-        strength = place.restriction.strength()
+        if len(known) > MOST_KNOWN:
+            known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
+        strength = weight * place.restriction.strength()
         flat = (base / base.sum()).reshape(-1)
         if known:
             # What sums to another total is off by noise, which lies as likely in each value as its variance says.
@@ -275,3 +296,25 @@ def _projected(values: FloatArray) -> FloatArray:
     levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
     return np.asarray(np.maximum(values - level, 0.0))
+
+
+def summed_cells(question: Question) -> float:
+    """How many single cells the answer to a question sums, as squares of its weights tell it: the fewer of its own and
+    the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+    if isinstance(question, Product):
+        return math.prod(_spread(vector) for vector in question.vectors)
+    if not isinstance(question, Sum) or not question.attributes:
+        return 1.0
+    weights = question.on([Partition.singles(n) for n in question.sizes])
+    return max(_spread(weights.reshape(-1)), 1.0)
+
+
+def _spread(weights: FloatArray) -> float:
+    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
+    low, high = float(weights.min()), float(weights.max())
+    unit = (weights - low) / (high - low)
+    different = np.unique(unit)
+    return min(
+        float(unit @ unit / (different @ different)),
+        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
+    )

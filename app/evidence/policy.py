@@ -25,22 +25,29 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri
 
-from app.evidence.dense import DenseFit, fitted
+from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, normal_quantile, possible
-from app.evidence.fits import Fit, LocalFits
+from app.evidence.fits import Fit, LocalFits, summed_cells
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
-from app.evidence.questions import Cells, Product, Question, Sum
+from app.evidence.questions import Cells, Question, Sum
 from app.evidence.residuals import Residuals
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
-#: A whole table is measured up to so many cells.
-MOST_CELLS = 1 << 20
+#: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
+MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
 #: The part of epsilon that measures the total of a whole table.
 TOTAL_PART = 0.1
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
+#: With so many questions for each of these it is more.
+MANY, MANY_PART = 50, 0.8
+#: They are where sums of their cells have at most so many times the variance of a release for each question; the fit
+#: makes that much better.
+WORSE = 20.0
+#: In as many cells at most is an attribute counted in these.
+MOST_BINS = 20
 #: A sum is measured on its whole marginal where the worth of that to later questions is this part of its disadvantage.
 WHOLE = 0.2
 #: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
@@ -48,7 +55,7 @@ REACH, CELL_REACH = 1.5, 2.5
 #: How many past questions tell the part of them that is paid for, how many past payments tell how far predictions are
 #: off, and what the first few weigh against.
 _RECENT, _SCORED, _PAID_PRIOR, _SCORE_PRIOR = 100, 50, 5.0, 10.0
-_LEAST_PAID = 0.5
+_LEAST_PAID = 0.15
 _LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
 #: What the square of predictions' errors over that of their standard errors is held within.
 _LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
@@ -207,14 +214,19 @@ class Policy:
         if self.mode == "laplace" or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
-        found: list[tuple[tuple[int, ...], float]] = [((a,), part * means.renyi / d) for a in self._attributes]
-        pairs = math.comb(d, 2)
-        if d > 1 and self._questions >= pairs and self.mode == "lift":
-            part = TWO_WAYS_PART * means.renyi / pairs
-            found += [(pair, part) for pair in itertools.combinations(self._attributes, 2)]
+        found = [(self._marginal((a,)), part * means.renyi / d) for a in self._attributes]
+        pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
+        if self.mode == "lift" and pairs and len(pairs) <= self._questions and self._serve(pairs):
+            # Within the bins of two-way marginals one-way ones alone tell values apart.
+            binned = [a for a in self._attributes if self._sizes[a] > MOST_BINS]
+            found = [
+                (one, ONE_WAYS_PART * means.renyi / len(binned) if one.attributes[0] in binned else share)
+                for one, share in found
+            ]
+            part = TWO_WAYS_PART if self._questions < MANY * len(pairs) else MANY_PART
+            found += [(pair, part * means.renyi / len(pairs)) for pair in pairs]
         bought = []
-        for attributes, share in found:
-            marginal = self._marginal(attributes)
+        for marginal, share in found:
             noise = self._noise(share)
             known = self.residuals.unbiased(Cells(marginal))
             if noise is not None and not (known.variances <= noise.variance).all():
@@ -305,7 +317,7 @@ class Policy:
 
         def deviations() -> FloatArray:
             assert isinstance(fit, Fit)
-            return fit.standard_errors(question) * self.kappa
+            return fit.standard_errors(question) * max(self.kappa, 1.0)
 
         return around(question, values, unbiased, deviations, self.residuals.public_total, confidence, quantile)
 
@@ -342,8 +354,8 @@ class Policy:
         base = np.ones(())
         for attribute in self._attributes:
             base = base[..., None] * self.fits.shares(attribute)
-        total = max(float(self.residuals.total.values), 1.0)
-        counts = fitted(values, precision**-0.5, base, total)
+        total, deviation = max(float(self.residuals.total.values), 1.0), precision**-0.5
+        counts = fitted(values, deviation, paired(values, deviation, base / base.sum(), total), total)
         return DenseFit(counts.reshape(self._sizes))
 
     def predicted(self, question: Question) -> Prediction:
@@ -380,11 +392,13 @@ class Policy:
         questions on the same attributes are likely to be worth more than the noise of more cells costs this one."""
         if question.shape:
             return True
+        if math.prod(question.sizes) > MOST_WHOLE:
+            return False
         rest = max(self._questions - self._asked - 1, 0)
         again = self._again + (question.attributes in self._sets)
         different = len(self._sets) + (question.attributes not in self._sets)
         worth = rest * again / (self._asked + 1) / different
-        disadvantage = _disadvantage(question)
+        disadvantage = summed_cells(question)
         return worth >= WHOLE * disadvantage or disadvantage <= 1
 
     def _later(self, question: Question, whole: bool) -> float:
@@ -482,6 +496,15 @@ class Policy:
     def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, dict.fromkeys(attributes))
 
+    def _binned(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, {a: _bins(self._sizes[a]) for a in attributes})
+
+    def _serve(self, pairs: list[Marginal]) -> bool:
+        """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the
+        cells of one would be off by, squared, is not many times that of a release for each question."""
+        cells = sum(math.prod(pair.sizes) for pair in pairs)
+        return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
+
     def _own(self, question: Question) -> Marginal:
         """The cells that a question tells apart."""
         return Marginal.of(self._sizes, {a: question.told(k) for k, a in enumerate(question.attributes)})
@@ -507,30 +530,15 @@ def own(question: Question, measurement: Measurement) -> tuple[FloatArray, Float
     return question.of(values, partitions), question.of(np.full(values.shape, variance), partitions)
 
 
+def _bins(size: int) -> Partition | None:
+    """An attribute as it is counted in two-way marginals at the opening: bins where it has many values."""
+    if size <= MOST_BINS:
+        return None
+    # Of equal numbers of values where that gives enough of them: such bins enter the closed form.
+    bins = next((n for n in range(MOST_BINS, MOST_BINS // 2, -1) if size % n == 0), MOST_BINS)
+    return Partition.of(np.arange(size) * bins // size)
+
+
 def _scale(value: float) -> Decimal:
     """A scale of few digits that costs no more."""
     return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))
-
-
-def _disadvantage(question: Question) -> float:
-    """How many times the variance of a sum measured on single values is that on the cells that it tells apart.
-
-    A sum is as well known as that of the complement, attribute by attribute, where the weights are a product.
-    """
-    if isinstance(question, Product):
-        return math.prod(_spread(vector) for vector in question.vectors)
-    assert isinstance(question, Sum)
-    weights = question.on([Partition.singles(n) for n in question.sizes])
-    cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
-    return max(_spread(weights.reshape(-1)), 1.0) if cells < weights.size else 1.0
-
-
-def _spread(weights: FloatArray) -> float:
-    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
-    low, high = float(weights.min()), float(weights.max())
-    unit = (weights - low) / (high - low)
-    different = np.unique(unit)
-    return min(
-        float(unit @ unit / (different @ different)),
-        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
-    )

@@ -73,8 +73,8 @@ class Restriction:
     def told(self, question: Question, singles: Mapping[int, float], most: int) -> tuple[Partition, ...]:
         """The cells to fit over: for each attribute the values that the question or a measurement tells apart.
 
-        Where that is more than ``most`` cells, measurements of single values tell nothing apart; where it still is,
-        the question alone does. (Measurements are then summed to the cells that they share with the fit.)
+        Where that is more than ``most`` cells, measurements are taken from the least variance on, as many as there is
+        room for. (The others are summed to the cells that they share with the fit.)
 
         Args:
             question: on these attributes.
@@ -90,16 +90,16 @@ class Restriction:
             several = len(own.attributes) > 1 or len(self.attributes) == 1
             if several or (not own.whole and known.variance <= WEAK * singles[own.attributes[0]]):
                 telling.append(known)
-        for whole in (True, False):
-            cells = list(asked)
-            for known in telling:
-                for k, attribute in enumerate(known.marginal.attributes):
-                    place = self.attributes.index(attribute)
-                    if cells[place].cells < cells[place].size and (whole or known.marginal.partitions[k] is not None):
-                        cells[place] = cells[place].met(known.marginal.partition(k))
-            if math.prod(p.cells for p in cells) <= most:
-                return tuple(cells)
-        return tuple(asked)
+        cells = list(asked)
+        for known in sorted(telling, key=lambda k: k.variance):
+            finer = list(cells)
+            for k, attribute in enumerate(known.marginal.attributes):
+                place = self.attributes.index(attribute)
+                if finer[place].cells < finer[place].size:
+                    finer[place] = finer[place].met(known.marginal.partition(k))
+            if math.prod(p.cells for p in finer) <= most:
+                cells = finer
+        return tuple(cells)
 
 
 @dataclass(frozen=True, eq=False)

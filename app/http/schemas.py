@@ -195,7 +195,7 @@ class ComparisonView(Reply):
 
 
 class SessionView(Reply):
-    """A session's public state."""
+    """A session's public state; what is left is null where there is no limit."""
 
     id: str
     dataset: str
@@ -204,9 +204,9 @@ class SessionView(Reply):
     plan: PlanView
     status: Literal["open", "closed"]
     queries_asked: int
-    queries_left: int
+    queries_left: int | None
     updates_used: int
-    updates_left: int
+    updates_left: int | None
     spent: str
     reserved: str
     spent_pure: str | None
@@ -231,8 +231,8 @@ class _Answered(Reply):
     beta: float
     charged_epsilon: float
     updates_used: int
-    updates_left: int
-    queries_left: int
+    updates_left: int | None
+    queries_left: int | None
     entry_hash: str
     unverified: bool | None = None
     unverified_left: int | None = None
@@ -242,11 +242,13 @@ class AnswerView(_Answered):
     """A released value, how well it is known, and its place in the transcript.
 
     ``standard_error`` and ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
+    ``unbiased`` is the best linear unbiased estimate beside the value shown, where evidence has one.
     """
 
     value: float
     standard_error: float | None
     interval: list[float] | None
+    unbiased: dict[str, float] | None = None
 
 
 class AxisView(Reply):
@@ -305,17 +307,24 @@ class Sessions(Page):
     items: list[SessionView]
 
 
+class CostView(Reply):
+    """Exact amounts: at the ledger's Renyi order, and as pure epsilon, null where the noise is not pure."""
+
+    renyi: str
+    pure: str | None
+
+
 class MeasurementView(Reply):
     """A measurement: noisy counts of the cells of a marginal, released once and public for ever.
 
-    ``strategy`` names the attributes and counts the cells; ``cost`` is exact at the ledger's order; ``by`` is the
-    session that paid for it. ``id`` is the SHA-256 of its record, by which transcripts name it.
+    ``strategy`` names the attributes and counts the cells; ``by`` is the session that paid for it. ``id`` is the
+    SHA-256 of its record, by which transcripts name it.
     """
 
     id: str
     strategy: dict[str, Any]
     noise: dict[str, Any]
-    cost: str
+    cost: CostView
     recorded_at: str
     by: str
     shared: bool

@@ -23,7 +23,7 @@ Selection = npt.NDArray[np.bool_]
 #: The axis and the values of the attribute of a name; raises InvalidQuery where there is none.
 LookUp = Callable[[str], tuple[int, Values]]
 
-#: Conditions with ``any`` or ``not``, each of which takes as long as it has combinations to look at.
+#: Conditions joined by ``all``, ``any`` and ``not``, each of which takes as long as it has values to look at.
 MOST_CONDITIONS = 256
 
 
@@ -33,11 +33,18 @@ def named(where: Where) -> set[str]:
 
 
 def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
-    """By axis the sorted values that satisfy conditions of which all must hold; None where there are others."""
-    if any(part.any or part.not_ is not None for part in _parts(where)):
+    """By axis the sorted values that satisfy conditions of which all must hold; None where there are others.
+
+    Raises:
+        InvalidQuery: when one does not fit its attribute, or there are too many.
+    """
+    parts = list(_parts(where))
+    if len(parts) > 1 and sum(len(part.conditions) for part in parts) > MOST_CONDITIONS:
+        raise InvalidQuery(f"where: at most {MOST_CONDITIONS} conditions are joined by all, any and not: use lists")
+    if any(part.any or part.not_ is not None for part in parts):
         return None
     found: dict[int, IntArray] = {}
-    for part in _parts(where):
+    for part in parts:
         for name, condition in part.conditions.items():
             axis, values = look_up(name)
             members = values.members(condition)
@@ -48,13 +55,12 @@ def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
 def combinations(where: Where, look_up: LookUp) -> tuple[tuple[int, ...], Selection]:
     """The axes that conditions of any form name, ascending, and which combinations of their values satisfy them.
 
+    How many conditions there are was checked by :func:`selected`.
+
     Raises:
         InvalidQuery: when there are too many.
     """
-    asked = [entry for part in _parts(where) for entry in part.conditions.items()]
-    if len(asked) > MOST_CONDITIONS:
-        raise InvalidQuery(f"where: at most {MOST_CONDITIONS} conditions can be combined with any and not: use lists")
-    lengths = {axis: values.attribute.length for axis, values in (look_up(name) for name, _ in asked)}
+    lengths = {axis: values.attribute.length for axis, values in map(look_up, named(where))}
     if math.prod(lengths.values()) > MOST_LOCAL:
         raise InvalidQuery(
             f"where: the attributes have {math.prod(lengths.values()):,} combinations of values, and with any and not "

@@ -18,8 +18,8 @@ from app.spaces.query import AskedAxis, Cells, CompiledMarginal
 from app.spaces.tensor import IntArray, index_set
 from app.spaces.values import Values
 
-#: Counts of one answer: more are some tens of megabytes of JSON.
-MOST_NUMBERS = 1 << 20
+#: Counts of one answer: their noise takes a second or so to draw, in which others of the lane wait.
+MOST_NUMBERS = 1 << 16
 #: Counts that are made of the records before they are summed over bins and conditions: as many take 128 MiB.
 MOST_SUMMED = 1 << 24
 

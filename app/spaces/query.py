@@ -4,7 +4,8 @@ A compiled query knows its weights as integers in units of ``2^-grid_bits``, can
 its space, and names its own norm, range and canonical form. What constructions do with its weights over whole arrays is
 :mod:`app.constructions.dense`. Two spellings of the same weights compile to the same canonical form, whose SHA-256 is
 the query's identity in a session. (Rank-one queries of an undirected graph with weights between 0 and 1 are known by
-their two sides alone: spelled otherwise they are answered anew.)
+their two sides alone, sums over combinations of some attributes' values by these: spelled otherwise they are answered
+anew.)
 """
 
 from __future__ import annotations

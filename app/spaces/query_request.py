@@ -53,6 +53,12 @@ class QueryModel(BaseModel):
         description="whether the question was chosen by what was released before, which takes a wider interval",
     )
 
+    @_model_validator(mode="after")
+    def _has_an_interval(self) -> Self:
+        if self.unverified and self.within is not None:
+            raise ValueError("an unverified answer has no interval: leave within out")
+        return self
+
 
 class Condition(BaseModel):
     """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.

@@ -718,7 +718,7 @@ def session(**changes: Any) -> Send:
 
 WRONG: dict[str, list[Any]] = {
     "dataset": [..., None, 1, True, [], {}, "", "x" * 65],
-    "mechanism": [..., None, "mw", [], 1, {}],
+    "mechanism": [None, "mw", [], 1, {}],
     "epsilon": [..., None, "0.5", True, [], {}, 0, -0.5, -0.0, 1e-300, 1e300, 1001],
     "max_queries": [..., None, "10", True, [], {}, 0, -1, 10.5, 1e300, 10**9 + 1, 2**63, 2**64 - 1],
     "beta": [None, "0.05", True, [], {}, 0, 1, -0.1, 1.5, 1e-300],
@@ -726,6 +726,11 @@ WRONG: dict[str, list[Any]] = {
     "calibration": [None, 1, True, [], "best"],
     "release": [None, 1, True, [], "relay"],
     "max_query": [5],
+    # Of sessions that answer from evidence; that of these words does not.
+    "within": [5, "5", True, 0, -1],
+    "confidence": [0.9, "0.9", True, 0, 1],
+    "start": ["nothing", "evidence", None, "all"],
+    "share": [True, False, 1, None],
 }
 for field, values in WRONG.items():
     for value in values:

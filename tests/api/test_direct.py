@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,22 @@ class TestAllThatIsLeft:
         assert budget["pure"] == sums(0, 0, 0)
         last = open_session(analyst, name, mechanism=LAPLACE, epsilon=1.0, max_queries=1, max_updates=None)
         assert last["plan"]["regime"] == "renyi"
+
+    def test_one_of_many_at_once(self, service: Service, analyst: httpx.Client) -> None:
+        """All that is left, asked for by many at the same moment, by some with other noise. Catches two that were
+        planned on the same remainder, and pure noise beside other noise that came first.
+        """
+        for _ in range(4):
+            name = untouched(service)
+            asked = {"dataset": name, "epsilon": 1.0, "max_queries": 1}
+            words = [{**asked, "mechanism": {"construction": law}} for law in ("laplace", "gaussian") for _ in range(4)]
+            with ThreadPoolExecutor(8) as pool:
+                replies = list(pool.map(lambda body: analyst.post("/v1/sessions", json=body), words))
+            assert sorted(reply.status_code for reply in replies) == [201] + [409] * 7
+            (opened,) = (reply.json() for reply in replies if reply.status_code == 201)
+            budget = shown(service, name)
+            assert budget["impure"] == (opened["plan"]["noise"] == "gaussian")
+            assert budget["remaining_epsilon"] == 0
 
     def test_a_cap_is_kept_by_the_sum_that_is_spent(self, service: Service) -> None:
         """A session of all that is left passes its share of the other sum, not its owner's cap; a smaller cap does not

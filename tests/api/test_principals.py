@@ -21,6 +21,8 @@ ROUTES = [
     ("GET", "/v1/datasets/nothing", "admin analyst auditor"),
     ("PUT", "/v1/datasets/nothing/grants/nobody", "admin"),
     ("GET", "/v1/datasets/nothing/ledger", "admin auditor"),
+    ("GET", "/v1/datasets/nothing/measurements", "admin analyst auditor"),
+    ("GET", "/v1/datasets/nothing/measurements/" + 64 * "0", "admin analyst auditor"),
     ("DELETE", "/v1/datasets/nothing", "admin"),
     ("POST", "/v1/plans", "admin analyst auditor"),
     ("POST", "/v1/sessions", "admin analyst"),

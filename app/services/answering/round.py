@@ -235,7 +235,7 @@ def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) ->
         errors = accuracy.standard_errors.tolist()
         intervals = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
         kind = "unbiased" if accuracy.unbiased.all() else "model"
-    known = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
+    known: dict[str, Any] = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
     if isinstance(query, CompiledMarginal):
         order = query.told(np.arange(query.numbers)).tolist()
         return {
@@ -244,6 +244,16 @@ def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) ->
             "standard_errors": None if errors is None else [errors[place] for place in order],
             "intervals": None if intervals is None else [intervals[place] for place in order],
             **known,
+        }
+    if (
+        accuracy is not None
+        and accuracy.linear is not None
+        and accuracy.linear_errors is not None
+        and kind == "unbiased"
+    ):
+        known["unbiased"] = {
+            "value": float(accuracy.linear[0]),
+            "standard_error": float(accuracy.linear_errors[0]),
         }
     return {
         "value": values[0],

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledPair, Query
+from app.spaces.query import CompiledLocal, CompiledPair, Query
 from tests.strategies import BUDGET, Universe, Words, bipartites, graphs, queries, tables, universe, universes
 
 AGES = [0.1 * i for i in range(4)]
@@ -90,8 +90,8 @@ def test_one_digest_means_equal_weights(d) -> None:
 
 
 def simple(query: Query) -> bool:
-    """Not one of the forms that are known by their sides alone."""
-    return not (isinstance(query, CompiledPair) and query.grid_bits)
+    """Not one of the forms that are known by their sides, or by what some attributes' values weigh, alone."""
+    return not (isinstance(query, CompiledPair) and query.grid_bits) and not isinstance(query, CompiledLocal)
 
 
 def on_the_cells_grid(u: Universe, query: Query) -> bool:

@@ -86,6 +86,7 @@ REFUSED: list[tuple[Universe, Any, str]] = [
     (TABLE, where(sex="male") | {"confidence": 0}, "confidence"),
     (TABLE, where(sex="male") | {"confidence": NAN}, "confidence"),
     (TABLE, where(sex="male") | {"adaptive": 1}, "adaptive"),
+    (TABLE, where(sex="male") | {"within": 5, "unverified": True}, "an unverified answer has no interval"),
     (TABLE, {"type": "predicate"}, "where"),
     # predicates
     (TABLE, where(height={"equals": 1}), "unknown attribute 'height': the attributes are sex, class"),
