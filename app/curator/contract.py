@@ -102,8 +102,7 @@ class ContractMechanism(EvidenceMechanism):
             if math.isfinite(bound):
                 return self._told(state, query, values, wish)
             raise UpdatesExhausted(
-                "all updates of the plan are used, and nothing is certain of this question: open another session, or "
-                "ask with unverified",
+                "all updates of the plan are used, and nothing is certain of this question: open another session",
                 max_updates=self._contract.max_updates,
             )
         prediction = self._policy(state).predicted(question)

@@ -240,7 +240,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
         else:
             query = again.dataset.space.from_canonical(record["query"], {})
             units = np.array([again.grid(value) for value in records.values_of(record)])
-            again.recall(query, units, None, waiting)
+            again.recall(query, units, None, waiting, None)
             waiting = None
     assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
     assert again.state.hypothesis.left == player.session.state.hypothesis.left
