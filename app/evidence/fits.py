@@ -30,7 +30,7 @@ from app.evidence.axes import spread, summed
 from app.evidence.dual import Dual
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import Posterior, incidence
-from app.evidence.questions import Cells, Product, Question, Sum
+from app.evidence.questions import Cells, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, values_on
 from app.spaces.lazy import lazy
@@ -296,25 +296,3 @@ def _projected(values: FloatArray) -> FloatArray:
     levels = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     level = levels[np.flatnonzero(ordered > levels)[-1]] if total > 0 else ordered[0]
     return np.asarray(np.maximum(values - level, 0.0))
-
-
-def summed_cells(question: Question) -> float:
-    """How many single cells the answer to a question sums, as squares of its weights tell it: the fewer of its own and
-    the others', attribute by attribute where the weights are a product. One for the cells of a table."""
-    if isinstance(question, Product):
-        return math.prod(_spread(vector) for vector in question.vectors)
-    if not isinstance(question, Sum) or not question.attributes:
-        return 1.0
-    weights = question.on([Partition.singles(n) for n in question.sizes])
-    return max(_spread(weights.reshape(-1)), 1.0)
-
-
-def _spread(weights: FloatArray) -> float:
-    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
-    low, high = float(weights.min()), float(weights.max())
-    unit = (weights - low) / (high - low)
-    different = np.unique(unit)
-    return min(
-        float(unit @ unit / (different @ different)),
-        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
-    )

@@ -28,17 +28,17 @@ from scipy.special import chdtri
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, normal_quantile, possible
-from app.evidence.fits import Fit, LocalFits, summed_cells
+from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
-from app.evidence.questions import Cells, Question, Sum
+from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
 MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
-#: The part of epsilon that measures the total of a whole table.
-TOTAL_PART = 0.1
+#: The part of epsilon that measures the total of a whole table, and from how many cells on.
+TOTAL_PART, TOTAL_CELLS = 0.05, 400
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
 #: With so many questions for each of these it is more.
@@ -208,7 +208,7 @@ class Policy:
         means, d = self._means, len(self._attributes)
         if self.mode == "table":
             everything, total = self._marginal(self._attributes), self._marginal(())
-            if self.residuals.public_total is not None or not d:
+            if self.residuals.public_total is not None or everything.cells < TOTAL_CELLS:
                 return [self._part(everything, 1.0)]
             return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
         if self.mode == "laplace" or not d:
@@ -398,7 +398,7 @@ class Policy:
         again = self._again + (question.attributes in self._sets)
         different = len(self._sets) + (question.attributes not in self._sets)
         worth = rest * again / (self._asked + 1) / different
-        disadvantage = summed_cells(question)
+        disadvantage = _summed_cells(question)
         return worth >= WHOLE * disadvantage or disadvantage <= 1
 
     def _later(self, question: Question, whole: bool) -> float:
@@ -542,3 +542,25 @@ def _bins(size: int) -> Partition | None:
 def _scale(value: float) -> Decimal:
     """A scale of few digits that costs no more."""
     return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))
+
+
+def _summed_cells(question: Question) -> float:
+    """How many single cells the answer to a question sums, as squares of its weights tell it: the fewer of its own and
+    the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+    if isinstance(question, Product):
+        return math.prod(_spread(vector) for vector in question.vectors)
+    if not isinstance(question, Sum) or not question.attributes:
+        return 1.0
+    weights = question.on([Partition.singles(n) for n in question.sizes])
+    return max(_spread(weights.reshape(-1)), 1.0)
+
+
+def _spread(weights: FloatArray) -> float:
+    """The sum of squares of weights brought to [0, 1], or of their complements, over that of different ones alone."""
+    low, high = float(weights.min()), float(weights.max())
+    unit = (weights - low) / (high - low)
+    different = np.unique(unit)
+    return min(
+        float(unit @ unit / (different @ different)),
+        float((1 - unit) @ (1 - unit) / ((1 - different) @ (1 - different))),
+    )

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from app.audit.replay import replay_file
@@ -190,6 +191,12 @@ def test_measurements_are_listed_for_all_who_may_see_them(service: Service, anal
     assert shown["axes"] == [{"attribute": "sex", "labels": [0, 1]}]
     truth = np.bincount(CODES["sex"], minlength=2)
     assert np.abs(np.array(shown["values"]) - truth).max() < 6 * shown["standard_error"]
+    stream = analyst.get(
+        f"/v1/datasets/{name}/measurements/{one['id']}", headers={"Accept": "application/vnd.apache.arrow.stream"}
+    )
+    table = pa.ipc.open_stream(stream.content).read_all().to_pydict()
+    assert (table["sex"], table["value"]) == ([0, 1], shown["values"])
+    assert table["standard_error"] == [shown["standard_error"]] * 2
     unseen = next(item["id"] for item in every if item["by"] == hidden)
     refused(analyst.get(f"/v1/datasets/{name}/measurements/{unseen}"), "not-found")
     refused(analyst.get(f"/v1/datasets/{name}/measurements/{'0' * 64}"), "not-found")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 
+import orjson
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from app.http import paging, schemas
+from app.http import headers, paging, schemas
 from app.http.context import Context
+from app.http.marginal_tables import arrow_table
 from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
+from app.services.measurements import Released
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -41,11 +44,20 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["measurements"],
         summary="A measurement with its values",
         response_model=schemas.ReleasedMeasurement,
-        responses=problem_responses(401, 404),
+        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 404)},
     )
     async def get_measurement(request: Request, name: str, id: str) -> Response:
         actor = await context.authenticator.authenticate(request)
         if not _ID.fullmatch(id):
             raise NotFound("there is no such measurement of this data set")
         found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
+        if headers.accepts_arrow(request):
+            return Response(await run_in_threadpool(_arrow, found), media_type=headers.ARROW)
         return json_reply(await run_in_threadpool(found.document))
+
+
+def _arrow(found: Released) -> bytes:
+    """A measurement as the answer to a marginal is: a row a cell."""
+    document = found.document()
+    errors = [document["standard_error"]] * len(document["values"])
+    return arrow_table(orjson.dumps(document | {"standard_errors": errors, "intervals": None}))

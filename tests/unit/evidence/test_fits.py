@@ -79,7 +79,8 @@ def gap(taken: list[Measurement], total: float | None) -> float:
         every.append(variance)
         if len(marginal.attributes) > 1:
             several.append(variance)
-    strength = math.exp(-0.5 * np.mean(np.log(several or every)))
+    # The whole marginal is asked for.
+    strength = 0.4 * math.exp(-0.5 * np.mean(np.log(several or every)))
     assert fit.strength == pytest.approx(strength)
     counted, y, ridge = np.concatenate(rows), np.concatenate(values), strength * np.concatenate(variances)
     theta = (y - counted @ fitted) / ridge
@@ -109,7 +110,7 @@ def test_the_gap_shows_a_fit_that_ends_too_early_or_has_another_base(monkeypatch
     assert gap(taken, None) > 1e-5
 
 
-def test_merged_cells_change_nothing() -> None:
+def test_merged_cells_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a question and all measurements tell few cells apart, the fit over those has the answers of the fit over
     all. Would catch cells divided in other proportions than the base's."""
     sizes = (6, 5, 4)
@@ -122,6 +123,8 @@ def test_merged_cells_change_nothing() -> None:
         released(rng, counts, {2: parts[2], 1: parts[4]}, 5.0, "gaussian"),
     ]
     _, local = state(sizes, taken, float(counts.sum()))
+    # With one strength for sums and for tables, that their cells may be compared.
+    monkeypatch.setattr(fits, "FEW_WEIGHT", fits.MANY_WEIGHT)
     question = Product.over({a: parts[a].labels for a in range(3)})
     few, every = local.fit(question), local.fit(Cells(Marginal.of(sizes, dict.fromkeys(range(3)))))
     assert few.counts.size < every.counts.size == 120
@@ -145,6 +148,21 @@ def test_attributes_of_a_hundred_values() -> None:
     taken.append(measured(Marginal.of(sizes, {0: None, 2: None}), 10.0, rng.normal(1, 10, (100, 100))))
     _, local = state(sizes, taken, 10_000.0)
     assert local.fit(question).counts.size <= fits.MOST_CELLS
+
+
+def test_measurements_of_no_account_are_left_out() -> None:
+    """Of very many measurements on the attributes of a question the best known ones are fitted. Would catch work that
+    grows with all that was ever asked."""
+    rng, sizes = np.random.default_rng(9), (12, 12, 12)
+    taken = [measured(Marginal.of(sizes, {a: None}), 10.0, rng.normal(100, 10, 12)) for a in range(3)]
+    for sigma in range(1, 40):
+        marginal = Marginal.of(sizes, {a: Partition.of(rng.integers(0, 2, 12)) for a in range(3)})
+        taken.append(measured(marginal, 40.0 - sigma, np.full((2, 2, 2), 150.0)))
+    _, local = state(sizes, taken, 1200.0)
+    fit = local.fit(Product.over({a: halves(12) for a in range(3)}))
+    assert len(fit.known) == fits.MOST_KNOWN
+    kept = [float(k.variances.min()) for k in fit.known]
+    assert max(kept) <= 17.0**2
 
 
 def test_remembered_until_the_next_measurement() -> None:
@@ -267,3 +285,33 @@ def test_a_base_of_bins() -> None:
     assert fitted[:, 0] == pytest.approx(fitted[:, 1])
     assert fitted[3].sum() / fitted[0].sum() == pytest.approx((57.5 / 2) / (27.5 / 3), rel=0.1)
     assert 0 < fitted[5:].sum() < 1
+
+
+def test_the_typical_error_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by sums with random signs against counted out. Would catch signs that are the same for all, and a mean over
+    the wrong number of answers."""
+    rng = np.random.default_rng(10)
+    sizes = (12, 11, 3)
+    counts = rng.poisson(15.0, sizes)
+    taken = [released(rng, counts, dict.fromkeys(c), 4.0, "gaussian") for c in [(0,), (1,), (2,), (0, 1), (1, 2)]]
+    _, local = state(sizes, taken, None)
+    question = Cells(Marginal.of(sizes, {0: None, 1: None, 2: None}))
+    fit = local.fit(question)
+    told = fit.standard_error(question)
+    monkeypatch.setattr(fits, "_COUNTED", 10**6)
+    assert told == pytest.approx(fit.standard_error(question), rel=0.15)
+    assert fit.standard_error(question) == pytest.approx(np.sqrt(np.mean(fit.standard_errors(question) ** 2)))
+
+
+def test_the_product_needs_no_search() -> None:
+    """It is the product of the one-way marginals, on the question's own cells. Would catch shares of another
+    attribute."""
+    rng = np.random.default_rng(11)
+    counts = rng.poisson(30.0, SIZES)
+    taken = [released(rng, counts, {a: None}, 0.01, "gaussian") for a in range(3)]
+    _, local = state(SIZES, taken, float(counts.sum()))
+    question = Product.over({0: np.array([1, 0, 1]), 1: np.array([1, 1, 0, 0])})
+    first, second = counts.sum(axis=(1, 2)), counts.sum(axis=(0, 2))
+    expected = (first[0] + first[2]) * (second[0] + second[1]) / counts.sum()
+    assert float(local.product(question).values(question)) == pytest.approx(expected, rel=1e-3)
+    assert 0 < local.product(question).standard_error(question) < counts.sum()

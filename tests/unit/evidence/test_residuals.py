@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.evidence import measurements as measurements_module
+from app.evidence import residuals as residuals_module
 from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.questions import Cells, Local, Product, Question, Sum
 from app.evidence.residuals import Residuals
@@ -288,3 +290,50 @@ def test_coverage(kind: str) -> None:
 @pytest.mark.slow
 def test_the_coverage_test_sees_a_variance_30_percent_too_small() -> None:
     assert coverage(math.sqrt(0.7), "gaussian", 4000) < 0.94
+
+
+def test_variances_after_one_more_measurement() -> None:
+    """Against adding it. Would catch a copy that changes what it was made of."""
+    rng = np.random.default_rng(21)
+    sizes = (4, 3, 2)
+    counts = rng.poisson(20.0, sizes)
+    residuals = Residuals(sizes)
+    for cells in ({0: None, 1: None}, {2: None}, {0: Partition(np.array([0, 0, 0, 1])), 2: None}):
+        residuals.add(released(rng, counts, cells, 3.0, "gaussian"))
+    halves = Partition(np.array([0, 1, 0, 1]))
+    for cells in ({0: halves}, {0: None, 1: None, 2: None}, {0: halves, 2: None}):
+        marginal = Marginal.of(sizes, cells)
+        for question in (Product.over({0: np.array([1, 0, 1, 0])}), Cells(Marginal.of(sizes, {0: None, 2: None}))):
+            before = residuals.unbiased(question)
+            found = residuals.variances_after(question, marginal, 4.0)
+            again = residuals.unbiased(question)
+            assert np.array_equal(before.variances, again.variances, equal_nan=True)
+            other = Residuals(sizes)
+            for measurement in residuals.measurements:
+                other.add(measurement)
+            other.add(measured(marginal, 2.0, np.zeros(marginal.shape)))
+            assert np.allclose(found, other.unbiased(question).variances, equal_nan=True)
+
+
+def test_many_cells_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marginal of many cells gives the same values from outside of the closed form. Would catch one that is left out,
+    and sums that are remembered for other attributes."""
+    rng = np.random.default_rng(22)
+    sizes = (4, 3, 2)
+    whole = released(rng, rng.poisson(20.0, sizes), dict.fromkeys(range(3)), 3.0, "laplace")
+    inside = Residuals(sizes)
+    assert inside.add(whole)
+    monkeypatch.setattr(residuals_module, "MOST_CELLS", 23)
+    monkeypatch.setattr(measurements_module, "_MANY", 3)
+    apart = Residuals(sizes)
+    again = Measurement.read(whole.document())
+    assert not apart.add(again)
+    for _ in range(2):
+        for question in (
+            Product.over({}),
+            Product.over({0: np.array([1, 0, 0, 1]), 2: np.array([1, 0])}),
+            Cells(Marginal.of(sizes, {1: None})),
+        ):
+            one, other = inside.unbiased(question), apart.unbiased(question)
+            assert np.allclose(one.values, other.values)
+            assert np.allclose(one.variances, other.variances)
