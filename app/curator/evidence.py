@@ -8,7 +8,7 @@ each first answer what was expected, what was measured and what was left.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -34,8 +34,8 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.questions import Chosen, question_of, selected
-from app.evidence.estimates import Estimates, normal_quantile
+from app.curator.questions import Chosen, question_of, selected, spread
+from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
@@ -200,10 +200,9 @@ class EvidenceMechanism:
         if query.is_zero:
             nothing = np.zeros(len(values))
             return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
-        found, known = self._shown(state, query, self._wished(wish), None)
-        # The longer arm from the values given to the interval is that from the present ones and what lies between.
-        between = np.abs(values - found) / normal_quantile(known.confidence)
-        return replace(known, standard_errors=known.standard_errors + between)
+        question, chosen = question_of(query, self._space.shape)
+        wish, given = self._wished(wish), spread(values, chosen, question.shape)
+        return _accuracy(self._policy(state).shown(question, None, wish.probability, wish.adaptive, given), chosen)
 
     def estimate(self, state: State, query: Query) -> Estimate:
         """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""

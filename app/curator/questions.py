@@ -9,7 +9,7 @@ import numpy as np
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Local, Product, Question
 from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
-from app.spaces.tensor import Array, IntArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Which of a question's answers are a query's, along each of its attributes; None where all are.
 Chosen = tuple[IntArray, ...] | None
@@ -60,3 +60,12 @@ def selected(values: Array, chosen: Chosen) -> Array:
     """The answers of a query among those of its question, flat."""
     array = np.asarray(values)
     return (array if chosen is None else array[np.ix_(*chosen)]).reshape(-1)
+
+
+def spread(values: FloatArray, chosen: Chosen, shape: tuple[int, ...]) -> FloatArray:
+    """The answers of a query at their places among those of its question, the others zero."""
+    if chosen is None:
+        return values.reshape(shape)
+    whole = np.zeros(shape)
+    whole[np.ix_(*chosen)] = values.reshape([len(cells) for cells in chosen])
+    return whole

@@ -297,7 +297,14 @@ class Policy:
             score = (squared - float(variances.mean())) / expected**2
             self._scores.append(min(max(score, _LEAST_SCORE), _MOST_SCORE))
 
-    def shown(self, question: Question, bought: Bought | None, confidence: float, adaptive: bool = False) -> Estimates:
+    def shown(
+        self,
+        question: Question,
+        bought: Bought | None,
+        confidence: float,
+        adaptive: bool = False,
+        given: FloatArray | None = None,
+    ) -> Estimates:
         """What is shown of a question after it was recorded.
 
         Args:
@@ -306,16 +313,17 @@ class Policy:
             confidence: of the intervals.
             adaptive: whether the question may have been chosen by what was released: the interval is then as wide as
                 holds for all weights on the cells that it tells apart at once (Scheffe).
+            given: the values that were shown before, in the question's shape; they are shown again.
         """
         unbiased = self.residuals.unbiased(question)
         quantile = self._quantile(confidence)
         if adaptive:
             cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
             quantile = max(quantile, math.sqrt(float(chdtri(cells, 1 - confidence))))
-        fit = self._fit(question)
-        values = self.value(question, bought)
+        values = self.value(question, bought) if given is None else given
 
         def deviations() -> FloatArray:
+            fit = self._fit(question)
             assert isinstance(fit, Fit)
             return fit.standard_errors(question) * max(self.kappa, 1.0)
 
