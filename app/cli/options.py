@@ -51,6 +51,9 @@ FromNothing = Annotated[
 ForItself = Annotated[
     bool, typer.Option("--for-itself", help="Evidence: keep what is measured from other sessions' answers.")
 ]
+Contract = Annotated[
+    bool, typer.Option("--contract", help="Evidence: keep an error bound of all answers at once, by tests.")
+]
 MaxUpdates = Annotated[
     int | None,
     typer.Option(help="Most updates; left out, the guaranteed plan is made.", show_default=False),

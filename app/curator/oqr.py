@@ -70,13 +70,12 @@ def surprise(
 
     Nothing of the distance is released, nor of how far it is beyond the threshold. A single comparison has one value
     of noise and a count of one; of a race ``noise`` holds as many as it is cut at, all of which are looked at whatever
-    the count is. What was drawn and is not released is zero afterwards.
+    the count is. All that was drawn is zero afterwards.
     """
     noise += distance(private, expected)
     passed = noise > threshold
     passed &= np.arange(len(noise)) < count
     noise[:] = 0
-    if int(passed.sum()) == 0:
-        fresh[:] = 0
-        return None
-    return private + fresh
+    released = private + fresh if int(passed.sum()) else None
+    fresh[:] = 0
+    return released

@@ -123,8 +123,11 @@ class PlanView(Reply):
     this bound, null for steps that have none. ``noise`` is the law of the noise, ``laplace`` or ``gaussian``, whose
     sigma then is ``noise_scale``; ``threshold`` is null where every question is measured. ``regime`` is the sum of the
     budget that ``epsilon`` is a part of; ``reserved_pure`` is null where not all of the noise is pure. A session that
-    answers from evidence has noise and price of their own for each measurement, and no ``error_bound``: its plan has a
-    ``mode`` and says in ``how`` what that means; ``max_queries`` and ``max_updates`` are null where none were declared.
+    answers from evidence has noise and price of their own for each measurement, and no ``error_bound`` but by a
+    contract: its plan has a ``mode`` and says in ``how`` what that means; ``max_queries`` and ``max_updates`` are null
+    where none were declared. Of a contract ``threshold`` is that of the tests, ``noise_scale`` their noise's,
+    ``measured_scale`` that of a measurement behind a hit, and ``drift`` how far answers may lie from what was tested;
+    the ``error_bound`` is that of counts, and each answer tells its own.
     """
 
     noise: str | None
@@ -147,6 +150,8 @@ class PlanView(Reply):
     reserved_pure: str | None
     mode: str | None = None
     how: str | None = None
+    measured_scale: float | None = None
+    drift: float | None = None
 
 
 class PlanOutcome(Reply):

@@ -308,6 +308,11 @@ class TestAnalysis:
         assert refused.returncode == 1
         assert "plan-infeasible" in refused.stderr
         assert curator(server, "session", "show", opened["id"]).returncode == 0
+        words = ("people", "--epsilon", "0.02", "--max-queries", "20", "--contract")
+        promised = curator(server, "plan", *words)
+        assert promised.returncode == 0, promised.stderr
+        assert "error bound" in promised.stdout
+        assert json.loads(curator(server, "plan", *words, "--json").stdout)["mode"] == "contract"
 
     @pytest.mark.parametrize(
         ("words", "says"),

@@ -14,6 +14,7 @@ from app.cli.options import (
     AsJson,
     Beta,
     Calibration,
+    Contract,
     DatasetName,
     DeclaredQueries,
     Epsilon,
@@ -44,11 +45,12 @@ def plan(
     confidence: SessionConfidence = None,
     from_nothing: FromNothing = False,
     for_itself: ForItself = False,
+    contract: Contract = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a session would promise and cost. Charges nothing."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
-    terms |= _evidence(within, confidence, from_nothing, for_itself)
+    terms |= _evidence(within, confidence, from_nothing, for_itself, contract)
     with client("Planning") as curator:
         made = curator.plan(dataset, _mechanism(mechanism), **terms)
     if as_json:
@@ -102,11 +104,12 @@ def session_open(
     confidence: SessionConfidence = None,
     from_nothing: FromNothing = False,
     for_itself: ForItself = False,
+    contract: Contract = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
-    terms |= _evidence(within, confidence, from_nothing, for_itself)
+    terms |= _evidence(within, confidence, from_nothing, for_itself, contract)
     with client("Opening the session") as curator:
         session = curator.open_session(dataset, _mechanism(mechanism), **terms)
     if as_json:
@@ -158,13 +161,16 @@ def _mechanism(text: str | None) -> dict[str, Any] | None:
     return None if text is None else parse_mechanism(text)
 
 
-def _evidence(within: float | None, confidence: float | None, from_nothing: bool, for_itself: bool) -> dict[str, Any]:
+def _evidence(
+    within: float | None, confidence: float | None, from_nothing: bool, for_itself: bool, contract: bool
+) -> dict[str, Any]:
     """What belongs to sessions that answer from evidence, None where nothing is said."""
     return {
         "within": within,
         "confidence": confidence,
         "start": "nothing" if from_nothing else None,
         "share": False if for_itself else None,
+        "contract": True if contract else None,
     }
 
 

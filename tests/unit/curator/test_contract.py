@@ -197,7 +197,7 @@ def test_a_surprise_is_a_noisy_distance_beyond_the_threshold(
         assert found.tolist() == [value + 100 + k for k, value in enumerate(private[:size])]
     else:
         assert found is None
-        assert not fresh.any()
+    assert not fresh.any()
     assert not noise.any()
     assert private[:size] == x.tolist()
 
@@ -313,6 +313,7 @@ def counts_of(table: np.ndarray, marginal: Marginal) -> np.ndarray:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(certified())
 def test_certificates_hold_for_every_question_that_is_constant_on_the_cells(
@@ -329,6 +330,7 @@ def test_certificates_hold_for_every_question_that_is_constant_on_the_cells(
     assert np.abs(centre - truth).max() <= radius + 1e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(certified(), st.integers(0, 10**6))
 def test_what_has_drifted_is_off_by_the_drift_more(
@@ -474,6 +476,7 @@ def uneven(rng: np.random.Generator, records: int = RECORDS) -> np.ndarray:
     return rng.multinomial(records, (shares / shares.sum()).reshape(-1)).reshape(SIZES)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from(RELEASES))
 def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(seed: int, public: bool, release: str) -> None:
