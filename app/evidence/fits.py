@@ -100,7 +100,7 @@ class Fit:
         a tenth or so, as many answers share little.
         """
         count = math.prod(question.shape)
-        if count <= _COUNTED or not self.attributes:
+        if count <= _COUNTED or not self.known:
             return float(np.sqrt(np.mean(np.square(self.standard_errors(question)))))
         labels, answers, groups = self._groups(question)
         signs = np.zeros((groups, _SIGNS))

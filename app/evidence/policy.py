@@ -32,11 +32,12 @@ from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals
-from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
 MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
+#: A question that tells more cells apart is answered without a fit, which would take too long.
+MOST_FITTED = 1 << 14
 #: The part of epsilon that measures the total of a whole table, and from how many cells on.
 TOTAL_PART, TOTAL_CELLS = 0.05, 400
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
@@ -169,6 +170,7 @@ class Policy:
         self._scores: deque[float] = deque(maxlen=_SCORED)
         self._whole: set[tuple[int, ...]] = set()
         self._largest = 3
+        self._dense: DenseFit | None = None
 
     @property
     def pure(self) -> bool:
@@ -215,8 +217,10 @@ class Policy:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
         found = [(self._marginal((a,)), part * means.renyi / d) for a in self._attributes]
-        pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
-        if self.mode == "lift" and pairs and len(pairs) <= self._questions and self._serve(pairs):
+        pairs: list[Marginal] = []
+        if self.mode == "lift" and 0 < math.comb(d, 2) <= self._questions:
+            pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
+        if pairs and self._serve(pairs):
             # Within the bins of two-way marginals one-way ones alone tell values apart.
             binned = [a for a in self._attributes if self._sizes[a] > MOST_BINS]
             found = [
@@ -331,7 +335,7 @@ class Policy:
 
     def value(self, question: Question, bought: Bought | None) -> FloatArray:
         """The values that are shown of a question after it was recorded, without their errors."""
-        values = self._fit(question).values(question)
+        values = self._expected(question, self._fit(question))
         if bought is not None:
             values = self._near(question, bought.measurement, values)
         return np.clip(values, *possible(question, self.residuals.public_total))
@@ -339,19 +343,25 @@ class Policy:
     # What is predicted.
 
     def _fit(self, question: Question) -> Fit | DenseFit:
-        dense = self._dense
-        if dense is not None:
-            return dense
+        if self._dense is None and self.mode == "table":
+            self._dense = self._whole_table()
+        if self._dense is not None:
+            return self._dense
+        if math.prod(question.told(k).cells for k in range(len(question.attributes))) > MOST_FITTED:
+            return self.fits.product(question)
         try:
             return self.fits.fit(question)
         except NotConverged:
             return self.fits.product(question)
 
-    @property
-    def _dense(self) -> DenseFit | None:
-        return self._whole_table if self.mode == "table" else None
+    def _expected(self, question: Question, fit: Fit | DenseFit) -> FloatArray:
+        """The fit's values; unbiased ones where there is no fit but the product of one-way marginals."""
+        values = fit.values(question)
+        if isinstance(fit, Fit) and not fit.known:
+            unbiased = self.residuals.unbiased(question)
+            values = np.where(unbiased.estimable, unbiased.values, values)
+        return values
 
-    @lazy
     def _whole_table(self) -> DenseFit | None:
         everything = self._marginal(self._attributes)
         found = [m for m in self.residuals.measurements if m.marginal == everything]
@@ -372,7 +382,7 @@ class Policy:
             return Prediction(np.zeros(question.shape), 0.0)
         fit = self._fit(question)
         least, most = possible(question, self.residuals.public_total)
-        values = np.clip(fit.values(question), least, most)
+        values = np.clip(self._expected(question, fit), least, most)
         if isinstance(fit, DenseFit):
             variances = self.residuals.unbiased(question).variances
             return Prediction(values, math.sqrt(float(variances.mean())))

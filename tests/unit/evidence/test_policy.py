@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.evidence import policy as policy_module
 from app.evidence.dual import NotConverged
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, laplace_cost, own
@@ -413,6 +414,29 @@ def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
             values, variances = own(asked, bought.measurement)
             inside = (values >= 0) if asked.range[0] >= 0 else np.full(values.shape, True)
             assert (np.abs(shown.values - values)[inside] <= 2.5 * np.sqrt(variances[inside]) + 1e-6).all()
+
+
+def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is answered without a fit: by unbiased values where there are any, by what was measured for it, else by the
+    product. Would catch a question that everybody waits for."""
+    monkeypatch.setattr(policy_module, "MOST_FITTED", 5)
+    session = Session(counts(10), means(questions=20), 1)
+
+    def failing(_: Question) -> None:
+        raise AssertionError("a fit was searched for")
+
+    monkeypatch.setattr(session.policy.fits, "fit", failing)
+    pair = Cells(Marginal.of(SIZES, {0: None, 1: None}))
+    values = session.policy.value(pair, None)
+    assert np.allclose(values, np.maximum(session.policy.residuals.unbiased(pair).values, 0.0))
+    whole = Cells(Marginal.of(SIZES, dict.fromkeys(range(4))))
+    bought = session.ask(whole)
+    assert bought is not None
+    shown = session.policy.shown(whole, bought, 0.95)
+    assert (
+        np.abs(shown.values - np.maximum(bought.measurement.values, 0))
+        <= 2.5 * float(bought.measurement.noise.scale) + 1e-6
+    ).all()
 
 
 def test_nothing_known_and_nothing_left() -> None:
