@@ -159,7 +159,7 @@ def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal)
 def _updates(space: Space, queries: int) -> int:
     """How many updates there are where none are asked for."""
     attributes = sum(size > 1 for size in space.shape)
-    return min(queries, sum(math.comb(attributes, order) for order in range(1, _ORDER + 1)))
+    return min(queries, max(1, sum(math.comb(attributes, order) for order in range(1, _ORDER + 1))))
 
 
 @lru_cache(maxsize=1024)
@@ -169,14 +169,14 @@ def _scale(cost: Decimal, order: Decimal, release: Release) -> Fraction:
     Raises:
         InvalidBudget: when none up to 1e24 does.
     """
-    least = scale_for_cost(cost, order, release)
+    least = max(scale_for_cost(cost, order, release), Decimal(str(LEAST_SCALE)))
     unit = Decimal(1).scaleb(least.adjusted() - DIGITS + 1)
 
     def meets(count: int) -> bool:
         return price_of_hit(count * Fraction(unit), release, order) <= cost
 
     first = int(least / unit)
-    # Twice the scale of the test alone costs less than half as much, and the measurement at most a half more.
-    found = least_integer_near(meets, first + first // 8, first, 4 * first)
+    # The test costs more than the measurement, and half as much with less than twice the scale.
+    found = least_integer_near(meets, first + first // 8, first, 64 * first)
     assert found is not None
-    return max(found * Fraction(unit), Fraction(LEAST_SCALE))
+    return found * Fraction(unit)

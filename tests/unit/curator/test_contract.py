@@ -126,6 +126,29 @@ def test_bounds_fail_with_beta_at_most(release: str) -> None:
     assert 2 ** mpmath.mpf(cells) * normal <= part / 4
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.001, 1e-12), (0.1, 0.1), (10.0, 1e-6), (1000.0, 0.1)])
+@pytest.mark.parametrize(("queries", "updates"), [(1, None), (10**9, 10**6)])
+def test_plans_of_extreme_budgets_fit_them(epsilon: float, delta: float, queries: int, updates: int | None) -> None:
+    """Would catch a search for the scale that ends too early, and a price that passes the share."""
+    spec = parse_spec({**SPEC, "budget": {"epsilon": epsilon, "delta": delta}})
+    words = {"epsilon": epsilon, "max_queries": queries, "max_updates": updates}
+    plan = make_plan(PublicDataset(spec, None), parse_request(ASKED | words))
+    assert isinstance(plan, EvidencePlan)
+    assert plan.contract is not None
+    assert plan.contract.cost_per_update * plan.max_updates <= plan.reserved * Decimal("0.9")
+    assert plan.contract.threshold_units == 2 * plan.contract.noise_bound_units
+
+
+def test_a_table_of_one_cell() -> None:
+    """There is nothing to test but its total."""
+    dataset = PublicDataset(parse_spec({**SPEC, "attributes": [{"name": "x0", "size": 1}]}), 100)
+    request = parse_request(ASKED)
+    session = Session(Opening(dataset, request, make_plan(dataset, request), evidence=Pins((), ())))
+    due = session.consider(dataset.space.compile(parse_query({"type": "predicate", "where": {}})))
+    assert isinstance(due, MarginalTest)
+    assert due.counts.tolist() == [100]
+
+
 def test_the_number_of_updates_is_that_of_the_marginals_or_of_the_questions() -> None:
     """3 + 3 + 1 marginals of up to three attributes. Would catch a B that leaves marginals or questions without one."""
     assert terms().max_updates == 7
