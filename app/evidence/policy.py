@@ -38,8 +38,8 @@ from app.spaces.tensor import FloatArray
 MOST_CELLS = 5_000_000
 #: A question that tells more cells apart is answered without a fit, which would take too long.
 MOST_FITTED = 1 << 14
-#: The part of epsilon that measures the total of a whole table, and from how many cells on.
-TOTAL_PART, TOTAL_CELLS = 0.05, 400
+#: The part of epsilon that measures the total of a whole table.
+TOTAL_PART = 0.05
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
 #: With so many questions for each of these it is more.
@@ -201,7 +201,7 @@ class Policy:
         means, d = self._means, len(self._attributes)
         if self.mode == "table":
             everything = self._marginal(self._attributes)
-            if self.residuals.public_total is not None or everything.cells < TOTAL_CELLS:
+            if self.residuals.public_total is not None:
                 return [Buy(everything, "laplace", _scale(1 / means.epsilon))]
             total, whole = _scale(1 / (TOTAL_PART * means.epsilon)), _scale(1 / ((1 - TOTAL_PART) * means.epsilon))
             return [Buy(self._marginal(()), "laplace", total), Buy(everything, "laplace", whole)]
