@@ -38,8 +38,8 @@ from app.spaces.tensor import FloatArray
 MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
 #: A question that tells more cells apart is answered without a fit, which would take too long.
 MOST_FITTED = 1 << 14
-#: The part of epsilon that measures the total of a whole table, and from how many cells on.
-TOTAL_PART, TOTAL_CELLS = 0.05, 400
+#: The part of epsilon that measures the total of a whole table.
+TOTAL_PART = 0.05
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
 #: With so many questions for each of these it is more.
@@ -220,7 +220,7 @@ class Policy:
             return self._enough(means.within) if self.mode == "table" else []
         if self.mode == "table":
             everything, total = self._marginal(self._attributes), self._marginal(())
-            if self.residuals.public_total is not None or everything.cells < TOTAL_CELLS:
+            if self.residuals.public_total is not None or not d:
                 return [self._part(everything, 1.0)]
             return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
         if self.mode == "laplace" or not d:
