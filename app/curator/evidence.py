@@ -97,8 +97,15 @@ class EvidenceMechanism:
         known.residuals.add(measured.measurement)
 
     def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
-        """What is to be measured at the opening, given what others measured, each with its price."""
-        found = [(buy, self._price(buy)) for buy in self._policy(state).opening()]
+        """What is to be measured at the opening, given what others measured, each with its price.
+
+        Raises:
+            PlanInfeasible: when what the session wishes cannot be paid.
+        """
+        try:
+            found = [(buy, self._price(buy)) for buy in self._policy(state).opening()]
+        except OutOfReach as error:
+            raise self._refusal(error) from None
         self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
 
@@ -138,9 +145,7 @@ class EvidenceMechanism:
         try:
             prediction, buy = policy.decide(question, float(left), wish.within, wish.probability, leaning)
         except OutOfReach as error:
-            raise PlanInfeasible(
-                f"{error}: ask for less, or open a session with a larger share", needed=error.needed, left=error.left
-            ) from None
+            raise self._refusal(error) from None
         if buy is not None:
             price = self._price(buy)
             if price.within(known.left) == price and buy.marginal.cells <= MOST_COUNTED:
@@ -258,6 +263,21 @@ class EvidenceMechanism:
             means = means_of(self._opening.dataset, self._opening.request)
             known.policy = Policy(known.residuals, means)
         return known.policy
+
+    def _refusal(self, error: OutOfReach) -> PlanInfeasible:
+        """The refusal of what cannot be paid, in epsilon."""
+        holds, epsilon = self._plan.holds, float(self._plan.epsilon)
+        each = epsilon / float(holds.renyi if holds.pure is None else holds.pure)
+        left = max(0.0, error.left) * each
+        if not math.isfinite(error.needed):
+            return PlanInfeasible("no noise is so small: ask for a wider interval", left=left)
+        needed = error.needed * each
+        return PlanInfeasible(
+            f"the accuracy asked for takes {needed:.4g} of epsilon, and the session has {left:.4g} left: ask for less, "
+            "or open a session with a larger share",
+            needed=needed,
+            left=left,
+        )
 
     def _wished(self, wish: Wish) -> Wish:
         """What a question wishes, or else its session."""

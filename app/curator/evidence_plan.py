@@ -153,9 +153,20 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
     """
     budget, epsilon = dataset.budget, request.epsilon
     questions = request.max_queries if request.declared else None
-    share, pure = dataset.share(epsilon), not request.contract and dataset.admits_pure(epsilon)
-    whole = request.mechanism.construction == "histogram"
-    return Means(float(budget.order), float(share), float(epsilon), pure, questions, whole, request.contract)
+    share = dataset.share(epsilon)
+    # Tests are not pure, and where little is to be paid the other sum counts it as less.
+    pure = not request.contract and request.within is None and dataset.admits_pure(epsilon)
+    return Means(
+        float(budget.order),
+        float(share),
+        float(epsilon),
+        pure,
+        questions,
+        whole=request.mechanism.construction == "histogram",
+        contract=request.contract,
+        within=request.within,
+        confidence=request.confidence,
+    )
 
 
 def residuals_of(space: Space, records: float | None) -> Residuals:

@@ -38,8 +38,8 @@ from app.spaces.tensor import FloatArray
 MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
 #: A question that tells more cells apart is answered without a fit, which would take too long.
 MOST_FITTED = 1 << 14
-#: The part of epsilon that measures the total of a whole table, and from how many cells on.
-TOTAL_PART, TOTAL_CELLS = 0.05, 400
+#: The part of epsilon that measures the total of a whole table.
+TOTAL_PART = 0.05
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
 #: With so many questions for each of these it is more.
@@ -95,6 +95,9 @@ class Means:
         whole: whether the whole table is measured at the opening, whatever is asked.
         contract: whether questions are tested before they are paid for; then the opening buys what the base is made of,
             and no more.
+        within: half the width that every answer's interval may have, in counts; then the least is paid that gets there,
+            and nothing is bought ahead but a whole table that has fewer cells than there are questions.
+        confidence: of these intervals.
     """
 
     order: float
@@ -104,6 +107,8 @@ class Means:
     questions: int | None
     whole: bool = False
     contract: bool = False
+    within: float | None = None
+    confidence: float = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +194,12 @@ class Policy:
             return "contract"
         if means.whole:
             return "table"
+        questions, cells = self._questions, math.prod(self._sizes)
+        if means.within is not None:
+            # The sum of all cells of a table has as much noise as one of so many questions measured each on its own.
+            return "table" if d and cells <= min(questions, MOST_CELLS) else "lift"
         if not means.pure or not d:
             return "lift"
-        questions, cells = self._questions, math.prod(self._sizes)
         marginals = min(questions, math.comb(d, 2) + math.comb(d, 3)) if d > 1 else questions
         if cells <= MOST_CELLS and math.sqrt(cells) / (2 * means.epsilon) <= self._once * math.sqrt(marginals):
             return "table"
@@ -208,9 +216,11 @@ class Policy:
     def opening(self) -> list[Buy]:
         """What is bought when the session opens; what evidence knows as well already is not."""
         means, d = self._means, len(self._attributes)
+        if means.within is not None and not (means.whole or means.contract):
+            return self._enough(means.within) if self.mode == "table" else []
         if self.mode == "table":
             everything, total = self._marginal(self._attributes), self._marginal(())
-            if self.residuals.public_total is not None or everything.cells < TOTAL_CELLS:
+            if self.residuals.public_total is not None or not d:
                 return [self._part(everything, 1.0)]
             return [self._part(total, TOTAL_PART), self._part(everything, 1 - TOTAL_PART)]
         if self.mode == "laplace" or not d:
@@ -236,6 +246,37 @@ class Policy:
             if noise is not None and not (known.variances <= noise.variance).all():
                 bought.append(Buy(marginal, noise.kind, noise.scale))
         return bought
+
+    def _enough(self, within: float) -> list[Buy]:
+        """The whole table, so that every sum of its cells is known as well as is wished; nothing where it is already.
+
+        Raises:
+            OutOfReach: when that cannot be paid.
+        """
+        everything = self._marginal(self._attributes)
+        variance = (within / normal_quantile(self._means.confidence)) ** 2 / everything.cells
+        known = self.residuals.unbiased(Cells(everything))
+        if known.estimable.all() and float(known.variances.max()) <= variance:
+            return []
+        return [self._cheapest(everything, variance, self._means.renyi)]
+
+    def _cheapest(self, marginal: Marginal, variance: float, left: float) -> Buy:
+        """Noise of no more than this variance in each cell, by the law that costs less.
+
+        Raises:
+            OutOfReach: when it costs more than is left.
+        """
+        # Down, so that it gets there.
+        scales: dict[NoiseKind, Decimal] = {"laplace": _DOWN.create_decimal_from_float(math.sqrt(variance / 2))}
+        if not self.pure:
+            scales["gaussian"] = _DOWN.create_decimal_from_float(math.sqrt(variance))
+        prices = {kind: self.price(kind, scale) for kind, scale in scales.items() if scale >= LEAST_SCALE}
+        if not prices:
+            raise OutOfReach(math.inf, left)
+        kind = min(prices, key=lambda k: prices[k])
+        if prices[kind] * (1 + _SLACK) > left:
+            raise OutOfReach(prices[kind], left)
+        return Buy(marginal, kind, scales[kind])
 
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""
@@ -463,15 +504,7 @@ class Policy:
         if beyond(low) > 0:
             raise OutOfReach(math.inf, left)
         variance = math.exp(brentq(beyond, low, high, xtol=1e-10) if beyond(high) > 0 else high)
-        # Down, so that it gets there.
-        scales: dict[NoiseKind, Decimal] = {"laplace": _DOWN.create_decimal_from_float(math.sqrt(variance / 2))}
-        if not self.pure:
-            scales["gaussian"] = _DOWN.create_decimal_from_float(math.sqrt(variance))
-        prices = {kind: self.price(kind, scale) for kind, scale in scales.items()}
-        kind = min(prices, key=lambda k: prices[k])
-        if prices[kind] * (1 + _SLACK) > left:
-            raise OutOfReach(prices[kind], left)
-        return Buy(marginal, kind, scales[kind])
+        return self._cheapest(marginal, variance, left)
 
     def price(self, kind: NoiseKind, scale: Decimal) -> float:
         """What noise costs in the session's currency, to the precision of floats."""

@@ -227,6 +227,27 @@ def test_accuracy_first(service: Service, analyst: httpx.Client, tmp_path: Path)
     assert verdict.ok, (verdict.problem, verdict.sequence)
 
 
+def test_a_session_that_says_how_well_it_wants_to_know(service: Service, analyst: httpx.Client, tmp_path: Path) -> None:
+    """Many questions of a small table within so many counts take one measurement, and a small part of the budget; what
+    cannot be had is refused at the opening. Catches a session that spends its share whatever is wished, an interval
+    that is too wide, and a refusal that costs something."""
+    name = unique("small")
+    spec = {**SPEC, "name": name, "attributes": [{"name": "sex", "size": 2}, {"name": "work", "size": 5}]}
+    assert register(service.admin, spec, CSV, "survey.csv").status_code == 201
+    words = {"dataset": name, "epsilon": 1.0, "max_queries": 1000}
+    problem = refused(analyst.post("/v1/sessions", json=words | {"within": 5}), "plan-infeasible")
+    assert problem["needed"] > problem["left"]
+    assert service.admin.get(f"/v1/datasets/{name}").json()["budget"]["spent_epsilon"] == 0
+    id = opened(analyst, name, max_queries=1000, within=1000)["id"]
+    for work in range(1, 5):
+        answer = ask(analyst, id, {"type": "predicate", "where": {"work": {"lt": work}, "sex": 1}})
+        assert (answer["source"], answer["interval_kind"]) == ("estimate", "unbiased")
+        assert answer["interval"][1] - answer["interval"][0] <= 2000
+    assert 0 < service.admin.get(f"/v1/datasets/{name}").json()["budget"]["spent_epsilon"] < 0.01
+    verdict = replay_file(transcript(service, analyst, id, tmp_path / "t.ndjson"))
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 1.0])
 def test_a_histogram_is_one_measurement(
     service: Service, analyst: httpx.Client, tmp_path: Path, epsilon: float
