@@ -31,6 +31,7 @@ from app.curator.session import Session
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Buy
 from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
 from app.privacy.patience import while_wanted
 from app.services import spending
@@ -342,7 +343,7 @@ class Sessions:
         dataset, account = standing(row, holdings)
         if plan is None:
             try:
-                holds = Amounts(dataset.budget.share(request.epsilon), request.epsilon)
+                holds = Amounts(dataset.budget.share(request.epsilon), floor_to(Fraction(request.epsilon)))
             except PrivacyError as error:
                 raise PlanInfeasible(str(error)) from None
         else:
