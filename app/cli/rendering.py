@@ -66,6 +66,10 @@ def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
         out.print(f": {chosen['why']}" if chosen.get("why") else "", markup=False, soft_wrap=True)
     if made.how is not None:
         out.print(made.how, markup=False, soft_wrap=True)
+    expected = chosen.get("expected_standard_errors")
+    if isinstance(expected, Mapping):
+        one, two = (cell(round(float(expected[of]), 1)) for of in ("one_attribute", "two_attributes"))
+        out.print(f"expect a count under conditions on one attribute to be ± {one}, on two ± {two}", markup=False)
     promised = made.error_bound is not None
     facts: dict[str, object] = {
         "noise": made.noise,

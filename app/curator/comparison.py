@@ -167,7 +167,8 @@ def weigh(
     best = min(ranks, key=ranks.__getitem__, default=None)
     plan = None if best is None else outcomes[best]
     if best is None or not isinstance(plan, Plan):
-        advice = _advice_without(gaussian, requests, dataset)
+        unbound = any(isinstance(outcome, SessionPlan) for outcome in outcomes)
+        advice = _advice_unbound(gaussian, first) if unbound else _advice_without(gaussian, requests, dataset)
     else:
         advice = _advice(plan, certain[best], first, gaussian, dataset)
     return Comparison(requests, outcomes, certain, best, gaussian, advice)
@@ -211,6 +212,16 @@ def _advice(
     if certain is None or gaussian.error_bound < certain:
         return f"{lasts}: where a bound must hold for all of them, the Gaussian noise is better."
     return f"{lasts}, which beats the Gaussian noise too."
+
+
+def _advice_unbound(gaussian: Gaussian, request: SessionRequest) -> str:
+    line = "Each answer says how well it is known; no bound of all answers at once is promised"
+    if not request.declared:
+        return f"{line}. Ask for a contract where one is needed."
+    return (
+        f"{line} (ask for a contract where one is needed). Independent Gaussian noise on each of the "
+        f"{request.max_queries:,} answers would have a standard deviation of {gaussian.sigma:.6g}."
+    )
 
 
 def _advice_without(gaussian: Gaussian, requests: Sequence[SessionRequest], dataset: PublicDataset) -> str:

@@ -17,7 +17,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, SessionPlan
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
-from app.evidence.policy import ONE_WAYS_PART, Means, Mode, Policy
+from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.errors import PrivacyError
@@ -138,6 +138,21 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
         race=None if contract is None else contract.race,
         contract=contract,
     )
+
+
+def expected_errors(dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
+    """The standard errors to expect of counts under conditions on one and on two attributes, before anything is known
+    of the data; None where they are not foretold.
+
+    Raises:
+        PrivacyError: when there is no such share.
+    """
+    policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
+    try:
+        found = policy.expected()
+    except OutOfReach:
+        return None
+    return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
 
 
 def _gaussian(share: Fraction, order: Decimal) -> PrivacyEvent:

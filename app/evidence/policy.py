@@ -65,6 +65,8 @@ _UNDECLARED = 100
 #: Noise of a smaller or larger scale is not bought, in counts.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
 _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
+#: Up to how many measurements at the opening errors are foretold, and of about how many sets of attributes.
+_MOST_FORETOLD, _SAMPLED = 256, 16
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 _SLACK = 1e-9
 
@@ -277,6 +279,41 @@ class Policy:
         if prices[kind] * (1 + _SLACK) > left:
             raise OutOfReach(prices[kind], left)
         return Buy(marginal, kind, scales[kind])
+
+    def expected(self) -> tuple[float, float] | None:
+        """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
+        known of the data: of half the values of each, the median over some attributes.
+
+        They follow from what the opening buys, or else are those of noise that all questions share the budget for. None
+        where there are very many attributes.
+        """
+        means = self._means
+        if means.within is not None:
+            wished = means.within / normal_quantile(means.confidence)
+            return wished, wished
+        if self.mode == "laplace":
+            alone = math.sqrt(2) * self._questions / means.epsilon
+            return alone, alone
+        bought = self.opening()
+        if len(bought) > _MOST_FORETOLD or not self._attributes:
+            return None
+        planned, spent = Residuals(self._sizes, self.residuals.public_total), 0.0
+        for buy in bought:
+            noise = Noise(buy.kind, buy.scale, 0)
+            planned.add(Measurement(buy.marginal, noise, np.zeros(buy.marginal.shape, dtype=np.int64)))
+            spent += self.price(buy.kind, buy.scale)
+        left = means.renyi - spent if self.mode != "table" else 0.0
+        shared = math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
+
+        def of(attributes: tuple[int, ...]) -> float:
+            halves = {a: np.arange(self._sizes[a]) < self._sizes[a] / 2 for a in attributes}
+            variance = float(planned.unbiased(Product.over(halves)).variances)
+            return min(shared, math.sqrt(variance)) if variance >= 0 else shared
+
+        ones = [(a,) for a in self._attributes]
+        twos = list(itertools.combinations(self._attributes, 2)) or ones
+        medians = [float(np.median([of(a) for a in sets[:: len(sets) // _SAMPLED + 1]])) for sets in (ones, twos)]
+        return medians[0], medians[1]
 
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""

@@ -19,7 +19,7 @@ from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.counting import counted
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence_plan import EvidencePlan
+from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import Purchase, measure
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
@@ -196,8 +196,16 @@ class Sessions:
         with while_wanted(check):
             request, why = chosen(dataset, request)
             plan = self._opening(dataset, request).plan
+            expected = expected_errors(dataset, request) if isinstance(plan, EvidencePlan) else None
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
-        return {**plan.reply(), "mechanism": request.document(), "why": why, "noise_scales": scales, **line}
+        return {
+            **plan.reply(),
+            "mechanism": request.document(),
+            "why": why,
+            "expected_standard_errors": expected,
+            "noise_scales": scales,
+            **line,
+        }
 
     def compare(self, asked: Mapping[str, Any], check: Check = lambda: None) -> Comparison:
         """The plans of several mechanisms for one task. Reads public facts only and charges nothing.

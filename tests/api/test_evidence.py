@@ -136,6 +136,22 @@ def asked_many(client: httpx.Client, id: str, rng: np.random.Generator, number: 
     return [ask(client, id, predicate(rng)[0]) for _ in range(number)]
 
 
+def test_a_plan_says_what_to_expect(service: Service, analyst: httpx.Client) -> None:
+    """What is chosen and why, the errors to expect of counts, and that no bound of all answers is promised. Catches
+    advice that speaks of mechanisms which were not asked for, and a plan that costs something."""
+    name = registered(service)
+    plan = analyst.post("/v1/plans", json={"dataset": name, "epsilon": 0.5, "max_queries": 100}).json()
+    assert plan["mechanism"]["construction"] == "evidence"
+    assert plan["why"]
+    expected = plan["expected_standard_errors"]
+    assert 0 < expected["one_attribute"] < expected["two_attributes"] < plan["independent_gaussian"]["sigma"]
+    assert plan["error_bound"] is None
+    assert plan["advice"].startswith("Each answer says how well it is known")
+    other = {"dataset": name, "epsilon": 0.5, "max_queries": 100, "mechanism": {"construction": "gaussian"}}
+    assert analyst.post("/v1/plans", json=other).json()["expected_standard_errors"] is None
+    assert service.admin.get(f"/v1/datasets/{name}").json()["budget"]["spent_epsilon"] == 0
+
+
 def test_what_one_session_paid_for_serves_the_next(service: Service, analyst: httpx.Client, tmp_path: Path) -> None:
     """A second session answers what the first one measured without paying; one that starts from nothing does not, and
     what is not shared serves nobody else. Both transcripts replay from their files alone. Catches evidence that is lost

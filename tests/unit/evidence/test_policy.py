@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -475,3 +477,20 @@ def test_a_wrong_number_of_questions_is_survived() -> None:
     assert undeclared._questions == 100
     undeclared.record(Product.over({}), None)
     assert undeclared._questions == 102
+
+
+def test_errors_are_foretold_before_anything_is_drawn() -> None:
+    """As they are once the opening is measured. Would catch errors of another opening, or ones that look at data."""
+    policy, rng = Policy(Residuals(SIZES), means(questions=300)), np.random.default_rng(1)
+    foretold = policy.expected()
+    assert foretold is not None
+    for buy in policy.opening():
+        policy.residuals.add(drawn(counts(3), buy, rng))
+    for order, expected in enumerate(foretold, start=1):
+        found = []
+        for attributes in itertools.combinations(range(len(SIZES)), order):
+            halves = {a: np.arange(SIZES[a]) < SIZES[a] / 2 for a in attributes}
+            found.append(float(policy.residuals.unbiased(Product.over(halves)).variances) ** 0.5)
+        assert expected == pytest.approx(float(np.median(found)), rel=1e-12)
+    wished = Policy(Residuals(SIZES), replace(means(questions=300), within=98.0)).expected()
+    assert wished == pytest.approx((50.0, 50.0), rel=1e-3)
