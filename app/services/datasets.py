@@ -237,14 +237,19 @@ class Datasets:
         with self._store.read() as tx:
             return standing(row, tx.holdings(name))[0]
 
-    def row(self, name: str) -> DatasetRow:
-        """A data set, retired or not.
+    def seen(self, actor: Principal, name: str) -> DatasetRow:
+        """A data set whose measurements somebody may see: all may, but where access is by grant.
 
         Raises:
             NotFound: when there is none of that name.
+            Forbidden: when access is by grant, and an analyst has none.
         """
         with self._store.read() as tx:
-            return self._row(tx, name)
+            row = self._row(tx, name)
+            granted = actor.role != "analyst" or tx.grant(name, actor.name) is not None
+        if row.spec.get("access", "open") == "granted" and not granted:
+            raise Forbidden("this data set is open by grant only: ask an admin for one")
+        return row
 
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.

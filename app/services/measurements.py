@@ -51,8 +51,9 @@ class Measurements:
 
         Raises:
             NotFound: when there is no such data set.
+            Forbidden: when access is by grant, and the actor has none.
         """
-        space = self._space(name)
+        space = self._space(actor, name)
         with self._store.read() as tx:
             rows, others = tx.evidence_page(name, after, most)
         items = [_view(space, row, orjson.loads(row.line)) for _, row in rows if _sees(actor, row)]
@@ -63,8 +64,9 @@ class Measurements:
 
         Raises:
             NotFound: when there is none that the actor may see.
+            Forbidden: when access is by grant, and the actor has none.
         """
-        space = self._space(name)
+        space = self._space(actor, name)
         with self._store.read() as tx:
             row = tx.evidence_row(name, id)
         if row is None or not _sees(actor, row):
@@ -80,8 +82,8 @@ class Measurements:
             _view(space, row, record), measurement, tuple(space.names[a] for a in marginal.attributes), labels
         )
 
-    def _space(self, name: str) -> TableSpace:
-        space = public_dataset(self._datasets.row(name)).space
+    def _space(self, actor: Principal, name: str) -> TableSpace:
+        space = public_dataset(self._datasets.seen(actor, name)).space
         if not isinstance(space, TableSpace):
             raise NotFound(f"measurements are of tables, and this is a {space.kind}")
         return space

@@ -219,6 +219,21 @@ def test_measurements_are_listed_for_all_who_may_see_them(service: Service, anal
     refused(analyst.get("/v1/datasets/nothing/measurements"), "not-found")
 
 
+def test_measurements_of_a_data_set_by_grant(service: Service, analyst: httpx.Client) -> None:
+    """Are shown to those who have one, and to admins and auditors. Catches released numbers that anybody may see where
+    not everybody may ask."""
+    name = registered(service, access="granted")
+    address = f"/v1/datasets/{name}/measurements"
+    refused(analyst.get(address), "forbidden")
+    refused(analyst.get(f"{address}/{'0' * 64}"), "forbidden")
+    assert service.admin.get(address).status_code == 200
+    assert service.principal("auditor").get(address).status_code == 200
+    who = unique("grantee")
+    granted = service.principal("analyst", who)
+    assert service.admin.put(f"/v1/datasets/{name}/grants/{who}", json={"epsilon": 0.1}).status_code == 200
+    assert granted.get(address).status_code == 200
+
+
 def test_accuracy_first(service: Service, analyst: httpx.Client, tmp_path: Path) -> None:
     """A question that says how well it wants to be known pays the least that gets there; asked again for less it is
     cached, for more it is refined at the difference; what cannot be had is refused, and nothing is drawn. Catches an

@@ -28,7 +28,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["measurements"],
         summary="What was ever measured of a data set, a page at a time",
         response_model=schemas.MeasurementList,
-        responses=problem_responses(401, 404, 422),
+        responses=problem_responses(401, 403, 404, 422),
         openapi_extra=page_parameters(MEASUREMENT),
     )
     async def list_measurements(request: Request, name: str) -> Response:
@@ -44,7 +44,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["measurements"],
         summary="A measurement with its values",
         response_model=schemas.ReleasedMeasurement,
-        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 404)},
+        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 403, 404)},
     )
     async def get_measurement(request: Request, name: str, id: str) -> Response:
         actor = await context.authenticator.authenticate(request)
