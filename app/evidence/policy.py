@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal
@@ -177,6 +177,8 @@ class Policy:
         self._scores: deque[float] = deque(maxlen=_SCORED)
         self._whole: set[tuple[int, ...]] = set()
         self._largest = 3
+        #: How often each marginal was bought.
+        self._bought: Counter[Marginal] = Counter()
         self._dense: DenseFit | None = None
 
     @property
@@ -370,6 +372,7 @@ class Policy:
             return
         measurement = bought.measurement
         self.residuals.add(measurement)
+        self._bought[measurement.marginal] += 1
         if measurement.marginal.whole:
             self._whole.add(measurement.marginal.attributes)
         expected = bought.prediction.standard_error
@@ -394,14 +397,18 @@ class Policy:
             bought: what was measured for it.
             confidence: of the intervals.
             adaptive: whether the question may have been chosen by what was released: the interval is then as wide as
-                holds for all weights on the cells that it tells apart at once (Scheffe).
+                holds for all weights on the cells that it tells apart at once (Scheffe), and for all of its refinements
+                (Bonferroni).
             given: the values that were shown before, in the question's shape; they are shown again.
         """
         unbiased = self.residuals.unbiased(question)
         quantile = self._quantile(confidence)
         if adaptive:
             cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
-            quantile = max(quantile, math.sqrt(float(chdtri(cells, 1 - confidence))))
+            looks = max(1, self._bought[self._own(question)])
+            # Parts of what may be missed that add up to all of it, whenever somebody ceases to refine.
+            missed = (1 - confidence) / (looks * (looks + 1))
+            quantile = max(quantile, math.sqrt(float(chdtri(cells, missed))))
         values = self.value(question, bought) if given is None else given
 
         def deviations() -> FloatArray:

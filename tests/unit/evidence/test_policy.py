@@ -396,6 +396,25 @@ def test_intervals_for_questions_chosen_by_noise() -> None:
     assert missed >= 15
 
 
+def test_refining_until_a_guess_is_excluded() -> None:
+    """Somebody refines a count until its interval no longer has the truth in it: adaptive intervals hold at every time
+    in more than nine of ten tries. Would catch intervals of one look at a time, of which many fail."""
+    table = np.full(SIZES, 400).astype(np.int64)
+    asked = Product.over({1: [1, 0, 0]})
+    exact, held = float(table[:, 0].sum()), {True: 0, False: 0}
+    for seed in range(60):
+        session, holds = Session(table, means(questions=40), seed), {True: True, False: True}
+        for look in range(12):
+            session.ask(asked, within=70 * 0.9**look)
+            for adaptive in holds:
+                shown = session.policy.shown(asked, None, 0.9, adaptive=adaptive)
+                holds[adaptive] &= float(shown.lows) <= exact <= float(shown.highs)
+        for adaptive in held:
+            held[adaptive] += holds[adaptive]
+    assert held[True] >= 54
+    assert held[False] < 50
+
+
 def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no search converges. Prediction and answer are there all the same, near what was measured. Would catch
     noise that was drawn for an answer that never comes."""
