@@ -19,7 +19,7 @@ from functools import lru_cache
 from app.bisection import least_integer_near
 from app.constructions.mechanism import DirectNoise
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, Plan
+from app.curator.plan import Infeasible, Plan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.privacy.calibration import per_hit
@@ -79,19 +79,12 @@ def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNo
         scale=units / (1 << bits),
         noise_bound_units=noise_bound(noise, units, request.max_queries, request.beta),
         threshold_units=0,
-        answer_bits=bits,
+        **stated(dataset, request),
         max_updates=request.max_queries,
         cost_per_update=price.renyi,
         cost_per_update_pure=price.pure,
-        max_queries=request.max_queries,
-        beta=request.beta,
         guaranteed=True,
-        epsilon=request.epsilon,
         epsilon_alone=alone,
-        delta=budget.delta,
-        calibration=request.calibration,
-        release=request.release,
-        order=budget.order,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
         regime=regime,

@@ -14,7 +14,7 @@ from typing import Any
 from app.constructions.registry import approximate
 from app.curator.contract_plan import Contract, contract_of, events_of_hit
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, SessionPlan
+from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
@@ -120,16 +120,9 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
         # It takes all that is left of epsilon; its price in the other sum is that of any pure mechanism at most.
         holds, alone = Amounts.of(PureStep(request.epsilon), budget.order), min(alone, request.epsilon)
     return EvidencePlan(
-        answer_bits=space.answer_bits,
+        **stated(dataset, request),
         max_updates=request.max_queries if contract is None else contract.max_updates,
-        max_queries=request.max_queries,
-        beta=request.beta,
-        epsilon=request.epsilon,
         epsilon_alone=alone,
-        delta=budget.delta,
-        calibration=request.calibration,
-        release=request.release,
-        order=budget.order,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
         regime="renyi" if holds.pure is None else "pure",

@@ -20,7 +20,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.direct import direct_plan
 from app.curator.evidence_plan import evidence_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
-from app.curator.plan import Infeasible, Plan, SessionPlan, Terms
+from app.curator.plan import Infeasible, Plan, SessionPlan, Terms, stated
 from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
 from app.curator.request import SessionRequest
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, PrivacyEvent, PureStep, renyi_cost
@@ -65,19 +65,12 @@ def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | 
         scale=terms.scale,
         noise_bound_units=terms.noise_bound_units,
         threshold_units=terms.threshold_units,
-        answer_bits=terms.answer_bits,
+        **stated(dataset, request),
         max_updates=terms.max_updates,
         cost_per_update=terms.cost_per_update,
         race=terms.race,
-        max_queries=request.max_queries,
-        beta=request.beta,
         guaranteed=request.max_updates is None,
-        epsilon=request.epsilon,
         epsilon_alone=alone,
-        delta=budget.delta,
-        calibration=request.calibration,
-        release=request.release,
-        order=budget.order,
         reserved=share,
         purchase=purchase,
         update_bound=update_bound,

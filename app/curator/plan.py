@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
+from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase
+from app.curator.request import SessionRequest
 from app.privacy.ledger import Amounts, Regime
 
 #: What ``update_bound`` says, or why it says nothing:
@@ -173,6 +175,34 @@ class SessionPlan:
     def reply(self) -> dict[str, Any]:
         """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
         return {**self.document(), "bound_status": self.bound_status}
+
+
+class Stated(TypedDict):
+    """What a plan says because it was asked for or declared: fields of :class:`SessionPlan`."""
+
+    answer_bits: int
+    max_queries: int
+    beta: float
+    epsilon: Decimal
+    delta: Decimal
+    calibration: str
+    release: str
+    order: Decimal
+
+
+def stated(dataset: PublicDataset, request: SessionRequest) -> Stated:
+    """What every plan of a request on a data set says."""
+    budget = dataset.budget
+    return Stated(
+        answer_bits=dataset.space.answer_bits,
+        max_queries=request.max_queries,
+        beta=request.beta,
+        epsilon=request.epsilon,
+        delta=budget.delta,
+        calibration=request.calibration,
+        release=request.release,
+        order=budget.order,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
