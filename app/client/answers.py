@@ -207,10 +207,6 @@ class Marginal(Answered):
             columns[name] = pa.array(flat, pa.float64())
         return pa.table(columns)
 
-    def to_pandas(self) -> Any:
-        """The same as :meth:`to_arrow`, as a data frame of pandas, which must be installed."""
-        return self.to_arrow().to_pandas()
-
 
 def _column(labels: Sequence[Label]) -> pa.Array:
     if all(isinstance(label, int) for label in labels):

@@ -110,6 +110,8 @@ def live(world: World) -> Asked:
     world.ask(ann, closed, query(0))
     world.close(ann, closed, key="close")
     ask(world.open(ann, "unknown-mass"), query(1))
+    evidence = {"mechanism": {"construction": "evidence"}, "epsilon": 0.1, "max_updates": None}
+    ask(world.open(ann, "unknown-mass", **evidence), query(1, 2), 3)
     ask(world.open(ann, "graph"), {"type": "cut", "left": [0, 1, 2], "right": "all"})
     smw = {"construction": "smw", "sparsity": 2}
     ask(world.open(ann, "words", mechanism=smw), {"type": "elements", "weights": {"the": 1.0}})

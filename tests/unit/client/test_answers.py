@@ -127,14 +127,6 @@ def test_a_table_for_programs(reply: dict[str, Any]) -> None:
     assert (first[0], first[3]) == (labels[0], None if reply is UNKNOWN else (9.5, 11.5))
 
 
-def test_a_table_as_a_data_frame() -> None:
-    """Would catch columns in another order."""
-    pytest.importorskip("pandas")
-    frame = Marginal.parse(TABLE).to_pandas()
-    assert list(frame.columns) == ["age", "class", "value", "standard_error", "low", "high"]
-    assert frame["value"].tolist() == TABLE["values"]
-
-
 def test_attributes_named_as_numbers_are() -> None:
     """Would catch a column that hides another."""
     axes = [{"attribute": "value", "labels": [0, 1]}, {"attribute": "value_", "labels": ["a", 1, "c"]}]
