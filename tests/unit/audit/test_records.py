@@ -25,6 +25,7 @@ VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.data(),
     st.integers(1, 2**53 - 1),

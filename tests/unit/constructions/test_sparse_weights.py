@@ -90,6 +90,7 @@ WEIGHTS = st.one_of(st.sampled_from([1.0, -1.0, 0.5, 0.25]), st.integers(-16, 16
 QUERIES = st.dictionaries(st.sampled_from(POOL), WEIGHTS, min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @given(st.lists(st.tuples(QUERIES, st.floats(-0.9, 0.9)), min_size=1, max_size=6))
 def test_it_is_mw_over_all_slots(step: Step, updates: list[tuple[dict[str, float], float]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,6 +16,7 @@ from app.spaces.tensor import DenseTensor
 SIZES = (3, 5, 2, 4)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_every_record_is_counted_in_its_cell(data: st.DataObject) -> None:
     """Would catch a record in another cell, one that is lost, and dense counts that differ from records."""

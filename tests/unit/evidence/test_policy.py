@@ -135,6 +135,7 @@ def test_no_more_is_spent_than_there_is(seed: int, allowed: Means) -> None:
     assert session.left >= 0
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), MEANS)
 def test_records_alone_decide(seed: int, allowed: Means) -> None:
@@ -201,6 +202,7 @@ def test_the_price_of_laplace_noise_is_the_ledgers(order: float, scale: float) -
     assert laplace_cost(scale, order) == pytest.approx(float(exact), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.floats(1.0, 400.0), st.sampled_from([0.8, 0.95, 0.99]), st.booleans())
 def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
@@ -396,6 +398,7 @@ def test_intervals_for_questions_chosen_by_noise() -> None:
     assert missed >= 15
 
 
+@pytest.mark.slow
 def test_refining_until_a_guess_is_excluded() -> None:
     """Somebody refines a count until its interval no longer has the truth in it: adaptive intervals hold at every time
     in more than nine of ten tries. Would catch intervals of one look at a time, of which many fail."""

@@ -63,6 +63,7 @@ def test_papers_scales_are_their_formulas_rounded_up(epsilon: Decimal, digits: i
     assert len(scale.normalize().as_tuple().digits) <= 15
 
 
+@pytest.mark.slow
 @given(COSTS, ORDERS, RELEASES)
 def test_scale_for_cost_is_the_least_safe_scale(cost: Decimal, order: Decimal, release: str) -> None:
     """The cost at the scale is at most the one asked for, and at the next smaller scale above it.

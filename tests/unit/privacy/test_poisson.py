@@ -27,6 +27,7 @@ def test_the_mean_is_the_formula_rounded_up(queries: int, beta: Decimal) -> None
     assert Fraction(float(mean)) == Fraction(mean)
 
 
+@pytest.mark.slow
 @given(st.decimals(4, 200, places=3), st.integers(0, 400), QUERIES, EPSILONS)
 def test_the_cost_of_a_cut_is_the_poisson_tail(mean: Decimal, cut: int, queries: int, epsilon: Decimal) -> None:
     """P[Poisson(M) > n] is the lower incomplete gamma function at n+1: catches a cut off by one."""

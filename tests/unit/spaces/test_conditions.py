@@ -182,6 +182,7 @@ def test_the_form_follows_from_the_cells_alone(where: Words) -> None:
     assert TABLE.compiled(predicate(de_morgan)).digest == query.digest
 
 
+@pytest.mark.slow
 @given(expressions(), st.sampled_from([["age"], ["sex", "class"], ["not_", "age"]]))
 def test_marginals_take_what_is_a_product(where: Words, attributes: list[str]) -> None:
     """However it is spelled; all else is refused. Would catch a restriction that is made larger than it was asked."""

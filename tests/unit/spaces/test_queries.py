@@ -216,6 +216,7 @@ def test_inner_products_with_hypotheses(d) -> None:
     assert query.inner(DenseTensor(h)) == pytest.approx(truth, rel=1e-11, abs=1e-11)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_low_rank_hypothesis_answers_as_the_matrix_it_stands_for(d) -> None:
     """Would catch an undirected diagonal that is not taken out, terms lost when the store grows, and gathered

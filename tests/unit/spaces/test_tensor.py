@@ -130,6 +130,7 @@ def cube(axes: int) -> Universe:
     return universe({"name": "t", "kind": "table", "attributes": attributes, "budget": BUDGET})
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_marginals_of_a_wide_table_never_change_an_answer(d) -> None:
     """Large enough for the store to be used and to throw away: would catch a marginal narrowed from one that lacks an
