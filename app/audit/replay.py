@@ -501,7 +501,7 @@ class _Replay:
             if source != due.source:
                 raise _Broken("the answer claims a source that it cannot have", sequence)
             _check_near(session, query, units, due, wish, sequence)
-            answer = answer_as(due, units)
+            answer = replace(due, units=units)
             self._check_bound(session, query, answer, bound, sequence)
             session.record(query, replace(answer, error_bound=bound))
             if measured is not None:
@@ -526,7 +526,7 @@ class _Replay:
             if measured is not None:
                 answer = self._measured_answer(session, query, due, measured, sequence)
                 _check_near(session, query, units, answer, wish, sequence)
-                session.record(query, answer_as(answer, units))
+                session.record(query, replace(answer, units=units))
                 self.learnt.learn(query.digest, values)
                 self.counts[source] += 1
                 return
@@ -535,7 +535,7 @@ class _Replay:
         elif due.source == "estimate" == source:
             _check_near(session, query, units, due, wish, sequence)
             if due.error_bound is not None:
-                self._check_bound(session, query, answer_as(due, units), bound, sequence)
+                self._check_bound(session, query, replace(due, units=units), bound, sequence)
                 due = replace(due, error_bound=bound)
         else:
             if source != due.source:
@@ -700,11 +700,6 @@ def _tested(told: Any) -> list[int] | None:
     if any(abs(count) > GREATEST_ANSWER for count in told):
         raise ValueError("a count has at most 62 bits")
     return told
-
-
-def answer_as(answer: Answer, units: Units) -> Answer:
-    """The same answer with the values that were recorded."""
-    return replace(answer, units=units)
 
 
 def _wish(told: Any) -> Wish:

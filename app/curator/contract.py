@@ -31,7 +31,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
-from app.evidence.measurements import Marginal, Measurement
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question, Sum
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
@@ -75,7 +75,7 @@ class ContractMechanism(EvidenceMechanism):
             raise InvalidQuery(
                 "the weights of a question in a contract session are exact: multiples of a power of two, 2^-20 or more"
             )
-        if not query.is_zero and self._tested(question_of(query, self._space.shape)[0]).cells > MOST_TESTED:
+        if not query.is_zero and question_of(query, self._space.shape)[0].cells > MOST_TESTED:
             raise InvalidQuery(f"a contract session tests at most {MOST_TESTED:,} cells at a time: name fewer")
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
@@ -106,7 +106,7 @@ class ContractMechanism(EvidenceMechanism):
                 max_updates=self._contract.max_updates,
             )
         prediction = self._policy(state).predicted(question)
-        marginal = self._tested(question)
+        marginal = question.apart(self._space.shape)
         return MarginalTest(
             marginal=marginal,
             counts=whole_counts(self._expected(state, Cells(marginal))).reshape(-1),
@@ -161,18 +161,13 @@ class ContractMechanism(EvidenceMechanism):
 
     # ------------------------------------------------------------------ within
 
-    def _tested(self, question: Question) -> Marginal:
-        """The cells that a question tells apart."""
-        told = {attribute: question.told(k) for k, attribute in enumerate(question.attributes)}
-        return Marginal.of(self._space.shape, told)
-
     def _expected(self, state: State, question: Question) -> FloatArray:
         """The values that evidence makes of a question."""
         return self._policy(state).value(question, None)
 
     def _passed(self, state: State, question: Question, counts: Units) -> Certificate:
         """What a miss tells."""
-        marginal = self._tested(question)
+        marginal = question.apart(self._space.shape)
         made = len(state.hypothesis.residuals.measurements)
         return Certificate(marginal, counts.reshape(marginal.shape), self._contract.gap, math.inf, made, tested=True)
 
@@ -237,7 +232,7 @@ class ContractMechanism(EvidenceMechanism):
         # Its cells are those that the question tells apart, each of which is an answer of a marginal.
         length = 1.0
         if isinstance(question, Sum):
-            weights = question.on([question.told(k) for k in range(len(question.attributes))])
+            weights = question.on(question.partitions)
             length = float(np.sqrt(np.square(weights).sum()))
         return self._up(length * self._contract.reach(len(values)) + float(np.abs(values - centre).max()))
 

@@ -8,7 +8,7 @@ each first answer what was expected, what was measured and what was left.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -51,6 +51,10 @@ MOST_WEIGHTS = 1 << 20
 MOST_COUNTED = 1 << 16
 #: Tables of more cells than this are kept as records.
 MOST_COUNTS = 1 << 24
+#: Why there is no hypothesis to show.
+NO_TABLE = (
+    "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a marginal"
+)
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
 _OWN_BYTES = 64 << 20
@@ -62,7 +66,6 @@ class Evidence:
 
     residuals: Residuals
     left: Amounts
-    pinned: list[Measured] = field(default_factory=list)
     policy: Policy | None = None
 
 
@@ -93,7 +96,6 @@ class EvidenceMechanism:
         """
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
-        known.pinned.append(measured)
         known.residuals.add(measured.measurement)
 
     def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
@@ -123,7 +125,7 @@ class EvidenceMechanism:
                 "(predicate, product, marginal), or in a session of gaussian or laplace"
             )
         question, _ = question_of(query, self._space.shape)
-        cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
+        cells = question.cells
         if cells > MOST_COUNTED:
             raise InvalidQuery(
                 f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
@@ -239,10 +241,9 @@ class EvidenceMechanism:
         if query.is_zero:
             return 0
         question, _ = question_of(query, self._space.shape)
-        told = math.prod(question.told(k).cells for k in range(len(question.attributes)))
         # A table that is kept as counts is summed over what the question does not name.
         whole = 8 * math.prod(question.sizes) if self._space.cells <= MOST_COUNTS else 0
-        return whole + _CELL_BYTES * told
+        return whole + _CELL_BYTES * question.cells
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""
@@ -250,10 +251,7 @@ class EvidenceMechanism:
 
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
-        raise InvalidRequest(
-            "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a "
-            "marginal"
-        )
+        raise InvalidRequest(NO_TABLE)
 
     # ------------------------------------------------------------------ within
 

@@ -37,8 +37,6 @@ from app.spaces.tensor import FloatArray
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
 #: made for it, or the session's own first answer to the same query.
 Source = Literal["hypothesis", "estimate", "measurement", "cached"]
-#: Whether an interval is that of a value whose error is known exactly, or of a fitted model.
-IntervalKind = Literal["unbiased", "model"]
 #: Values in whole units of the answer grid, one for each number that a query asks for.
 Units = npt.NDArray[np.int64]
 

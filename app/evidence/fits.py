@@ -112,10 +112,10 @@ class Fit:
         """For each cell of the fit the group that the question tells apart, for each answer its group, and how many
         groups there are. Several answers are each the count of one group."""
         labels: IntArray = np.zeros((), dtype=np.int64)
-        asked = [question.told(axis) for axis in range(len(self.partitions))]
+        asked = question.partitions
         for own, partition in zip(asked, self.partitions, strict=True):
             labels = labels[..., None] * own.cells + own.over(partition).labels
-        count = math.prod(own.cells for own in asked)
+        count = question.cells
         numbers = np.arange(float(count)).reshape([own.cells for own in asked])
         return labels.reshape(-1), question.of(numbers, asked).astype(np.int64), count
 
@@ -202,7 +202,7 @@ class LocalFits:
         total = self._residuals.total
         if not total.estimable:
             raise ValueError("nothing is known of this table yet")
-        cells = tuple(question.told(k) for k in range(len(question.attributes)))
+        cells = question.partitions
         count = max(float(total.values), 1.0)
         counts = np.full((), count)
         for attribute, partition in zip(question.attributes, cells, strict=True):

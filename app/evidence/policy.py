@@ -404,8 +404,8 @@ class Policy:
         unbiased = self.residuals.unbiased(question)
         quantile = self._quantile(confidence)
         if adaptive:
-            cells = math.prod(question.told(k).cells for k in range(len(question.attributes)))
-            looks = max(1, self._bought[self._own(question)])
+            cells = question.cells
+            looks = max(1, self._bought[question.apart(self._sizes)])
             # Parts of what may be missed that add up to all of it, whenever somebody ceases to refine.
             missed = (1 - confidence) / (looks * (looks + 1))
             quantile = max(quantile, math.sqrt(float(chdtri(cells, missed))))
@@ -432,7 +432,7 @@ class Policy:
             self._dense = self._whole_table()
         if self._dense is not None:
             return self._dense
-        if math.prod(question.told(k).cells for k in range(len(question.attributes))) > MOST_FITTED:
+        if question.cells > MOST_FITTED:
             return self.fits.product(question)
         try:
             return self.fits.fit(question)
@@ -487,7 +487,7 @@ class Policy:
         known = prediction.standard_error > 0 or self.residuals.total.estimable
         if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
             return None
-        marginal = self._marginal(question.attributes) if whole and not question.shape else self._own(question)
+        marginal = self._marginal(question.attributes) if whole and not question.shape else question.apart(self._sizes)
         return Buy(marginal, noise.kind, noise.scale)
 
     def _worth_whole(self, question: Question) -> bool:
@@ -528,7 +528,7 @@ class Policy:
         known = self.residuals.unbiased(question)
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
-        return Buy(self._own(question), "laplace", scale)
+        return Buy(question.apart(self._sizes), "laplace", scale)
 
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
@@ -538,7 +538,7 @@ class Policy:
         known = self.residuals.unbiased(question)
         if known.estimable.all() and float(known.variances.max()) <= allowed:
             return None
-        marginal = self._own(question)
+        marginal = question.apart(self._sizes)
 
         def beyond(logarithm: float) -> float:
             after = self.residuals.variances_after(question, marginal, math.exp(logarithm))
@@ -599,10 +599,6 @@ class Policy:
         cells of one would be off by, squared, is not many times that of a release for each question."""
         cells = sum(math.prod(pair.sizes) for pair in pairs)
         return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
-
-    def _own(self, question: Question) -> Marginal:
-        """The cells that a question tells apart."""
-        return Marginal.of(self._sizes, {a: question.told(k) for k, a in enumerate(question.attributes)})
 
 
 def own(question: Question, measurement: Measurement) -> tuple[FloatArray, FloatArray]:

@@ -6,6 +6,7 @@ table with all other attributes summed out.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,20 @@ class Question(ABC):
     @abstractmethod
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
         """The answers from counts of cells, one partition for each named attribute, each finer than :meth:`told`."""
+
+    @lazy
+    def partitions(self) -> tuple[Partition, ...]:
+        """What :meth:`told` says of each named attribute."""
+        return tuple(self.told(k) for k in range(len(self.attributes)))
+
+    @property
+    def cells(self) -> int:
+        """Number of cells that it tells apart."""
+        return math.prod(p.cells for p in self.partitions)
+
+    def apart(self, sizes: Sequence[int]) -> Marginal:
+        """The marginal of the cells that it tells apart, of a table with these numbers of values."""
+        return Marginal.of(sizes, dict(zip(self.attributes, self.partitions, strict=True)))
 
 
 class Sum(Question):

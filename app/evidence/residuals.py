@@ -246,7 +246,7 @@ class Residuals:
             scale = question.scale
         else:
             assert isinstance(question, Cells)
-            rows = [_Indicators(question.told(k)) for k in range(len(question.attributes))]
+            rows = [_Indicators(partition) for partition in question.partitions]
             scale = 1.0
         shape = tuple(r.count for r in rows)
         value, variance, missing = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)

@@ -83,14 +83,13 @@ class Restriction:
                 the only attribute.
             most: cells.
         """
-        asked = [question.told(k) for k in range(len(self.attributes))]
         telling = []
         for known in self.known:
             own = known.marginal
             several = len(own.attributes) > 1 or len(self.attributes) == 1
             if several or (not own.whole and known.variance <= WEAK * singles[own.attributes[0]]):
                 telling.append(known)
-        cells = list(asked)
+        cells = list(question.partitions)
         for known in sorted(telling, key=lambda k: k.variance):
             finer = list(cells)
             for k, attribute in enumerate(known.marginal.attributes):

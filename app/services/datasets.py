@@ -247,8 +247,8 @@ class Datasets:
         with self._store.read() as tx:
             row = self._row(tx, name)
             granted = actor.role != "analyst" or tx.grant(name, actor.name) is not None
-        if row.spec.get("access", "open") == "granted" and not granted:
-            raise Forbidden("this data set is open by grant only: ask an admin for one")
+        if not granted:
+            _check_open(row)
         return row
 
     def registered(self, name: str) -> DatasetRow:
@@ -404,10 +404,16 @@ class Datasets:
         """
         granted = tx.grant(row.name, actor.name)
         if granted is None:
-            if row.spec.get("access", "open") == "granted" and actor.role != "admin":
-                raise Forbidden("this data set is open by grant only: ask an admin for one")
+            if actor.role != "admin":
+                _check_open(row)
             return
         spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)
+
+
+def _check_open(row: DatasetRow) -> None:
+    """Refuse who has no grant, where access is by grant."""
+    if row.spec.get("access", "open") == "granted":
+        raise Forbidden("this data set is open by grant only: ask an admin for one")
 
 
 def _kept_by_others() -> Unavailable:

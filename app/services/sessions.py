@@ -19,6 +19,7 @@ from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.counting import counted
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
+from app.curator.evidence import NO_TABLE
 from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import Purchase, measure
 from app.curator.mechanisms import Measured
@@ -470,10 +471,7 @@ class Sessions:
         with while_wanted(check):
             opening = opening_of(row.header)
         if opening.evidence is not None:
-            raise InvalidRequest(
-                "the session keeps measurements, not a table: read them at the data set's measurements, or ask for a "
-                "marginal"
-            )
+            raise InvalidRequest(NO_TABLE)
         # The state, and beside it what an update or showing it takes: see the documents on memory.
         dense = opening.dataset.space.dense_bytes
         take(mechanism_of(opening).nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)

@@ -437,11 +437,13 @@ class Player:
         assert isinstance(plan, EvidencePlan)
         assert plan.contract is not None
         self.contract = plan.contract
+        self.pinned: list[Measured] = []
         for buy, price in self.session.purchases():
             exact = counted(buy.marginal, self.data)
             drawn = np.rint(rng.normal(0, 0 if quiet else float(buy.scale), exact.shape)).astype(np.int64)
             noise = Noise(buy.kind, buy.scale, 0)
-            self.session.pin(Measured(Measurement(buy.marginal, noise, exact + drawn), price))
+            self.pinned.append(Measured(Measurement(buy.marginal, noise, exact + drawn), price))
+            self.session.pin(self.pinned[-1])
         self.tests, self.quiet = 0, quiet
 
     def query(self, words: dict[str, Any]) -> Query:
@@ -594,7 +596,7 @@ def test_the_state_is_that_of_the_records() -> None:
     rng = np.random.default_rng(11)
     player = Player(uneven(rng), True, "race", rng)
     other = Session(player.opening)
-    for measured in player.session.hypothesis.pinned:
+    for measured in player.pinned:
         other.pin(measured)
     for _ in range(20):
         each = words(rng)
