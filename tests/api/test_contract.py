@@ -16,7 +16,7 @@ import rfc8785
 
 from app.audit.replay import replay, replay_file
 from app.bootstrap.noise import SystemNoise
-from tests.api.support import JSON, Service, ask, refused, serving
+from tests.api.support import JSON, Noise, Service, ask, refused, serving
 from tests.api.test_evidence import SIZES, marginal, opened, predicate, registered, transcript
 
 
@@ -83,7 +83,7 @@ def test_what_is_certain_is_not_tested_again_after_a_restart(tmp_path: Path) -> 
     bound. Catches a certificate that is kept in memory alone, and a state that is made otherwise than it was."""
     table, _ = marginal(["sex", "race"])
     inside = [{"type": "predicate", "where": {"race": {"in": [0, 1, 2]}, "sex": {"equals": k}}} for k in (0, 1)]
-    with serving(tmp_path, noise=SystemNoise()) as first:
+    with serving(tmp_path, noise=Noise()) as first:
         name, analyst = registered(first, records_public=True), first.principal("analyst")
         id = opened(analyst, name, max_queries=50, contract=True)["id"]
         ask(analyst, id, table)
@@ -91,7 +91,7 @@ def test_what_is_certain_is_not_tested_again_after_a_restart(tmp_path: Path) -> 
             ask(analyst, id, query)
         known = ask(analyst, id, inside[0])
         key = analyst.headers["authorization"]
-    with serving(tmp_path, noise=SystemNoise()) as second:
+    with serving(tmp_path, noise=Noise()) as second:
         with httpx.Client(base_url=second.url, headers={"authorization": key}) as again:
             answer = ask(again, id, inside[1])
             assert (answer["source"], answer["charged_epsilon"]) == (known["source"], 0)
