@@ -8,8 +8,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from app.constructions.base import BOUNDED_STEPS, Step
 from app.geometry.norms import Family, Norm, Side, auto_exponent
+from app.spaces.models import Model, Whole
 from app.spaces.space import Space
-from app.spaces.spec import Model, Whole
 
 Construction = Literal["mw", "fk", "md", "smw", "median"]
 #: Mechanisms without a construction: each question is measured on its own, with this noise.

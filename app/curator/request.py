@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from app.constructions.mechanism import DirectNoise, FromEvidence, Mechanism
 from app.spaces.errors import InvalidRequest
-from app.spaces.spec import Model, Whole, explain
+from app.spaces.models import Model, Whole, explain
 
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9

@@ -46,18 +46,22 @@ def compiled(
     Args:
         values: of every attribute of the table.
         axes: the attributes asked, in their order.
-        edges: of some of them the places where bins begin, and the one behind the last.
+        edges: of some of them the places where bins begin, and the one behind the last; others are counted in their
+            declared bins, if there are such.
         selected: for each attribute that is conditioned on, the sorted values that satisfy the condition.
 
     Raises:
         InvalidQuery: when less than two cells are left, or too many.
     """
     lengths = [v.attribute.length for v in values]
-    bins = {axis: len(places) - 1 for axis, places in edges.items()}
+    declared = {axis: values[axis].cells() for axis in axes if axis not in edges}
+    bins = {axis: int(labels.max()) + 1 for axis, labels in declared.items() if labels is not None}
+    bins |= {axis: len(places) - 1 for axis, places in edges.items()}
     members = {axis: len(places) for axis, places in selected.items()}
     # Before anything is made of all values.
     _check_numbers(math.prod(min(bins.get(a, lengths[a]), members.get(a, lengths[a])) for a in axes))
-    cells = {axis: _cells(lengths[axis], edges.get(axis), selected.get(axis)) for axis in axes}
+    labels = declared | {axis: _binned(lengths[axis], places) for axis, places in edges.items()}
+    cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
     if any(found is None for found in cells.values()) or any(len(members) == 0 for members in selected.values()):
         raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
@@ -66,19 +70,20 @@ def compiled(
     return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked)
 
 
-def _cells(length: int, edges: IntArray | None, selected: IntArray | None) -> Cells | None:
-    """The cells of one attribute; None where no value is counted."""
-    if edges is None and selected is None:
-        return Cells(length)
-    labels = np.arange(length)
-    if edges is not None:
-        labels = np.searchsorted(edges, labels, side="right") - 1
-        labels[edges[-1] :] = -1
-    if selected is not None:
-        inside = np.full(length, -1, dtype=np.int64)
-        inside[selected] = labels[selected]
-        labels = inside
-    return Cells.of(labels) if bool((labels >= 0).any()) else None
+def _binned(length: int, edges: IntArray) -> IntArray:
+    """The bin of each place, -1 before the first edge and behind the last."""
+    labels = np.searchsorted(edges, np.arange(length), side="right") - 1
+    labels[edges[-1] :] = -1
+    return labels
+
+
+def _cells(length: int, labels: IntArray | None, selected: IntArray | None) -> Cells | None:
+    """The cells of one attribute, each place one where no labels are given; None where no value is counted."""
+    if selected is None:
+        return Cells(length) if labels is None else Cells.of(labels)
+    inside = np.full(length, -1, dtype=np.int64)
+    inside[selected] = selected if labels is None else labels[selected]
+    return Cells.of(inside) if bool((inside >= 0).any()) else None
 
 
 def _canonical(

@@ -24,7 +24,7 @@ from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.spec import explain
+from app.spaces.models import explain
 
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
@@ -69,10 +69,10 @@ class Condition(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
     between: tuple[Value, Value] | None = Field(
-        default=None, description="numeric: half-open, on bin edges; codes: inclusive"
+        default=None, description="numeric: half-open, on bin edges where there is no grid; codes and dates: inclusive"
     )
-    in_: Annotated[list[Value], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
-    equals: Value | None = None
+    in_: Annotated[list[Value | None], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
+    equals: Value | None = Field(default=None, description="null: records without a value")
     ge: Value | None = Field(default=None, description="at least; numeric: a bin edge")
     gt: Value | None = Field(default=None, description="above; codes, and bins that are one integer wide")
     lt: Value | None = Field(default=None, description="below; numeric: a bin edge")
@@ -81,11 +81,16 @@ class Condition(BaseModel):
     @_model_validator(mode="after")
     def _one(self) -> Self:
         compared = any(bound is not None for bound in (self.ge, self.gt, self.lt, self.le))
-        if (self.between is not None) + (self.in_ is not None) + (self.equals is not None) + compared != 1:
+        if (self.between is not None) + (self.in_ is not None) + ("equals" in self.model_fields_set) + compared != 1:
             raise ValueError("give exactly one of between, in, equals, or comparisons")
         if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):
             raise ValueError("give at most one of ge and gt, and one of lt and le")
         return self
+
+    @property
+    def names_missing(self) -> bool:
+        """Whether it is of the records without a value."""
+        return self.equals is None and "equals" in self.model_fields_set
 
 
 def _spelled_out(condition: Any) -> Any:
@@ -105,7 +110,10 @@ class Where(BaseModel):
 
     __pydantic_extra__: dict[
         str,
-        Annotated[Condition, BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | list[Value])],
+        Annotated[
+            Condition,
+            BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | None | list[Value | None]),
+        ],
     ]
     all: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
     any: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)

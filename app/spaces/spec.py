@@ -9,88 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
-from fractions import Fraction
-from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from app.spaces.attributes import Attribute, check_trimmed
 from app.spaces.errors import InvalidDataset, InvalidRequest
+from app.spaces.models import Model, Number, Real, Whole, explain
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Largest sum of counts a table or multiset may hold when its number of records is not public.
 DEFAULT_CAPACITY = 2**31 - 1
-#: What stands beside attributes in conditions.
-CONNECTIVES = ("all", "any", "not")
-#: No declared axis is longer than this, so that sizes stay plain integers everywhere.
-MAX_AXIS = 2**31 - 1
-
-
-#: Describing a problem takes about a kilobyte, and only a few are shown: beyond so many they are counted alone.
-_MOST_TOLD = 1000
-
-
-def explain(error: ValidationError) -> str:
-    """One sentence a problem: where it is and what is wrong, without the offending value."""
-    if error.error_count() > _MOST_TOLD:
-        return f"{error.error_count():,} fields are unknown or not of their kind"
-    parts = []
-    for item in error.errors(include_input=False, include_url=False, include_context=False)[:5]:
-        where = ".".join(str(step) for step in item["loc"]) or "body"
-        message = str(item["msg"]).removeprefix("Value error, ")
-        parts.append(f"{where}: {message}")
-    return "; ".join(parts)
-
-
-class Model(BaseModel):
-    """A closed, immutable record: unknown fields are refused, never ignored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def _survives(value: Decimal) -> Decimal:
-    """The descriptor states numbers as JSON does, and everything public is computed again from it."""
-    number = float(value)
-    if not math.isfinite(number) or Decimal(repr(number)) != value:
-        raise ValueError("has more digits than a JSON number keeps: at most 15 are safe")
-    return value
-
-
-def _number(value: Any) -> Any:
-    """Only a number is one: neither ``true`` nor ``"1"``."""
-    if isinstance(value, bool | str):
-        raise ValueError("must be a number")
-    return value
-
-
-def _plain(value: Decimal) -> int | float:
-    """A decimal as the JSON number that is read as the same decimal (see :func:`_survives`)."""
-    return int(value) if value == value.to_integral_value() and abs(value) < 2**53 else float(value)
-
-
-def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 10.0 is the integer 10."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-#: A decimal that is the same after it was written as a JSON number and read again.
-Number = Annotated[
-    Decimal, BeforeValidator(_number), AfterValidator(_survives), PlainSerializer(_plain, when_used="json")
-]
-Real = Annotated[float, BeforeValidator(_number)]
-Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
 #: In a list that may be long only the first wrong item is described: a problem takes far more memory than its item.
 Labels = Annotated[tuple[str, ...], Field(fail_fast=True)]
 
@@ -100,111 +29,6 @@ class Budget(Model):
 
     epsilon: Number = Field(gt=0, le=1000, max_digits=30, description="total epsilon of the data set")
     delta: Number = Field(gt=0, lt=1, max_digits=60, description="total delta of the data set")
-
-
-def _check_trimmed(names: tuple[str, ...], what: str) -> None:
-    """Files are read without the white space around names: two that differ in nothing else would be one."""
-    if any(name != name.strip() for name in names):
-        raise ValueError(f"{what} must not begin or end with white space")
-
-
-class Attribute(Model):
-    """One attribute of a table: integer codes (``size``), categories (``values``) or numeric bins.
-
-    Numeric attributes have half-open bins, the last one closed; ``bins`` makes equal ones between ``lower`` and
-    ``upper``, ``edges`` names them all. With integer bounds and neither, bins are one unit wide.
-    """
-
-    name: str = Field(min_length=1, max_length=128)
-    size: Whole | None = Field(default=None, ge=1, le=MAX_AXIS)
-    values: Annotated[tuple[str | int, ...], Field(fail_fast=True)] | None = Field(
-        default=None, min_length=1, max_length=1_000_000
-    )
-    lower: Number | None = None
-    upper: Number | None = None
-    bins: Whole | None = Field(default=None, ge=1, le=1_000_000)
-    edges: Annotated[tuple[Number, ...], Field(fail_fast=True)] | None = Field(
-        default=None, min_length=2, max_length=1_000_001
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, value: str) -> str:
-        _check_trimmed((value,), "an attribute's name")
-        if value in CONNECTIVES:
-            raise ValueError(f"{', '.join(CONNECTIVES)} are words of conditions: name the attribute otherwise")
-        return value
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _categories(cls, value: Any) -> Any:
-        if isinstance(value, list | tuple) and any(isinstance(v, bool | float) for v in value):
-            raise ValueError("categories are strings or integers")
-        if isinstance(value, list | tuple) and any(isinstance(v, int) and abs(v) > 2**53 for v in value):
-            raise ValueError("integers beyond 2^53 are no JSON numbers: declare them as strings")
-        return value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        numeric = any(v is not None for v in (self.lower, self.upper, self.bins, self.edges))
-        if (self.size is not None) + (self.values is not None) + numeric != 1:
-            raise ValueError("give exactly one of size, values, or lower and upper (or edges)")
-        if self.values is not None and len(set(map(str, self.values))) != len(self.values):
-            raise ValueError("values must be distinct")
-        if numeric:
-            self._check_numeric()
-        return self
-
-    def _check_numeric(self) -> None:
-        if self.edges is not None:
-            if self.bins is not None:
-                raise ValueError("give bins or edges, not both")
-            if any(b <= a for a, b in pairwise(self.edges)):
-                raise ValueError("edges must increase strictly")
-            if self.lower not in (None, self.edges[0]) or self.upper not in (None, self.edges[-1]):
-                raise ValueError("lower and upper must be the first and the last edge")
-            return
-        if self.lower is None or self.upper is None:
-            raise ValueError("a numeric attribute needs lower and upper, or edges")
-        if self.upper <= self.lower:
-            raise ValueError("upper must be above lower")
-        if self.bins is None:
-            if self.lower != int(self.lower) or self.upper != int(self.upper):
-                raise ValueError("bins or edges are needed unless lower and upper are integers")
-            if self.upper - self.lower > 1_000_000:
-                raise ValueError("more than 1,000,000 unit bins: declare bins or edges")
-        elif (self.upper - self.lower) / self.bins < max(abs(self.lower), abs(self.upper)) / 2**48:
-            raise ValueError("bins are narrower than numbers can tell apart: declare fewer")
-
-    @property
-    def numeric(self) -> bool:
-        """Whether the attribute is binned."""
-        return self.size is None and self.values is None
-
-    @property
-    def length(self) -> int:
-        """Number of cells along this attribute's axis."""
-        if self.size is not None:
-            return self.size
-        if self.values is not None:
-            return len(self.values)
-        if self.edges is not None:
-            return len(self.edges) - 1
-        if self.bins is not None:
-            return self.bins
-        assert self.lower is not None
-        assert self.upper is not None
-        return int(self.upper - self.lower)
-
-    def bin_edges(self) -> list[Fraction]:
-        """Exact edges of a numeric attribute, one more than it has bins."""
-        if self.edges is not None:
-            return [Fraction(e) for e in self.edges]
-        assert self.lower is not None
-        assert self.upper is not None
-        low = Fraction(self.lower)
-        width = (Fraction(self.upper) - low) / self.length
-        return [low + i * width for i in range(self.length + 1)]
 
 
 class Declaration(Model):
@@ -264,7 +88,7 @@ def _labels_distinct(labels: tuple[str, ...] | None, count: int, what: str) -> N
         raise ValueError(f"{what}: {count} labels are needed, {len(labels)} are given")
     if len(set(labels)) != len(labels):
         raise ValueError(f"{what}: labels must be distinct")
-    _check_trimmed(labels, f"{what}: a label")
+    check_trimmed(labels, f"{what}: a label")
 
 
 class _GraphDeclaration(Declaration):

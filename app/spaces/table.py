@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from app.spaces import canonical, conditions, marginals
+from app.spaces.attributes import Attribute
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import MarginalQuery, PredicateQuery, ProductQuery, QueryRequest, Where
-from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
-from app.spaces.values import Values
+from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
+from app.spaces.values import Values, values_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class TableSpace(CellSpace):
 
     @cached_property
     def _axis(self) -> dict[str, tuple[int, Values]]:
-        return {a.name: (i, Values(a)) for i, a in enumerate(self.attributes)}
+        return {a.name: (i, values_of(a)) for i, a in enumerate(self.attributes)}
 
     def _named(self, name: str) -> tuple[int, Values]:
         found = self._axis.get(name)

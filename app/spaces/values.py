@@ -1,11 +1,18 @@
 """The values of one attribute of a table: which of them conditions and bins select, and what groups of them are called.
 
-A condition selects whole values or bins, never a part of one: what would cut a bin is refused.
+A value is a place on the attribute's axis. A condition selects whole values, never a part of one: what would cut a bin,
+or a month, is refused. Where there may be records without a value their place is the last one, and only null names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import calendar
+import datetime
+import difflib
+import re
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -13,156 +20,453 @@ from typing import Any
 
 import numpy as np
 
+from app.spaces.attributes import Attribute, day
 from app.spaces.errors import InvalidQuery
 from app.spaces.query_request import Condition
-from app.spaces.spec import Attribute
 from app.spaces.tensor import IntArray
 
-#: What a cell of an answer is called: a declared value, a code, or a range of either.
-Label = int | str
+#: What a cell of an answer is called: a declared value, a number, a code, or a range of either; None for no value.
+Label = int | float | str | None
+#: Refusals name so many of the values that there are, and labels of so many characters whole.
+_MOST_LISTED, _MOST_SHOWN = 20, 64
 
 
-class Values:
-    """Finds the values of one attribute that are asked for."""
+class Values(ABC):
+    """Finds the values of one attribute that are asked for; made by :func:`values_of`."""
 
     def __init__(self, attribute: Attribute) -> None:
         self.attribute = attribute
-        self._edges: dict[Fraction, int] = {}
-        self._codes: dict[Any, int] = {}
-        self._places: list[Fraction] = []
-        if attribute.numeric:
-            edges = self._places = attribute.bin_edges()
-            # A third is no JSON number: an edge is found by the nearest one too.
-            self._edges = {Fraction(Decimal(repr(float(edge)))): i for i, edge in enumerate(edges)}
-            self._edges |= {edge: i for i, edge in enumerate(edges)}
-            # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
-            whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
-            if whole:
-                self._codes = {int(edge): i for i, edge in enumerate(edges[:-2])}
-        elif attribute.values is not None:
-            self._codes = {value: i for i, value in enumerate(attribute.values)}
+        self.places = attribute.places
 
     def members(self, condition: Condition) -> IntArray:
-        """Sorted values that satisfy a condition.
+        """Sorted places of the values that satisfy a condition.
 
         Raises:
             InvalidQuery: when it does not fit the attribute, or no range is left.
         """
+        if condition.names_missing:
+            return np.array([self._missing()], dtype=np.int64)
         if condition.equals is not None:
-            return np.array([self._code(condition.equals)], dtype=np.int64)
-        if condition.in_ is not None:
-            size, codes = self.attribute.size, {value for value in condition.in_ if type(value) is int}
-            # Codes as they should be are themselves; any other list is looked up, and refused, value by value.
-            if size is None or len(codes) < len(condition.in_) or min(codes) < 0 or max(codes) >= size:
-                codes = {self._code(value) for value in condition.in_}
-            return np.array(sorted(codes), dtype=np.int64)
-        first, stop = self._range(condition)
-        if first >= stop:
-            raise InvalidQuery(f"{self.attribute.name}: the range is reversed or empty")
+            first, stop = self._span(condition.equals)
+        elif condition.in_ is not None:
+            return self._listed(condition.in_)
+        else:
+            first, stop = self._range(condition)
+            if first >= stop:
+                raise self._refusal("the range is reversed or empty")
         return np.arange(first, stop, dtype=np.int64)
 
     def bins(self, edges: Sequence[Any]) -> IntArray:
-        """Places of the edges of coarser bins: of a numeric attribute among its declared edges, of codes themselves.
+        """The places where coarser bins begin, and the one behind the last.
 
         Raises:
-            InvalidQuery: when they do not ascend, or one is none of these.
+            InvalidQuery: when edges do not ascend, or one is none of this attribute.
         """
-        name, size = self.attribute.name, self.attribute.size
-        if size is not None:
-            if any(type(edge) is not int or not 0 <= edge <= size for edge in edges):
-                raise InvalidQuery(f"{name}: bins of codes have the integers 0..{size} as edges")
-            places = list(edges)
-        elif self.attribute.numeric:
-            places = [self._edge(edge, "bins") for edge in edges]
-        else:
-            raise InvalidQuery(f"{name}: bins need numeric values or codes")
+        places = [self._edge_place(edge, last=k == len(edges) - 1) for k, edge in enumerate(edges)]
         if any(b <= a for a, b in pairwise(places)):
-            raise InvalidQuery(f"{name}: the edges of bins must ascend")
+            raise self._refusal("the edges of bins must ascend, with a value in each bin")
         return np.array(places, dtype=np.int64)
 
+    def cells(self) -> IntArray | None:
+        """How values are counted where nothing else is asked: the cell of each place; None where each is a cell."""
+        return None
+
     def labels(self, cells: Sequence[IntArray]) -> tuple[Label, ...]:
-        """What groups of values are called, each given by its sorted members.
+        """What groups of values are called, each given by its sorted places.
 
-        Single values are called by themselves, single codes by their number. Bins, and groups of codes, are called by
-        their range: ``[15, 30)``, the last declared bin ``[90, 95]``; where members are not contiguous, by the ranges
-        that make them up.
+        Single values are called by themselves, ranges as ``[15, 30)``, the last declared bin ``[90, 95]``; where places
+        are not contiguous, by the ranges that make them up. No value is None.
         """
-        if self.attribute.values is not None:
-            values = self.attribute.values
-            return tuple(values[int(m[0])] if len(m) == 1 else ", ".join(str(values[int(i)]) for i in m) for m in cells)
-        if self.attribute.size is not None and all(len(m) == 1 for m in cells):
-            return tuple(int(m[0]) for m in cells)
-        return tuple(", ".join(self._interval(a, b) for a, b in _runs(m)) for m in cells)
+        if not self.attribute.missing:
+            return tuple(self._labels(cells))
+        # No value is in a cell by itself, or the last of the places in one.
+        told = [members[members < self.places] for members in cells]
+        called = iter(self._labels([members for members in told if len(members)]))
+        named = [next(called) if len(members) else None for members in told]
+        return tuple(
+            f"{name}, missing" if 0 < len(own) < len(members) else name
+            for name, own, members in zip(named, told, cells, strict=True)
+        )
 
-    def _interval(self, first: int, stop: int) -> str:
-        """The range of the values from one place up to another."""
-        if self.attribute.size is not None:
-            return f"[{first}, {stop})"
-        closing = "]" if stop == self.attribute.length else ")"
-        return f"[{_plain(self._places[first])}, {_plain(self._places[stop])}{closing}"
+    def _labels(self, cells: Sequence[IntArray]) -> list[Label]:
+        return [self._called(members) for members in cells]
+
+    def _missing(self) -> int:
+        if not self.attribute.missing:
+            raise self._refusal('null: every record has a value, as "missing" is not declared')
+        return self.places
+
+    def _listed(self, values: Iterable[Any]) -> IntArray:
+        found: set[int] = set()
+        for value in values:
+            found.update([self._missing()] if value is None else range(*self._span(value)))
+        return np.array(sorted(found), dtype=np.int64)
+
+    def _refusal(self, problem: str) -> InvalidQuery:
+        return InvalidQuery(f"{self.attribute.name}: {problem}")
+
+    @abstractmethod
+    def _called(self, members: IntArray) -> Label:
+        """What places are called, none of which is that of no value."""
+
+    @abstractmethod
+    def _span(self, value: Any) -> tuple[int, int]:
+        """The first place that a single value names, and the one behind its last.
+
+        Raises:
+            InvalidQuery: when it is none, saying what there is.
+        """
+
+    @abstractmethod
+    def _range(self, condition: Condition) -> tuple[int, int]:
+        """The first place in a range, and the one behind its last."""
+
+    @abstractmethod
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        """The place where a bin begins at an edge; of the last edge the place behind its bin."""
+
+
+def values_of(attribute: Attribute) -> Values:
+    """The values of an attribute."""
+    kinds: dict[str, type[Values]] = {
+        "codes": _Codes,
+        "categories": _Categories,
+        "bins": _Bins,
+        "numbers": _Numbers,
+        "dates": _Dates,
+    }
+    return kinds[attribute.kind](attribute)
+
+
+class _Categories(Values):
+    """Labels without an order."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        super().__init__(attribute)
+        assert attribute.values is not None
+        self._declared = attribute.values
+        self._codes = {value: i for i, value in enumerate(attribute.values)}
+
+    def _span(self, value: Any) -> tuple[int, int]:
+        found = self._codes.get(value)
+        if found is None:
+            raise self._refusal(f"not one of the declared values{self._hint(value)}")
+        return found, found + 1
+
+    def _hint(self, value: Any) -> str:
+        words = [str(v) for v in self._declared]
+        near = difflib.get_close_matches(str(value)[:_MOST_SHOWN], words[:1000], n=1)
+        if near and near[0] == str(value):
+            # 3 and "3" are two values.
+            return f": it is declared as {_quoted(self._declared[words.index(near[0])])}"
+        meant = f": did you mean {_quoted(near[0])}?" if near else ""
+        return f"{meant}{'; they are ' if meant else ', which are '}{listed(map(_quoted, self._declared))}"
 
     def _range(self, condition: Condition) -> tuple[int, int]:
-        """The first of the values in a range, and the one behind its last."""
-        name = self.attribute.name
-        if not self.attribute.numeric and self.attribute.size is None:
-            word = "between needs" if condition.between is not None else "comparisons need"
-            raise InvalidQuery(f"{name}: {word} numeric values or codes; use in")
+        word = "between needs" if condition.between is not None else "comparisons need"
+        raise self._refusal(f"{word} numeric values, dates or codes; use in")
+
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        raise self._refusal("bins need numeric values, dates or codes")
+
+    def _called(self, members: IntArray) -> Label:
+        if len(members) == 1:
+            return self._declared[int(members[0])]
+        return ", ".join(str(self._declared[int(i)]) for i in members)
+
+
+class _Ordered(Values):
+    """Values with an order."""
+
+    def _labels(self, cells: Sequence[IntArray]) -> list[Label]:
+        # Either all are called by themselves or all by ranges, so that a column of labels is of one type.
+        if all(len(members) == 1 for members in cells):
+            return [self._called(members) for members in cells]
+        return [self._ranges(members) for members in cells]
+
+    def _ranges(self, members: IntArray) -> str:
+        return ", ".join(self._interval(first, stop) for first, stop in _runs(members))
+
+    @abstractmethod
+    def _interval(self, first: int, stop: int) -> str:
+        """What the places from one up to another are called."""
+
+    def _range(self, condition: Condition) -> tuple[int, int]:
         if condition.between is not None:
-            low, high = condition.between
-            if self.attribute.numeric:
-                return self._edge(low, "between"), self._edge(high, "between")
-            return self._code(low), self._code(high) + 1
-        first, stop = 0, self.attribute.length
+            return self._between(*condition.between)
+        first, stop = 0, self.places
         if condition.ge is not None:
             first = self._from(condition.ge, "ge")
         if condition.gt is not None:
             first = self._behind(condition.gt, "gt")
         if condition.lt is not None:
             stop = self._from(condition.lt, "lt")
-            if self.attribute.numeric and stop == self.attribute.length:
-                raise InvalidQuery(f"{name}: the last bin holds its upper edge, which lt would leave out: use le")
         if condition.le is not None:
             stop = self._behind(condition.le, "le")
         return first, stop
 
+    @abstractmethod
+    def _between(self, low: Any, high: Any) -> tuple[int, int]:
+        """The places from one value to another."""
+
+    @abstractmethod
     def _from(self, value: Any, word: str) -> int:
-        """The place of the first value that is at least this one, which must begin there."""
-        if self.attribute.numeric:
-            return self._edge(value, word)
-        return self.attribute.length if value == self.attribute.length else self._code(value)
+        """The place of the first value that is at least this one."""
+
+    @abstractmethod
+    def _behind(self, value: Any, word: str) -> int:
+        """The place of the first value that is above this one."""
+
+
+class _Codes(_Ordered):
+    """The integers from 0 to a size."""
+
+    def _listed(self, values: Iterable[Any]) -> IntArray:
+        asked = list(values)
+        codes = {value for value in asked if type(value) is int}
+        # Codes as they should be are themselves; any other list is looked up, and refused, value by value.
+        if len(codes) < len(asked) or min(codes) < 0 or max(codes) >= self.places:
+            return super()._listed(asked)
+        return np.array(sorted(codes), dtype=np.int64)
+
+    def _span(self, value: Any) -> tuple[int, int]:
+        if not isinstance(value, int) or not 0 <= value < self.places:
+            raise self._refusal(f"codes are the integers 0..{self.places - 1}")
+        return value, value + 1
+
+    def _between(self, low: Any, high: Any) -> tuple[int, int]:
+        return self._span(low)[0], self._span(high)[1]
+
+    def _from(self, value: Any, word: str) -> int:
+        return self.places if value == self.places else self._span(value)[0]
 
     def _behind(self, value: Any, word: str) -> int:
-        """The place of the first value that is above this one, which must begin there."""
-        if not self.attribute.numeric:
-            return self._code(value) + 1
-        if value in self._codes:
-            return int(self._codes[value]) + 1
-        if self._edge(value, word) < self.attribute.length:
-            raise InvalidQuery(f"{self.attribute.name}: {word} would cut a bin: use ge and lt with bin edges")
-        return self.attribute.length
+        return self._span(value)[1]
 
-    def _code(self, value: Any) -> int:
-        name = self.attribute.name
-        if self.attribute.size is not None:
-            if not isinstance(value, int) or not 0 <= value < self.attribute.size:
-                raise InvalidQuery(f"{name}: codes are the integers 0..{self.attribute.size - 1}")
-            return value
-        found = self._codes.get(value)
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        if type(edge) is not int or not 0 <= edge <= self.places:
+            raise self._refusal(f"bins of codes have the integers 0..{self.places} as edges")
+        return edge
+
+    def _called(self, members: IntArray) -> Label:
+        return int(members[0])
+
+    def _interval(self, first: int, stop: int) -> str:
+        return f"[{first}, {stop})"
+
+
+class _Bins(_Ordered):
+    """Half-open bins of numbers, the last one closed."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        super().__init__(attribute)
+        edges = self._edges = attribute.bin_edges()
+        # A third is no JSON number: an edge is found by the nearest one too.
+        self._found = {Fraction(Decimal(repr(float(edge)))): i for i, edge in enumerate(edges)}
+        self._found |= {edge: i for i, edge in enumerate(edges)}
+        # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
+        whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
+        self._single = {int(edge): i for i, edge in enumerate(edges[:-2])} if whole else {}
+
+    def _span(self, value: Any) -> tuple[int, int]:
+        found = self._single.get(value)
         if found is None:
-            if self.attribute.numeric:
-                raise InvalidQuery(f"{name}: a single value would cut a bin: use between with bin edges")
-            raise InvalidQuery(f"{name}: not one of the declared values")
-        return found
+            raise self._refusal(f"a single value would cut a bin: use between with bin edges{self._cut(value)}")
+        return found, found + 1
+
+    def _between(self, low: Any, high: Any) -> tuple[int, int]:
+        return self._edge(low, "between"), self._edge(high, "between")
+
+    def _range(self, condition: Condition) -> tuple[int, int]:
+        first, stop = super()._range(condition)
+        if condition.lt is not None and stop == self.places:
+            raise self._refusal("the last bin holds its upper edge, which lt would leave out: use le")
+        return first, stop
+
+    def _from(self, value: Any, word: str) -> int:
+        return self._edge(value, word)
+
+    def _behind(self, value: Any, word: str) -> int:
+        if value in self._single:
+            return int(self._single[value]) + 1
+        if self._edge(value, word) < self.places:
+            raise self._refusal(f"{word} would cut a bin: use ge and lt with bin edges{self._cut(value)}")
+        return self.places
+
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        return self._edge(edge, "bins")
 
     def _edge(self, value: Any, word: str) -> int:
-        name = self.attribute.name
-        if isinstance(value, str):
-            raise InvalidQuery(f"{name}: {word} needs numbers")
-        found = self._edges.get(Fraction(Decimal(repr(value))))
+        if not isinstance(value, int | float):
+            raise self._refusal(f"{word} needs numbers")
+        found = self._found.get(Fraction(Decimal(repr(value))))
         if found is None:
-            edges = [float(e) for e in list(self._edges)[:4]]
-            raise InvalidQuery(f"{name}: {word} must fall on bin edges, which begin {edges}")
+            edges = listed(_plain(edge) for edge in self._edges)
+            raise self._refusal(f"{word} must fall on bin edges, which are {edges}{self._cut(value)}")
         return found
+
+    def _cut(self, value: Any) -> str:
+        """Which bin a number cuts."""
+        if not isinstance(value, int | float) or not self._edges[0] <= Fraction(value) <= self._edges[-1]:
+            return ""
+        place = min(bisect_right(self._edges, Fraction(value)) - 1, self.places - 1)
+        return f" ({value:g} lies in {self._interval(place, place + 1)})"
+
+    def _called(self, members: IntArray) -> Label:
+        return self._ranges(members)
+
+    def _interval(self, first: int, stop: int) -> str:
+        closing = "]" if stop == self.places else ")"
+        return f"[{_plain(self._edges[first])}, {_plain(self._edges[stop])}{closing}"
+
+
+class _Numbers(_Ordered):
+    """Numbers on a grid."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        super().__init__(attribute)
+        self._low, self._high = attribute.bounds
+        self._step = attribute.step
+
+    def cells(self) -> IntArray | None:
+        """The declared bins; None where there are none."""
+        edges = self.attribute.bin_edges()
+        if not edges:
+            return None
+        begins = [self._first(edge) for edge in edges[:-1]]
+        cells = np.searchsorted(np.array(begins), np.arange(self.attribute.length), side="right") - 1
+        cells[self.places :] = len(begins)
+        return cells
+
+    def _first(self, number: Fraction) -> int:
+        """The place of the first number of the grid that is no less, or the one behind the last."""
+        return min(max(0, -int((self._low - number) // self._step)), self.places)
+
+    def _number(self, value: Any, word: str) -> Fraction:
+        if not isinstance(value, int | float):
+            raise self._refusal(f"{word} needs numbers")
+        return Fraction(Decimal(repr(value)))
+
+    def _span(self, value: Any) -> tuple[int, int]:
+        number = self._number(value, "a condition")
+        place = (number - self._low) / self._step
+        if not 0 <= place < self.places:
+            raise self._refusal(f"numbers lie from {_plain(self._low)} to {_plain(self._high)}")
+        if place.denominator != 1:
+            below = self._low + int(place) * self._step
+            raise self._refusal(
+                f"{value:g} is not on the grid of {_plain(self._step)}: {_plain(below)} and "
+                f"{_plain(below + self._step)} are"
+            )
+        return int(place), int(place) + 1
+
+    def _between(self, low: Any, high: Any) -> tuple[int, int]:
+        return self._edge_place(low, last=False), self._edge_place(high, last=True)
+
+    def _from(self, value: Any, word: str) -> int:
+        return self._first(self._number(value, word))
+
+    def _behind(self, value: Any, word: str) -> int:
+        number = self._number(value, word)
+        return min(max(0, int((number - self._low) // self._step) + 1), self.places)
+
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        number = self._number(edge, "a range")
+        # Half-open as any bin, but the upper bound belongs to the last one.
+        return self.places if last and number == self._high else self._first(number)
+
+    def _called(self, members: IntArray) -> Label:
+        return _json(self._low + int(members[0]) * self._step)
+
+    def _interval(self, first: int, stop: int) -> str:
+        low = self._low + first * self._step
+        if stop == self.places:
+            return f"[{_plain(low)}, {_plain(self._high)}]"
+        return f"[{_plain(low)}, {_plain(self._low + stop * self._step)})"
+
+
+class _Dates(_Ordered):
+    """Days, months or years. A text may name more days than one place has (2020 of months), never fewer."""
+
+    def __init__(self, attribute: Attribute) -> None:
+        super().__init__(attribute)
+        assert attribute.dates is not None
+        self._zero = attribute.period(day(attribute.dates[0]))
+
+    def _days(self, value: Any) -> tuple[datetime.date, datetime.date]:
+        """The first and the last day of a text."""
+        text = value if isinstance(value, str) else ""
+        if re.fullmatch(r"\d{4}", text) and text != "0000":
+            return datetime.date(int(text), 1, 1), datetime.date(int(text), 12, 31)
+        try:
+            if re.fullmatch(r"\d{4}-\d{2}", text):
+                first = day(f"{text}-01")
+                return first, first.replace(day=calendar.monthrange(first.year, first.month)[1])
+            return day(text), day(text)
+        except ValueError:
+            raise self._refusal("dates are written as 2020-01-31, 2020-01 or 2020") from None
+
+    def _place(self, date: datetime.date) -> int:
+        return self.attribute.period(date) - self._zero
+
+    def _begin(self, value: Any) -> int:
+        """The place that begins with the first day of a text."""
+        first = self._days(value)[0]
+        place = self._place(first)
+        if self.attribute.begins(place + self._zero) != first:
+            raise self._refusal(f"{value} would cut a {self.attribute.by}: dates are told apart by {self.attribute.by}")
+        return place
+
+    def _end(self, value: Any) -> int:
+        """The place behind the one that ends with the last day of a text."""
+        last = self._days(value)[1]
+        place = self._place(last) + 1
+        if last < datetime.date.max and self._place(last + datetime.timedelta(1)) != place:
+            raise self._refusal(f"{value} would cut a {self.attribute.by}: dates are told apart by {self.attribute.by}")
+        return place
+
+    def _held(self, place: int) -> int:
+        return min(max(place, 0), self.places)
+
+    def _span(self, value: Any) -> tuple[int, int]:
+        first, stop = self._begin(value), self._end(value)
+        if not 0 <= first < stop <= self.places:
+            assert self.attribute.dates is not None
+            raise self._refusal("dates lie from {} to {}".format(*self.attribute.dates))
+        return first, stop
+
+    def _between(self, low: Any, high: Any) -> tuple[int, int]:
+        return self._held(self._begin(low)), self._held(self._end(high))
+
+    def _from(self, value: Any, word: str) -> int:
+        return self._held(self._begin(value))
+
+    def _behind(self, value: Any, word: str) -> int:
+        return self._held(self._end(value))
+
+    def _edge_place(self, edge: Any, *, last: bool) -> int:
+        return self._held(self._begin(edge))
+
+    def _called(self, members: IntArray) -> Label:
+        return self._text(int(members[0]))
+
+    def _interval(self, first: int, stop: int) -> str:
+        return f"[{self._text(first)}, {self._text(stop)})"
+
+    def _text(self, place: int) -> str:
+        text = self.attribute.begins(place + self._zero).isoformat()
+        return {"day": text, "month": text[:7], "year": text[:4]}[self.attribute.by or "day"]
+
+
+def listed(items: Iterable[str], most: int = _MOST_LISTED) -> str:
+    """Things as a sentence names them: all of them up to a number, and how many more there are."""
+    told = list(items)
+    more = f" and {len(told) - most:,} more" if len(told) > most else ""
+    return ", ".join(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..." for text in told[:most]) + more
+
+
+def _quoted(value: int | str) -> str:
+    return f"{value!r}"
 
 
 def _runs(members: IntArray) -> list[tuple[int, int]]:
@@ -173,6 +477,10 @@ def _runs(members: IntArray) -> list[tuple[int, int]]:
     return list(zip(starts, stops, strict=True))
 
 
-def _plain(edge: Fraction) -> str:
-    """An edge as JSON writes the nearest number."""
-    return str(edge.numerator) if edge.denominator == 1 else repr(float(edge))
+def _json(number: Fraction) -> int | float:
+    """A number as JSON writes the nearest one."""
+    return number.numerator if number.denominator == 1 else float(number)
+
+
+def _plain(number: Fraction) -> str:
+    return repr(_json(number))

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from app.spaces.attributes import Attribute
 from app.spaces.errors import InvalidDataset
-from app.spaces.spec import DEFAULT_CAPACITY, Attribute, TableSpec
+from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
 from app.storage.private_data import DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import named_batches, numbers, positions, whole
@@ -125,7 +126,7 @@ class _Coder:
         self._integers: NDArray[np.float64] | None = None
         self._order: NDArray[np.intp] | None = None
         self._words: Any = None
-        if attribute.numeric:
+        if attribute.kind == "bins":
             # Correctly rounded, as the values are when parsed: what is written alike falls together.
             self._edges = np.array([float(edge) for edge in attribute.bin_edges()])
         elif attribute.values is not None:

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.curator.dataset import PublicDataset
+from app.spaces.attributes import Attribute
 from app.spaces.errors import InvalidDataset, InvalidQuery, InvalidRequest
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import Attribute, TableSpec, parse_spec, written
+from app.spaces.spec import TableSpec, parse_spec, written
 from tests.strategies import BUDGET, bin_edges, universes
 
 OWN = {"name": "d", "budget": BUDGET}

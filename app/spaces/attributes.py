@@ -1,0 +1,246 @@
+"""Attributes of tables as they are declared: categories, codes, bins, numbers on a grid, dates.
+
+Every attribute is an axis: a place for each of its values, and one more, the last, where records without a value are
+kept if the declaration says that there may be such.
+"""
+
+from __future__ import annotations
+
+import datetime
+from fractions import Fraction
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from app.spaces.models import Model, Number, Whole
+
+#: What stands beside attributes in conditions.
+CONNECTIVES = ("all", "any", "not")
+#: No declared axis is longer than this, so that sizes stay plain integers everywhere.
+MAX_AXIS = 2**31 - 1
+#: The most numbers on the grid of one attribute, and the most bins or dates.
+MAX_NUMBERS = 1 << 20
+#: The largest number that may be declared on a grid: a sum of 2^40 of them is a 64-bit float still.
+_LARGEST = 2**40
+
+#: What an attribute is: what tells its values apart.
+Kind = Literal["codes", "categories", "bins", "numbers", "dates"]
+
+
+def check_trimmed(names: tuple[str, ...], what: str) -> None:
+    """Files are read without the white space around names: two that differ in nothing else would be one."""
+    if any(name != name.strip() for name in names):
+        raise ValueError(f"{what} must not begin or end with white space")
+
+
+class Attribute(Model):
+    """One attribute of a table.
+
+    Integer codes have a ``size``, categories their ``values``. Numbers lie between ``lower`` and ``upper``: in
+    half-open bins, the last one closed (``bins`` makes equal ones, ``edges`` names them all; with integer bounds and
+    neither they are one unit wide), or with a ``grid``, on which each is kept as it is and both bounds are values; bins
+    are then how such an attribute is counted where nothing else is asked. Dates lie between two, both of which are
+    values, and are kept ``by`` day, month or year.
+    """
+
+    name: str = Field(min_length=1, max_length=128)
+    size: Whole | None = Field(default=None, ge=1, le=MAX_AXIS, description="integer codes 0..size-1")
+    values: Annotated[tuple[str | int, ...], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=1, max_length=1_000_000, description="categories"
+    )
+    lower: Number | None = Field(default=None, description="the least number")
+    upper: Number | None = Field(default=None, description="the largest number")
+    grid: Number | None = Field(default=None, gt=0, description="numbers are kept as whole multiples of it from lower")
+    bins: Whole | None = Field(default=None, ge=1, le=1_000_000, description="so many bins of equal width")
+    edges: Annotated[tuple[Number, ...], Field(fail_fast=True)] | None = Field(
+        default=None, min_length=2, max_length=1_000_001, description="the edges of all bins"
+    )
+    dates: tuple[str, str] | None = Field(default=None, description="the first and the last date, YYYY-MM-DD")
+    by: Literal["day", "month", "year"] | None = Field(default=None, description="what dates are told apart by")
+    missing: Literal[True] | None = Field(default=None, description="whether a record may be without a value")
+    outside: Literal["clamp", "drop", "refuse"] | None = Field(
+        default=None,
+        description="what becomes of a value outside of the declaration: numbers and dates are moved to the nearest "
+        "bound (clamp), the record is left out (drop), or the file is refused; left out: what the table says",
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        check_trimmed((value,), "an attribute's name")
+        if value in CONNECTIVES:
+            raise ValueError(f"{', '.join(CONNECTIVES)} are words of conditions: name the attribute otherwise")
+        return value
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _categories(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple) and any(isinstance(v, bool | float) for v in value):
+            raise ValueError("categories are strings or integers")
+        if isinstance(value, list | tuple) and any(isinstance(v, int) and abs(v) > 2**53 for v in value):
+            raise ValueError("integers beyond 2^53 are no JSON numbers: declare them as strings")
+        return value
+
+    @field_validator("missing", mode="before")
+    @classmethod
+    def _missing(cls, value: Any) -> Any:
+        # One written form: what is not so is not said.
+        return None if value is False else value
+
+    @field_validator("dates")
+    @classmethod
+    def _dates(cls, value: tuple[str, str] | None) -> tuple[str, str] | None:
+        if value is not None:
+            for text in value:
+                day(text)
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        numeric = any(v is not None for v in (self.lower, self.upper, self.grid, self.bins, self.edges))
+        if (self.size is not None) + (self.values is not None) + (self.dates is not None) + numeric != 1:
+            raise ValueError("give exactly one of size, values, or lower and upper (or edges), or dates")
+        if self.values is not None and len(set(map(str, self.values))) != len(self.values):
+            raise ValueError("values must be distinct")
+        if (self.dates is None) != (self.by is None):
+            raise ValueError("dates are given with by: day, month or year")
+        if numeric:
+            self._check_numeric()
+        if self.dates is not None and not 0 < self.places <= MAX_NUMBERS:
+            raise ValueError(f"dates: the first, then the last, and no more than {MAX_NUMBERS:,} apart")
+        if self.outside == "clamp" and not (numeric or self.dates is not None):
+            raise ValueError("outside: only numbers and dates have a nearest bound: use drop or refuse")
+        return self
+
+    def _check_numeric(self) -> None:
+        if self.edges is not None:
+            if self.bins is not None:
+                raise ValueError("give bins or edges, not both")
+            if any(b <= a for a, b in pairwise(self.edges)):
+                raise ValueError("edges must increase strictly")
+            if self.lower not in (None, self.edges[0]) or self.upper not in (None, self.edges[-1]):
+                raise ValueError("lower and upper must be the first and the last edge")
+        else:
+            if self.lower is None or self.upper is None:
+                raise ValueError("a numeric attribute needs lower and upper, or edges")
+            if self.upper <= self.lower:
+                raise ValueError("upper must be above lower")
+        if self.grid is not None:
+            self._check_grid()
+        elif self.bins is None and self.edges is None:
+            assert self.lower is not None
+            assert self.upper is not None
+            if self.lower != int(self.lower) or self.upper != int(self.upper):
+                raise ValueError("bins or edges are needed unless lower and upper are integers")
+            if self.upper - self.lower > 1_000_000:
+                raise ValueError("more than 1,000,000 unit bins: declare bins or edges")
+        elif self.bins is not None:
+            assert self.lower is not None
+            assert self.upper is not None
+            if (self.upper - self.lower) / self.bins < max(abs(self.lower), abs(self.upper)) / 2**48:
+                raise ValueError("bins are narrower than numbers can tell apart: declare fewer")
+
+    def _check_grid(self) -> None:
+        low, high = self.bounds
+        steps = (high - low) / self.step
+        if steps.denominator != 1:
+            raise ValueError("upper must be a whole number of grid steps above lower")
+        if steps >= MAX_NUMBERS:
+            raise ValueError(f"more than {MAX_NUMBERS:,} numbers on the grid: declare a coarser grid")
+        if max(abs(low), abs(high)) > _LARGEST or self.step < Fraction(1, 2**30):
+            raise ValueError("numbers on a grid lie within 2^40, and their grid is 2^-30 at least: use other units")
+        if self.bins is not None or self.edges is not None:
+            places = [-((low - edge) // self.step) for edge in self.bin_edges()[:-1]] + [int(steps) + 1]
+            if any(b <= a for a, b in pairwise(places)):
+                raise ValueError("a bin holds no number of the grid: declare fewer or wider bins")
+
+    @property
+    def kind(self) -> Kind:
+        """What tells its values apart."""
+        if self.size is not None:
+            return "codes"
+        if self.values is not None:
+            return "categories"
+        if self.dates is not None:
+            return "dates"
+        return "bins" if self.grid is None else "numbers"
+
+    @property
+    def length(self) -> int:
+        """Number of places along this attribute's axis, that of records without a value included."""
+        return self.places + bool(self.missing)
+
+    @property
+    def places(self) -> int:
+        """Number of declared values."""
+        if self.size is not None:
+            return self.size
+        if self.values is not None:
+            return len(self.values)
+        if self.dates is not None:
+            first, last = (self.period(day(text)) for text in self.dates)
+            return last - first + 1
+        if self.grid is not None:
+            low, high = self.bounds
+            return int((high - low) / self.step) + 1
+        if self.edges is not None:
+            return len(self.edges) - 1
+        if self.bins is not None:
+            return self.bins
+        low, high = self.bounds
+        return int(high - low)
+
+    @property
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """The least and the largest number of a numeric attribute."""
+        if self.edges is not None:
+            return Fraction(self.edges[0]), Fraction(self.edges[-1])
+        assert self.lower is not None
+        assert self.upper is not None
+        return Fraction(self.lower), Fraction(self.upper)
+
+    @property
+    def step(self) -> Fraction:
+        """The grid of an attribute of kind ``numbers``."""
+        assert self.grid is not None
+        return Fraction(self.grid)
+
+    def bin_edges(self) -> list[Fraction]:
+        """Exact edges of the declared bins of a numeric attribute, one more than there are bins; none on a grid
+        without bins.
+        """
+        if self.edges is not None:
+            return [Fraction(e) for e in self.edges]
+        if self.grid is not None and self.bins is None:
+            return []
+        low, high = self.bounds
+        count = self.places if self.bins is None else self.bins
+        width = (high - low) / count
+        return [low + i * width for i in range(count + 1)]
+
+    def period(self, date: datetime.date) -> int:
+        """The number of the day, month or year that a date lies in."""
+        if self.by == "day":
+            return date.toordinal()
+        return date.year * 12 + date.month - 1 if self.by == "month" else date.year
+
+    def begins(self, period: int) -> datetime.date:
+        """The first day of the period of a number."""
+        if self.by == "day":
+            return datetime.date.fromordinal(period)
+        return datetime.date(period // 12, period % 12 + 1, 1) if self.by == "month" else datetime.date(period, 1, 1)
+
+
+def day(text: str) -> datetime.date:
+    """The day that a text says as YYYY-MM-DD.
+
+    Raises:
+        ValueError: when it says none.
+    """
+    try:
+        if len(text) != len("2020-01-31"):
+            raise ValueError
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a date is written as 2020-01-31") from None

@@ -1,0 +1,63 @@
+"""What declarations and requests are made of: closed models, numbers that JSON keeps, problems in words."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+#: Describing a problem takes about a kilobyte, and only a few are shown: beyond so many they are counted alone.
+_MOST_TOLD = 1000
+
+
+def explain(error: ValidationError) -> str:
+    """One sentence a problem: where it is and what is wrong, without the offending value."""
+    if error.error_count() > _MOST_TOLD:
+        return f"{error.error_count():,} fields are unknown or not of their kind"
+    parts = []
+    for item in error.errors(include_input=False, include_url=False, include_context=False)[:5]:
+        where = ".".join(str(step) for step in item["loc"]) or "body"
+        message = str(item["msg"]).removeprefix("Value error, ")
+        parts.append(f"{where}: {message}")
+    return "; ".join(parts)
+
+
+class Model(BaseModel):
+    """A closed, immutable record: unknown fields are refused, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _survives(value: Decimal) -> Decimal:
+    """The descriptor states numbers as JSON does, and everything public is computed again from it."""
+    number = float(value)
+    if not math.isfinite(number) or Decimal(repr(number)) != value:
+        raise ValueError("has more digits than a JSON number keeps: at most 15 are safe")
+    return value
+
+
+def _number(value: Any) -> Any:
+    """Only a number is one: neither ``true`` nor ``"1"``."""
+    if isinstance(value, bool | str):
+        raise ValueError("must be a number")
+    return value
+
+
+def _plain(value: Decimal) -> int | float:
+    """A decimal as the JSON number that is read as the same decimal (see :func:`_survives`)."""
+    return int(value) if value == value.to_integral_value() and abs(value) < 2**53 else float(value)
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 10.0 is the integer 10."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: A decimal that is the same after it was written as a JSON number and read again.
+Number = Annotated[
+    Decimal, BeforeValidator(_number), AfterValidator(_survives), PlainSerializer(_plain, when_used="json")
+]
+Real = Annotated[float, BeforeValidator(_number)]
+Whole = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
