@@ -223,7 +223,9 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
     if table.cells > 5_000_000:
         return None
     started, score, rng = time.perf_counter(), Score(), np.random.default_rng(seed)
-    buy = Buy(Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes)))), "laplace", Decimal(repr(1 / epsilon)))
+    buy = Buy.of(
+        Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes)))), "laplace", Decimal(repr(1 / epsilon))
+    )
     measured = drawn(table, buy, rng)
     total = max(float(measured.values.sum()), 1.0)
     base = np.ones(())
@@ -259,7 +261,7 @@ def offline(table: World, questions: list[Question], epsilon: float, seed: int) 
     scale = Decimal(repr(round(gaussian_sigma(epsilon) * math.sqrt(len(maximal)), 3)))
     residuals = Residuals(table.sizes)
     for attributes in maximal:
-        buy = Buy(Marginal.of(table.sizes, dict.fromkeys(attributes)), "gaussian", scale)
+        buy = Buy.of(Marginal.of(table.sizes, dict.fromkeys(attributes)), "gaussian", scale)
         residuals.add(drawn(table, buy, rng))
     fits = LocalFits(residuals)
     for question in questions:

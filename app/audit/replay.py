@@ -57,6 +57,7 @@ from app.curator.plan import Plan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.evidence.policy import Buy
+from app.evidence.strategies import Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -347,9 +348,9 @@ class _Replay:
             raise _Broken("the session measured more at its opening than was due", None)
         assert self.due is not None
         buy, price = self.due.popleft()
-        noise = measured.measurement.noise
+        noise = measured.release.noise
         same = (noise.kind, noise.scale, noise.bits) == (buy.kind, buy.scale, 0)
-        if measured.measurement.marginal != buy.marginal or not same or measured.price != price:
+        if measured.release.strategy != buy.strategy or not same or measured.price != price:
             raise _Broken("a measurement of the opening is not the one that was due", None)
         session.pin(measured)
         self.spent = self.spent.plus(measured.price)
@@ -521,7 +522,7 @@ class _Replay:
         elif isinstance(due, Measure):
             if source != "measurement":
                 raise _Broken("the answer claims a source that it cannot have", sequence)
-            if (measured is None) != (due.marginal is None):
+            if (measured is None) != (due.strategy is None):
                 raise _Broken("the answer lacks a measurement, or has one that was not due", sequence)
             if measured is not None:
                 answer = self._measured_answer(session, query, due, measured, sequence)
@@ -635,13 +636,13 @@ class _Replay:
             raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
         error = due.expected[1]
         if measured is not None:
-            noise = measured.measurement.noise
+            noise = measured.release.noise
             same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
-            if measured.measurement.marginal != due.marginal or not same or measured.price != due.terms.price:
+            if measured.release.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
                 raise _Broken("the measurement is not the one that was due", sequence)
             self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
             told = replace(due, expected=self._expected(measured, due.expected, sequence))
-            return session.released(query, told, measured.measurement.units.reshape(-1))
+            return session.released(query, told, measured.release.units)
         assert tested is not None
         # Whole counts next to those that follow, whose last digits may have been others.
         apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
@@ -672,18 +673,18 @@ class _Replay:
         self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
     ) -> Answer:
         """The answer that follows from a measurement, which is held against the one that was due."""
-        noise, unit = measured.measurement.noise, due.terms.noise
+        noise, unit = measured.release.noise, due.terms.noise
         scale = Fraction(noise.scale)
         near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
-        if measured.measurement.marginal != due.marginal or noise.kind != unit.law or noise.bits or not near:
+        if measured.release.strategy != due.strategy or noise.kind != unit.law or noise.bits or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        if measured.price != price_of(noise.kind, scale, session.plan.order):
+        if measured.price != price_of(measured.release.strategy, noise.kind, scale, session.plan.order):
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
-        return session.released(query, told, measured.measurement.units.reshape(-1))
+        return session.released(query, told, measured.release.units)
 
 
 def _tested(told: Any) -> list[int] | None:

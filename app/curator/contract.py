@@ -33,6 +33,7 @@ from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
 from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question, Sum
+from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
@@ -129,8 +130,8 @@ class ContractMechanism(EvidenceMechanism):
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, the fresh measurement among that."""
         assert isinstance(due, MarginalTest)
-        measurement = Measurement(due.marginal, noise_of(due.terms.noise), units.reshape(due.marginal.shape))
-        measured = Measured(measurement, due.terms.price, due.expected)
+        release = Release(Strategy.of(due.marginal), noise_of(due.terms.noise), units)
+        measured = Measured(release, due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
         answer = self._answer(state, query, due.wish, "measurement", bought, measured)
         self._certify(state, measured)
@@ -155,7 +156,7 @@ class ContractMechanism(EvidenceMechanism):
         if query.is_zero:
             return 0.0
         if answer.measured is not None:
-            return self._measured_bound(question, chosen, values, answer.measured.measurement)
+            return self._measured_bound(question, chosen, values, answer.measured.release.counts)
         passed = None if answer.tested is None else self._passed(state, question, answer.tested)
         return self._bound(state, question, chosen, values, passed)
 
@@ -174,7 +175,7 @@ class ContractMechanism(EvidenceMechanism):
     def _certify(self, state: State, measured: Measured) -> None:
         """Keep what a measurement tells."""
         known: _Known = state.hypothesis
-        measurement, made = measured.measurement, len(known.residuals.measurements)
+        measurement, made = measured.release.counts, len(known.residuals.measurements)
         gap, each = (
             self._contract.noise_gap(measurement.marginal.cells),
             self._contract.reach(measurement.marginal.cells),

@@ -36,9 +36,10 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected, spread
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Measurement, Noise, NoiseKind
+from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
+from app.evidence.strategies import Release, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -96,7 +97,7 @@ class EvidenceMechanism:
         """
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
-        known.residuals.add(measured.measurement)
+        known.residuals.add(measured.release.counts)
 
     def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, given what others measured, each with its price.
@@ -150,19 +151,17 @@ class EvidenceMechanism:
             raise self._refusal(error) from None
         if buy is not None:
             price = self._price(buy)
-            if price.within(known.left) == price and buy.marginal.cells <= MOST_COUNTED:
+            if price.within(known.left) == price and buy.strategy.cells <= MOST_COUNTED:
                 noise = RoundNoise(buy.kind, Fraction(buy.scale))
                 expected = self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)
-                return Measure(RoundTerms(noise, price), None, buy.marginal, expected, wish)
+                return Measure(RoundTerms(noise, price), None, buy.strategy, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
-        assert due.marginal is not None
-        noise = noise_of(due.terms.noise)
-        measurement = Measurement(due.marginal, noise, units.reshape(due.marginal.shape))
-        measured = Measured(measurement, due.terms.price, due.expected)
+        assert due.strategy is not None
+        measured = Measured(Release(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
@@ -282,7 +281,7 @@ class EvidenceMechanism:
         return wish.over(self._wish)
 
     def _price(self, buy: Buy) -> Amounts:
-        return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
+        return price_of(buy.strategy, buy.kind, Fraction(buy.scale), self._plan.order)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
@@ -291,7 +290,7 @@ class EvidenceMechanism:
         units, error = measured.expected
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
         expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
-        bought = Bought(expected, measured.measurement)
+        bought = Bought(expected, measured.release.counts)
         known.left = known.left.minus(measured.price)
         self._policy(state).record(question, bought)
         return bought
@@ -322,13 +321,16 @@ class EvidenceMechanism:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
 
 
-def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
-    """What a measurement of counts with noise of this scale, in counts, costs in both sums of a ledger of this order.
+def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
+    """What a measurement with noise of this scale costs in both sums of a ledger of this order.
 
-    A record is counted in one cell: the sensitivity is one in every norm.
+    A record is in one cell of each part, so the parts are answers of these sensitivities, in L1 and in L2, which
+    compose (docs/privacy.md, 9.4).
     """
-    event = DiscreteLaplaceAnswer(scale, 1) if kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
-    return Amounts.of(event, order)
+    if kind == "gaussian":
+        squared = sum(largest**2 for largest in strategy.largest)
+        return Amounts.of(DiscreteGaussianAnswer(scale, squared), order)
+    return total(Amounts.of(DiscreteLaplaceAnswer(scale, largest), order) for largest in strategy.largest)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

@@ -27,8 +27,9 @@ from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
-from app.evidence.measurements import Marginal, Measurement
+from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
+from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
@@ -113,13 +114,13 @@ class Measured:
     """What was measured for an answer, or at a session's opening.
 
     Attributes:
-        measurement: what was counted, with which noise, and what came of it.
+        release: what was counted, with which noise, and what came of it.
         price: what it costs in both sums of the ledger.
         expected: what was expected of the question before, in units of the answer grid, and the standard error of that
             in the same; None at an opening.
     """
 
-    measurement: Measurement
+    release: Release
     price: Amounts
     expected: tuple[Units, int] | None = None
 
@@ -128,7 +129,7 @@ class Measured:
         expected = None
         if self.expected is not None:
             expected = {"standard_error": self.expected[1], "values": self.expected[0].tolist()}
-        return {"cost": self.price.document(), "expected": expected, "measurement": self.measurement.document()}
+        return {"cost": self.price.document(), "expected": expected, "measurement": self.release.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -143,7 +144,7 @@ class Measured:
             if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
-        return cls(Measurement.read(document["measurement"]), Amounts.read(document["cost"]), expected)
+        return cls(Release.read(document["measurement"]), Amounts.read(document["cost"]), expected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,14 +218,14 @@ class Measure:
     Attributes:
         terms: noise and price.
         error_bound: what the answer keeps with probability 1 - beta, in counts.
-        marginal: what is counted, in whole counts; None where the query's own values are released, on the answer grid.
+        strategy: what is counted, in whole numbers; None where the query's own values are released, on the answer grid.
         expected: what the state expects of the query, as :class:`Measured` has it.
         wish: how well the answer is to be known.
     """
 
     terms: RoundTerms
     error_bound: float | None
-    marginal: Marginal | None = None
+    strategy: Strategy | None = None
     expected: tuple[Units, int] | None = None
     wish: Wish = NO_WISH
 

@@ -7,7 +7,6 @@ adding or removing one moves one count by one, whatever the number of cells. The
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 
 from app.spaces.lazy import lazy
 from app.spaces.tensor import Array, FloatArray, IntArray
@@ -133,8 +131,12 @@ def _numbered(labels: Array) -> IntArray:
     return numbered
 
 
-def _integers(listed: Any) -> IntArray:
-    """Integers of a document. Raises TypeError for anything else."""
+def read_integers(listed: Any) -> IntArray:
+    """Integers of a document.
+
+    Raises:
+        TypeError: for anything else.
+    """
     array = np.array(listed)
     if array.dtype != np.int64 or array.ndim != 1:
         raise TypeError("not a list of 64-bit integers")
@@ -229,7 +231,7 @@ class Marginal:
             return cls(
                 tuple(document["attributes"]),
                 tuple(document["sizes"]),
-                tuple(None if p is None else Partition(_integers(p)) for p in document["partitions"]),
+                tuple(None if p is None else Partition(read_integers(p)) for p in document["partitions"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the document of a marginal") from error
@@ -296,7 +298,8 @@ class Measurement:
     """A marginal, the noise it was released with, and what was released.
 
     ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
-    is unbiased.
+    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
+    noise alike.
 
     Raises:
         ValueError: when the values are not of the marginal's shape.
@@ -305,6 +308,7 @@ class Measurement:
     marginal: Marginal
     noise: Noise
     units: IntArray
+    multiplier: int = 1
 
     def __post_init__(self) -> None:
         units = np.array(self.units, dtype=np.int64)
@@ -316,12 +320,12 @@ class Measurement:
     @property
     def variance(self) -> float:
         """Variance of each value, in counts squared."""
-        return self.noise.variance
+        return self.noise.variance / self.multiplier**2
 
     @lazy
     def values(self) -> FloatArray:
         """The released values in counts."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits)
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
         values.setflags(write=False)
         return values
 
@@ -339,30 +343,3 @@ class Measurement:
             if self.marginal.cells > _MANY and len(self._sums) < _MOST_SUMS:
                 self._sums[attributes] = kept
         return kept
-
-    def document(self) -> dict[str, Any]:
-        """The measurement as JSON of integers and strings, its values row by row."""
-        return {
-            "marginal": self.marginal.document(),
-            "noise": self.noise.document(),
-            "values": self.units.reshape(-1).tolist(),
-        }
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Measurement:
-        """The measurement of a document.
-
-        Raises:
-            ValueError: when it is none.
-        """
-        try:
-            marginal, noise = Marginal.read(document["marginal"]), Noise.read(document["noise"])
-            values = _integers(document["values"]).reshape(marginal.shape)
-        except (KeyError, TypeError) as error:
-            raise ValueError("not the document of a measurement") from error
-        return cls(marginal, noise, values)
-
-    @lazy
-    def identity(self) -> str:
-        """SHA-256 of the document in hexadecimal, keys sorted and no spaces: equal measurements have equal ones."""
-        return hashlib.sha256(orjson.dumps(self.document(), option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -32,6 +32,7 @@ from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals
+from app.evidence.strategies import Strategy
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
@@ -117,9 +118,20 @@ class Means:
 class Buy:
     """A measurement to be made: of what, and the noise; ``scale`` is in counts, rounded up to few digits."""
 
-    marginal: Marginal
+    strategy: Strategy
     kind: NoiseKind
     scale: Decimal
+
+    @classmethod
+    def of(cls, marginal: Marginal, kind: NoiseKind, scale: Decimal) -> Buy:
+        """Of the counts of a marginal."""
+        return cls(Strategy.of(marginal), kind, scale)
+
+    @property
+    def marginal(self) -> Marginal:
+        """Whose counts are measured."""
+        assert self.strategy.plain is not None, "more than counts is measured"
+        return self.strategy.plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +260,7 @@ class Policy:
             noise = self._noise(share)
             known = self.residuals.unbiased(Cells(marginal))
             if noise is not None and not (known.variances <= noise.variance).all():
-                bought.append(Buy(marginal, noise.kind, noise.scale))
+                bought.append(Buy.of(marginal, noise.kind, noise.scale))
         return bought
 
     def _enough(self, within: float) -> list[Buy]:
@@ -280,7 +292,7 @@ class Policy:
         kind = min(prices, key=lambda k: prices[k])
         if prices[kind] * (1 + _SLACK) > left:
             raise OutOfReach(prices[kind], left)
-        return Buy(marginal, kind, scales[kind])
+        return Buy.of(marginal, kind, scales[kind])
 
     def expected(self) -> tuple[float, float] | None:
         """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
@@ -320,11 +332,11 @@ class Policy:
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""
         if self.pure:
-            return Buy(marginal, "laplace", _scale(1 / (part * self._means.epsilon)))
+            return Buy.of(marginal, "laplace", _scale(1 / (part * self._means.epsilon)))
         noise = self._noise(part * self._means.renyi)
         if noise is None:
             raise OutOfReach(math.inf, self._means.renyi)
-        return Buy(marginal, noise.kind, noise.scale)
+        return Buy.of(marginal, noise.kind, noise.scale)
 
     def decide(
         self,
@@ -488,7 +500,7 @@ class Policy:
         if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
             return None
         marginal = self._marginal(question.attributes) if whole and not question.shape else question.apart(self._sizes)
-        return Buy(marginal, noise.kind, noise.scale)
+        return Buy.of(marginal, noise.kind, noise.scale)
 
     def _worth_whole(self, question: Question) -> bool:
         """Whether a question is measured for its whole marginal: answers to many cells are; a sum is where later
@@ -528,7 +540,7 @@ class Policy:
         known = self.residuals.unbiased(question)
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
-        return Buy(question.apart(self._sizes), "laplace", scale)
+        return Buy.of(question.apart(self._sizes), "laplace", scale)
 
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""

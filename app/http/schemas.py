@@ -347,8 +347,13 @@ class MeasurementList(Page):
 
 
 class ReleasedMeasurement(MeasurementView):
-    """A measurement with its values, not clipped, row by row; the standard error is that of each of them."""
+    """A measurement with its values, not clipped, row by row; the standard error is that of each of them.
 
-    axes: list[dict[str, Any]]
-    values: list[float]
-    standard_error: float
+    Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
+    the attribute and power of a moment where it is one.
+    """
+
+    axes: list[dict[str, Any]] | None = None
+    values: list[float] | None = None
+    standard_error: float | None = None
+    parts: list[dict[str, Any]] | None = None

@@ -12,6 +12,7 @@ import orjson
 
 from app.curator.mechanisms import Measured
 from app.evidence.measurements import Measurement
+from app.evidence.strategies import Moment, Release
 from app.services.datasets import Datasets, public_dataset
 from app.services.errors import NotFound
 from app.services.pages import Page
@@ -19,25 +20,40 @@ from app.services.ports import EvidenceRow, Store
 from app.services.principals import Principal
 from app.spaces.query import Cells
 from app.spaces.table import TableSpace
-from app.spaces.values import Label
 
 
 @dataclass(frozen=True)
 class Released:
-    """A measurement as it is shown: what is said of it, and the counts with what their cells are called."""
+    """A measurement as it is shown: what is said of it, and its values with what their cells are called."""
 
     view: dict[str, Any]
-    measurement: Measurement
-    names: tuple[str, ...]
-    labels: tuple[tuple[Label, ...], ...]
+    release: Release
+    space: TableSpace
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the counts of one marginal."""
+        return self.release.strategy.plain is not None
 
     def document(self) -> dict[str, Any]:
-        """As JSON, values row by row."""
+        """As JSON, values row by row: of several parts, or of moments, part by part."""
+        parts = [self._part(moment, measurement) for moment, measurement in self.release.pieces]
+        return self.view | (parts[0] if self.plain else {"parts": parts})
+
+    def _part(self, moment: Moment | None, measurement: Measurement) -> dict[str, Any]:
+        marginal = measurement.marginal
         axes = [
-            {"attribute": name, "labels": list(labels)} for name, labels in zip(self.names, self.labels, strict=True)
+            {
+                "attribute": self.space.names[attribute],
+                "labels": list(
+                    self.space.values[attribute].labels(Cells(size, None if part is None else part.labels).members)
+                ),
+            }
+            for attribute, size, part in zip(marginal.attributes, marginal.sizes, marginal.partitions, strict=True)
         ]
-        values = self.measurement.values.reshape(-1).tolist()
-        return self.view | {"axes": axes, "values": values, "standard_error": self.measurement.variance**0.5}
+        values = measurement.values.reshape(-1).tolist()
+        told = {"axes": axes, "values": values, "standard_error": measurement.variance**0.5}
+        return told | ({} if moment is None else {"of": self.space.names[moment.axis], "moment": moment.power})
 
 
 class Measurements:
@@ -72,15 +88,7 @@ class Measurements:
         if row is None or not _sees(actor, row):
             raise NotFound("there is no such measurement of this data set")
         record = orjson.loads(row.line)
-        measurement = Measured.read(record).measurement
-        marginal = measurement.marginal
-        labels = tuple(
-            space.values[attribute].labels(Cells(size, None if part is None else part.labels).members)
-            for attribute, size, part in zip(marginal.attributes, marginal.sizes, marginal.partitions, strict=True)
-        )
-        return Released(
-            _view(space, row, record), measurement, tuple(space.names[a] for a in marginal.attributes), labels
-        )
+        return Released(_view(space, row, record), Measured.read(record).release, space)
 
     def _space(self, actor: Principal, name: str) -> TableSpace:
         space = public_dataset(self._datasets.seen(actor, name)).space
@@ -94,17 +102,25 @@ def _sees(actor: Principal, row: EvidenceRow) -> bool:
 
 
 def _view(space: TableSpace, row: EvidenceRow, record: dict[str, Any]) -> dict[str, Any]:
-    marginal, noise = record["measurement"]["marginal"], record["measurement"]["noise"]
+    released = record["measurement"]
+    if "marginal" in released:
+        told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}
+    else:
+        told = {"type": "parts", "parts": [_part_view(space, part) for part in released["strategy"]]}
+    noise = released["noise"]
     return {
         "id": row.sha256,
-        "strategy": {
-            "type": "marginal",
-            "attributes": [space.names[attribute] for attribute in marginal["attributes"]],
-            "cells": len(record["measurement"]["values"]),
-        },
+        "strategy": told | {"cells": len(released["values"])},
         "noise": {"kind": noise["kind"], "scale": float(noise["scale"])},
         "cost": record["cost"],
         "recorded_at": record["recorded_at"],
         "by": row.session,
         "shared": row.shared,
     }
+
+
+def _part_view(space: TableSpace, part: dict[str, Any]) -> dict[str, Any]:
+    """One part of what was measured at once: of moments the attribute and the power."""
+    moment = part["moment"]
+    told = {"attributes": [space.names[a] for a in part["marginal"]["attributes"]], "multiplier": part["multiplier"]}
+    return told | ({} if moment is None else {"of": space.names[moment["axis"]], "moment": moment["power"]})

@@ -16,7 +16,7 @@ import orjson
 from app.audit import records
 from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
-from app.curator.counting import counted
+from app.curator.counting import exact_values
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
@@ -29,8 +29,9 @@ from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
-from app.evidence.measurements import Measurement, Noise
+from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
+from app.evidence.strategies import Release
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -290,9 +291,10 @@ class Sessions:
         """One measurement at an opening."""
         noise = Noise(buy.kind, buy.scale, 0)
         draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
-        exact = counted(buy.marginal, data)
-        noisy = exact + draw(Fraction(buy.scale), exact.size).take(exact.size).reshape(exact.shape)
-        return Measured(Measurement(buy.marginal, noise, noisy), price)
+        exact = exact_values(buy.strategy, data)
+        return Measured(
+            Release(buy.strategy, noise, exact + draw(Fraction(buy.scale), len(exact)).take(len(exact))), price
+        )
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.

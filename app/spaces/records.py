@@ -60,7 +60,7 @@ class RecordsTensor:
             return np.array(self.size)
         counts = np.zeros(math.prod(shape), np.int64)
         # A part of the records at a time, and no less than there are cells: each part passes over all counts once.
-        for part in _parts(self.size, max(PART, len(counts))):
+        for part in parts_of(self.size, max(PART, len(counts))):
             counts += np.bincount(self._positions(axes, part), minlength=len(counts))
         return counts.reshape(shape)
 
@@ -73,7 +73,7 @@ class RecordsTensor:
             return self.size
         total = 0
         first, *others = [(self.columns[i], axis.vector()) for i, axis in enumerate(axes) if axis is not None]
-        for part in _parts(self.size, PART):
+        for part in parts_of(self.size, PART):
             product = first[1][first[0][part]]
             for column, vector in others:
                 product *= vector[column[part]]
@@ -92,7 +92,7 @@ class RecordsTensor:
     def inner(self, weights: Array, bits: int) -> int:
         flat, total = weights.reshape(-1), 0
         every = tuple(range(len(self.shape)))
-        for part in _parts(self.size, PART):
+        for part in parts_of(self.size, PART):
             total += int(flat[self._positions(every, part)].astype(np.int64).sum())
         return total
 
@@ -129,5 +129,6 @@ class RecordsTensor:
             return made
 
 
-def _parts(size: int, step: int) -> Iterator[slice]:
+def parts_of(size: int, step: int) -> Iterator[slice]:
+    """Ranges of records, each of so many."""
     return (slice(start, min(start + step, size)) for start in range(0, size, step))

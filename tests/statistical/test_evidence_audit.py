@@ -18,6 +18,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.curator.evidence import price_of
+from app.evidence.strategies import Strategy
 from tests.integration.world import AUDITOR, World, make_world
 from tests.statistical.test_direct_audit import Scaled, alarms
 
@@ -60,7 +61,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
         order = world.built.services.datasets.public("d").budget.order
         auditor = AUDITOR
         for item in world.built.services.measurements.list(auditor, "d", 0, 1000).items:
-            found = world.built.services.measurements.get(auditor, "d", item["id"]).measurement
+            found = world.built.services.measurements.get(auditor, "d", item["id"]).release.counts
             assert found.noise.kind == "gaussian"
             kept = found.marginal.attributes
             exact = COUNTS.sum(axis=tuple(k for k in range(COUNTS.ndim) if k not in kept))
@@ -70,7 +71,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
                         [exact.compress(part.labels == c, axis).sum(axis) for c in range(part.cells)], axis
                     )
             left.append(((found.units - exact) / float(found.noise.scale)).reshape(-1))
-            price = price_of(found.noise.kind, Fraction(found.noise.scale), order)
+            price = price_of(Strategy.of(found.marginal), found.noise.kind, Fraction(found.noise.scale), order)
             assert item["cost"] == price.document()
             spent += price.renyi
         assert Decimal(world.built.services.sessions.get(ann, id)["spent"]) == spent

@@ -16,6 +16,7 @@ from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
 from app.services.measurements import Released
+from app.spaces.errors import InvalidRequest
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -44,7 +45,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["measurements"],
         summary="A measurement with its values",
         response_model=schemas.ReleasedMeasurement,
-        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 403, 404)},
+        responses={200: {"content": {headers.ARROW: {}}}, **problem_responses(401, 403, 404, 422)},
     )
     async def get_measurement(request: Request, name: str, id: str) -> Response:
         actor = await context.authenticator.authenticate(request)
@@ -52,6 +53,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise NotFound("there is no such measurement of this data set")
         found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
         if headers.accepts_arrow(request):
+            if not found.plain:
+                raise InvalidRequest("a measurement of several parts is no single table: leave the Accept header out")
             return Response(await run_in_threadpool(_arrow, found), media_type=headers.ARROW)
         return json_reply(await run_in_threadpool(found.document))
 

@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.counting import counted
-from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Test, Units, Wish
+from app.curator.counting import counted, exact_values
+from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.privacy.ledger import Amounts
 from app.services import spending
@@ -98,7 +98,7 @@ class Rounds:
         """Take noise and play: what is released, None on a miss."""
         if isinstance(due, MarginalTest):
             return self._test(live, due, private)
-        if isinstance(due, Measure) and due.marginal is not None:
+        if isinstance(due, Measure) and due.strategy is not None:
             return private + self._residents.fresh(due.terms.noise, len(private))
         source = self._residents.noise(live, due.terms.noise)
         released: Units | None = None
@@ -218,8 +218,10 @@ class Rounds:
 
 def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
-    if not isinstance(due, Test) and due.marginal is not None:
+    if isinstance(due, MarginalTest):
         return counted(due.marginal, live.data).reshape(-1)
+    if isinstance(due, Measure) and due.strategy is not None:
+        return exact_values(due.strategy, live.data)
     exact, space = query.exact(live.data), live.session.dataset.space
     if isinstance(exact, int):
         return np.array([space.to_answer_grid(exact, query)], np.int64)

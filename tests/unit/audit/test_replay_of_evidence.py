@@ -21,7 +21,7 @@ import rfc8785
 
 from app.audit import records
 from app.audit.replay import Verdict, replay
-from app.curator.counting import counted
+from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import noise_of, price_of
 from app.curator.mechanisms import Answer, Measure, Measured, Wish
@@ -29,7 +29,8 @@ from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.evidence.measurements import Measurement, Noise
+from app.evidence.measurements import Noise
+from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
@@ -76,8 +77,8 @@ class Player:
         made = []
         for buy, price in session.purchases():
             noise = Noise(buy.kind, buy.scale, 0)
-            exact = counted(buy.marginal, self.data)
-            measured = Measured(Measurement(buy.marginal, noise, exact + self.noise(noise, exact.shape)), price)
+            exact = exact_values(buy.strategy, self.data)
+            measured = Measured(Release(buy.strategy, noise, exact + self.noise(noise, exact.shape)), price)
             made.append(self.record(measured, 0))
             session.pin(measured)
         pins = Pins(pins.known, tuple(map(records.sha256, made)))
@@ -104,8 +105,8 @@ class Player:
         due = session.consider(query, wish=asked)
         name, sequence = None, session.sequence + 1
         if isinstance(due, Measure):
-            assert due.marginal is not None
-            exact = counted(due.marginal, self.data).reshape(-1)
+            assert due.strategy is not None
+            exact = exact_values(due.strategy, self.data)
             due = session.released(query, due, exact + self.noise(noise_of(due.terms.noise), exact.shape))
             assert due.measured is not None
             line = self.record(due.measured, sequence)
@@ -165,7 +166,9 @@ def played(number: int = 24, **words: Any) -> Player:
         if place == 3:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
-            player.forfeit(price_of("gaussian", Fraction(200), player.session.plan.order))
+            player.forfeit(
+                price_of(Strategy.of(Marginal.of((3,), {})), "gaussian", Fraction(200), player.session.plan.order)
+            )
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})
@@ -250,7 +253,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
         one, other = again.consider(query), player.session.consider(query)
         assert type(one) is type(other)
         if isinstance(one, Measure) and isinstance(other, Measure):
-            assert (one.marginal, one.terms.noise.scale) == (other.marginal, other.terms.noise.scale)
+            assert (one.strategy, one.terms.noise.scale) == (other.strategy, other.terms.noise.scale)
         if isinstance(one, Answer) and isinstance(other, Answer):
             assert np.abs(one.units - other.units).max() < 1 << 10
 

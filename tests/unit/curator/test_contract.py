@@ -27,8 +27,9 @@ from app.curator.oqr import surprise
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Marginal, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question
+from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
@@ -442,7 +443,7 @@ class Player:
             exact = counted(buy.marginal, self.data)
             drawn = np.rint(rng.normal(0, 0 if quiet else float(buy.scale), exact.shape)).astype(np.int64)
             noise = Noise(buy.kind, buy.scale, 0)
-            self.pinned.append(Measured(Measurement(buy.marginal, noise, exact + drawn), price))
+            self.pinned.append(Measured(Release(buy.strategy, noise, exact + drawn), price))
             self.session.pin(self.pinned[-1])
         self.tests, self.quiet = 0, quiet
 

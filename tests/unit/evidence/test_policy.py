@@ -20,6 +20,7 @@ from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, laplace_cost, own
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
+from app.evidence.strategies import Release
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from tests.unit.evidence.tables import measured, weights
 
@@ -147,7 +148,7 @@ def test_records_alone_decide(seed: int, allowed: Means) -> None:
     residuals = Residuals(SIZES)
     rebuilt = Policy(residuals, allowed)
     for measurement in session.opening:
-        residuals.add(Measurement.read(measurement.document()))
+        residuals.add(Release.read(Release.of(measurement).document()).counts)
     for asked, bought in session.records:
         rebuilt.record(asked, bought)
     for _ in range(5):
@@ -216,7 +217,7 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
     residuals = Residuals(SIZES)
     for cells in ({0: None, 1: None}, {2: None}, {0: Partition(np.array([0, 1, 1, 0]))}):
         if rng.random() < 0.6:
-            residuals.add(drawn(table, Buy(Marginal.of(SIZES, cells), "gaussian", Decimal(40)), rng))
+            residuals.add(drawn(table, Buy.of(Marginal.of(SIZES, cells), "gaussian", Decimal(40)), rng))
     # Few questions and no table: the pure session measures each by itself.
     allowed = Means(ORDER, 1e3, 1e3, pure, 3)
     policy = Policy(residuals, allowed)

@@ -17,6 +17,7 @@ from app.evidence import residuals as residuals_module
 from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.questions import Cells, Local, Product, Question, Sum
 from app.evidence.residuals import Residuals
+from app.evidence.strategies import Release
 from tests.unit.evidence.tables import matrix, measured, released, weights
 
 
@@ -326,7 +327,7 @@ def test_many_cells_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residuals_module, "MOST_CELLS", 23)
     monkeypatch.setattr(measurements_module, "_MANY", 3)
     apart = Residuals(sizes)
-    again = Measurement.read(whole.document())
+    again = Release.read(Release.of(whole).document()).counts
     assert not apart.add(again)
     for _ in range(2):
         for question in (

@@ -1,0 +1,295 @@
+"""Strategies: what one measurement releases, a vector of whole numbers with noise of one law and scale.
+
+A strategy has parts. Each is a marginal, and in each of its cells either the number of records or a moment of a number
+that the records have: the sum of a weight that depends on the number alone. A part is multiplied by a whole number
+before noise is added, which divides what the budget buys among parts: a record moves the cells of a part, in L1 and in
+L2, by at most the multiplier times the largest weight. A measurement of several parts is their composition: what it
+costs is the sum of what each would cost by itself with the same noise.
+
+A hierarchy, counts of ever finer bins, is such a strategy; so are the number of records and the sum of an attribute
+beside each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from app.evidence.measurements import Marginal, Measurement, Noise, read_integers
+from app.spaces.lazy import lazy
+from app.spaces.tensor import IntArray
+
+#: The largest weight of a moment: a sum of these over 2^31 records is a 64-bit integer still.
+_MOST_WEIGHT_BITS = 30
+#: A multiplier takes at most so many bits, and a strategy has at most so many parts.
+_MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 64
+#: Multipliers that are to have a ratio to one another are so large that rounding hardly changes it.
+_FINE = 16
+#: Sums of whole numbers stay below this power of two.
+EXACT_BITS = 62
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A weight of every number of an attribute on a grid, whole and fixed by the declaration alone.
+
+    With u the number of grid steps from the middle of the declared range and h the largest of these, the first moment
+    weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 30
+    bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing.
+
+    Attributes:
+        axis: of the attribute.
+        places: how many numbers there are; behind them an axis may have a place for records without a value.
+        power: 1 or 2.
+
+    Raises:
+        ValueError: for another power, or a number of places that no attribute has.
+    """
+
+    axis: int
+    places: int
+    power: Literal[1, 2]
+
+    def __post_init__(self) -> None:
+        if self.power not in (1, 2) or not 2 <= self.places <= 1 << 21 or self.axis < 0:
+            raise ValueError("a moment is the first or the second of an attribute of two numbers or more")
+
+    @property
+    def middle(self) -> int:
+        """The place that u is counted from."""
+        return (self.places - 1) // 2
+
+    @property
+    def half(self) -> int:
+        """h: the most grid steps between a number and the middle."""
+        return self.places - 1 - self.middle
+
+    @property
+    def offset(self) -> int:
+        """What is taken off squares before they are weights."""
+        return self.half**2 // 2 if self.power == 2 else 0
+
+    @property
+    def shift(self) -> int:
+        """Weights are in units of 2^shift."""
+        return max(0, (self.half**2).bit_length() - 1 - _MOST_WEIGHT_BITS) if self.power == 2 else 0
+
+    @lazy
+    def weights(self) -> IntArray:
+        """The weight of each number, in units of 2^shift."""
+        steps = np.arange(self.places, dtype=np.int64) - self.middle
+        weights = steps if self.power == 1 else steps * steps - self.offset
+        if self.shift:
+            weights = (weights + (1 << (self.shift - 1))) >> self.shift
+        weights.setflags(write=False)
+        return weights
+
+    @lazy
+    def largest(self) -> int:
+        """The largest absolute weight: what one record adds to a sum, or takes from it, at most."""
+        return int(np.abs(self.weights).max())
+
+    def document(self) -> dict[str, int]:
+        """The moment as JSON."""
+        return {"axis": self.axis, "places": self.places, "power": self.power}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Moment:
+        """The moment of a document.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        named = [document.get(name) for name in ("axis", "places", "power")]
+        if any(type(value) is not int for value in named) or len(document) != len(named):
+            raise ValueError("not the document of a moment")
+        axis, places, power = named
+        return cls(axis, places, power)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Numbers of records in the cells of a marginal, or a moment of them, times a whole number.
+
+    Raises:
+        ValueError: for a multiplier that is not positive or takes more than 40 bits.
+    """
+
+    marginal: Marginal
+    moment: Moment | None = None
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.multiplier) is not int or not 0 < self.multiplier < 1 << _MOST_MULTIPLIER_BITS:
+            raise ValueError("a multiplier is a positive whole number")
+
+    @property
+    def largest(self) -> int:
+        """What one record adds to a cell, or takes from it, at most, in the units that are released."""
+        return self.multiplier * (1 if self.moment is None else self.moment.largest)
+
+    def document(self) -> dict[str, Any]:
+        """The part as JSON."""
+        moment = None if self.moment is None else self.moment.document()
+        return {"marginal": self.marginal.document(), "moment": moment, "multiplier": self.multiplier}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Part:
+        """The part of a document.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+        moment = document["moment"]
+        return cls(
+            Marginal.read(document["marginal"]), None if moment is None else Moment.read(moment), document["multiplier"]
+        )
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What is measured at once: the cells of its parts, one part after another.
+
+    Raises:
+        ValueError: when it has no parts, or too many.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.parts) <= _MOST_PARTS:
+            raise ValueError(f"a strategy has from 1 to {_MOST_PARTS} parts")
+
+    @classmethod
+    def of(cls, marginal: Marginal) -> Strategy:
+        """The numbers of records in the cells of a marginal."""
+        return cls((Part(marginal),))
+
+    @property
+    def plain(self) -> Marginal | None:
+        """The marginal whose records are counted, where that is all."""
+        only = self.parts[0]
+        return only.marginal if len(self.parts) == 1 and only.moment is None and only.multiplier == 1 else None
+
+    @lazy
+    def cells(self) -> int:
+        """Number of values that are released."""
+        return sum(part.marginal.cells for part in self.parts)
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """For each part what one record moves it by at most, in L1 and in L2."""
+        return tuple(part.largest for part in self.parts)
+
+    def exact(self, capacity: int) -> bool:
+        """Whether sums over so many records are 64-bit integers with room to spare."""
+        return all((part.largest * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """Raise ValueError unless it is one of a table with these numbers of values."""
+        for part in self.parts:
+            own, moment = part.marginal, part.moment
+            if any(a >= len(sizes) or sizes[a] != n for a, n in zip(own.attributes, own.sizes, strict=True)):
+                raise ValueError("attributes are not those of this table")
+            if moment is not None and (
+                moment.axis >= len(sizes) or sizes[moment.axis] not in (moment.places, moment.places + 1)
+            ):
+                raise ValueError("a moment is of an attribute of this table")
+
+    def document(self) -> list[dict[str, Any]]:
+        """The parts as JSON."""
+        return [part.document() for part in self.parts]
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A strategy, the noise it was released with, and what was released.
+
+    ``units`` are the released values one part after another, in units of 2^-bits of what was counted, not clipped, so
+    that each is unbiased.
+
+    Raises:
+        ValueError: when there are other values than cells.
+    """
+
+    strategy: Strategy
+    noise: Noise
+    units: IntArray
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64).reshape(-1)
+        if len(units) != self.strategy.cells:
+            raise ValueError(f"a strategy of {self.strategy.cells} cells has no {len(units)} values")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> Release:
+        """The release that a single marginal was."""
+        return cls(Strategy.of(measurement.marginal), measurement.noise, measurement.units)
+
+    @lazy
+    def pieces(self) -> tuple[tuple[Moment | None, Measurement], ...]:
+        """What was measured part by part, independently of one another: counts, or a moment."""
+        found, start = [], 0
+        for part in self.strategy.parts:
+            stop = start + part.marginal.cells
+            units = self.units[start:stop].reshape(part.marginal.shape)
+            found.append((part.moment, Measurement(part.marginal, self.noise, units, part.multiplier)))
+            start = stop
+        return tuple(found)
+
+    @property
+    def counts(self) -> Measurement:
+        """The counts of the only part.
+
+        Raises:
+            ValueError: when there are others, or it is no count.
+        """
+        if self.strategy.plain is None:
+            raise ValueError("not a measurement of counts alone")
+        return self.pieces[0][1]
+
+    def document(self) -> dict[str, Any]:
+        """The release as JSON of integers and strings, its values one part after another, row by row."""
+        plain = self.strategy.plain
+        told: dict[str, Any] = {"noise": self.noise.document(), "values": self.units.tolist()}
+        return told | ({"strategy": self.strategy.document()} if plain is None else {"marginal": plain.document()})
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Release:
+        """The release of a document.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            if "marginal" in document:
+                strategy = Strategy.of(Marginal.read(document["marginal"]))
+            else:
+                strategy = Strategy(tuple(Part.read(part) for part in document["strategy"]))
+                if strategy.plain is not None:
+                    raise ValueError("counts of one marginal are written as such")
+            return cls(strategy, Noise.read(document["noise"]), read_integers(document["values"]))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("not the document of a measurement") from error
+
+
+def shares(largest: Sequence[int], parts: Sequence[float]) -> tuple[int, ...]:
+    """The multipliers with which parts get about these shares of what a measurement costs, to a tenth or so.
+
+    They are as small as that allows: sums of what is multiplied must stay 64-bit integers.
+
+    Args:
+        largest: what one record moves each part by at most, before it is multiplied.
+        parts: positive.
+    """
+    wanted = [math.sqrt(share) / most for share, most in zip(parts, largest, strict=True)]
+    ratios = [ratio / min(wanted) for ratio in wanted]
+    others = [ratio for ratio in ratios if ratio > 1]
+    least = math.ceil(_FINE / min(others)) if others else 1
+    return tuple(round(least * ratio) for ratio in ratios)
