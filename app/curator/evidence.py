@@ -282,7 +282,7 @@ class EvidenceMechanism:
         return wish.over(self._wish)
 
     def _price(self, buy: Buy) -> Amounts:
-        return price_of(buy.kind, Fraction(buy.scale), self._plan.order)
+        return price_of(buy.kind, Fraction(buy.scale), self._plan.order, self._opening.dataset.gamma)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
@@ -322,12 +322,13 @@ class EvidenceMechanism:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
 
 
-def price_of(kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
+def price_of(kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
     """What a measurement of counts with noise of this scale, in counts, costs in both sums of a ledger of this order.
 
-    A record is counted in one cell: the sensitivity is one in every norm.
+    A record is counted in one cell, and neighbours differ in at most gamma records: the counts move by gamma in L1,
+    and by as much in L2 where all of them are in one cell.
     """
-    event = DiscreteLaplaceAnswer(scale, 1) if kind == "laplace" else DiscreteGaussianAnswer(scale, 1)
+    event = DiscreteLaplaceAnswer(scale, gamma) if kind == "laplace" else DiscreteGaussianAnswer(scale, gamma**2)
     return Amounts.of(event, order)
 
 

@@ -165,7 +165,7 @@ def played(number: int = 24, **words: Any) -> Player:
         if place == 3:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
-            player.forfeit(price_of("gaussian", Fraction(200), player.session.plan.order))
+            player.forfeit(price_of("gaussian", Fraction(200), player.session.plan.order, 1))
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})
