@@ -678,7 +678,8 @@ class _Replay:
         near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
         if measured.release.strategy != due.strategy or noise.kind != unit.law or noise.bits or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        if measured.price != price_of(measured.release.strategy, noise.kind, scale, session.plan.order):
+        due_price = price_of(measured.release.strategy, noise.kind, scale, session.plan.order, session.dataset.gamma)
+        if measured.price != due_price:
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)

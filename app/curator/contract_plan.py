@@ -112,15 +112,17 @@ class Contract(Terms):
         return max(missed, hit)
 
 
-def price_of_hit(scale: Fraction, release: Release, order: Decimal) -> Decimal:
+def price_of_hit(scale: Fraction, release: Release, order: Decimal, gamma: int) -> Decimal:
     """What a test and the measurement behind its hit cost together at an order; a miss costs nothing."""
-    test, measured = events_of_hit(scale, release)
+    test, measured = events_of_hit(scale, release, gamma)
     return EXACT.add(renyi_cost(test, order), renyi_cost(measured, order))
 
 
-def events_of_hit(scale: Fraction, release: Release) -> tuple[PrivacyEvent, PrivacyEvent]:
-    """A test of this scale in counts, and the measurement behind its hit. A record moves either by one."""
-    return ConditionalRelease(scale, release), DiscreteGaussianAnswer(MEASURED * scale, 1)
+def events_of_hit(scale: Fraction, release: Release, gamma: int) -> tuple[PrivacyEvent, PrivacyEvent]:
+    """A test of this scale in counts, and the measurement behind its hit. Neighbours differ in gamma records, each of
+    which moves either by one.
+    """
+    return ConditionalRelease(scale / gamma, release), DiscreteGaussianAnswer(MEASURED * scale, gamma**2)
 
 
 def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal) -> Contract | Infeasible:
@@ -131,7 +133,7 @@ def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal)
     """
     updates = request.max_updates or _updates(dataset.space, request.max_queries)
     tests = per_hit(EXACT.multiply(share, Decimal(1) - Decimal(str(ONE_WAYS_PART))), updates)
-    scale = _scale(tests, dataset.budget.order, request.release)
+    scale = _scale(tests, dataset.budget.order, request.release) * dataset.gamma
     race = None
     if request.release == "race":
         found = Calibrator(dataset, request, share).race(request.beta, updates)
@@ -148,7 +150,7 @@ def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal)
         threshold_units=2 * bound,
         answer_bits=0,
         max_updates=updates,
-        cost_per_update=price_of_hit(scale, request.release, dataset.budget.order),
+        cost_per_update=price_of_hit(scale, request.release, dataset.budget.order, dataset.gamma),
         race=race,
         max_queries=request.max_queries,
         beta=request.beta,
@@ -164,7 +166,8 @@ def _updates(space: Space, queries: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _scale(cost: Decimal, order: Decimal, release: Release) -> Fraction:
-    """The least scale b, of 15 digits, with which a hit costs no more.
+    """The least scale b, of 15 digits and in units of gamma, with which a hit costs no more: its price is that of the
+    same scale where gamma is one.
 
     Raises:
         InvalidBudget: when none up to 1e24 does.
@@ -173,7 +176,7 @@ def _scale(cost: Decimal, order: Decimal, release: Release) -> Fraction:
     unit = Decimal(1).scaleb(least.adjusted() - DIGITS + 1)
 
     def meets(count: int) -> bool:
-        return price_of_hit(count * Fraction(unit), release, order) <= cost
+        return price_of_hit(count * Fraction(unit), release, order, 1) <= cost
 
     first = int(least / unit)
     # The test costs more than the measurement, and half as much with less than twice the scale.

@@ -13,7 +13,7 @@ from app.privacy.ledger import Amounts, Budget, amount
 from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import Spec, parse_spec, written
+from app.spaces.spec import Spec, TableSpec, parse_spec, written
 
 _UNITS = {
     "table": "one record added or removed",
@@ -92,6 +92,12 @@ class PublicDataset:
             return space
         return space.with_capacity(max(1, min(space.capacity, -int(-self.records // 1))))
 
+    @property
+    def gamma(self) -> int:
+        """By how much the counts of a table's cells move between neighbours, all together."""
+        assert self.space.unit.denominator == 1
+        return int(self.space.unit)
+
     @cached_property
     def facts(self) -> PublicFacts:
         """What a construction may start from."""
@@ -126,7 +132,7 @@ class PublicDataset:
             "kind": self.spec.kind,
             "description": self.spec.description,
             "domain": {key: value for key, value in declared.items() if key not in _DECLARED},
-            "privacy_unit": _UNITS[self.spec.kind],
+            "privacy_unit": _unit(self.spec),
             "gamma": float(space.unit),
             "shape": list(space.shape),
             "cells": None if space.extent == "unbounded" else _number(space.size),
@@ -163,6 +169,14 @@ class PublicDataset:
             document.get("race_sessions", 0),
             None if left is None else _left(left, spec.budget.epsilon),
         )
+
+
+def _unit(spec: Spec) -> str:
+    """What neighbouring data sets differ in."""
+    unit = spec.unit if isinstance(spec, TableSpec) else None
+    if unit is None:
+        return _UNITS[spec.kind]
+    return f'one person ("{unit.column}") with all of up to {unit.max_records:,} records added or removed'
 
 
 def _left(document: Mapping[str, Any], epsilon: Decimal) -> Amounts:

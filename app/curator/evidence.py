@@ -281,7 +281,8 @@ class EvidenceMechanism:
         return wish.over(self._wish)
 
     def _price(self, buy: Buy) -> Amounts:
-        return price_of(buy.strategy, buy.kind, Fraction(buy.scale), self._plan.order)
+        gamma = self._opening.dataset.gamma
+        return price_of(buy.strategy, buy.kind, Fraction(buy.scale), self._plan.order, gamma)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
@@ -321,16 +322,17 @@ class EvidenceMechanism:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
 
 
-def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal) -> Amounts:
+def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
     """What a measurement with noise of this scale costs in both sums of a ledger of this order.
 
-    A record is in one cell of each part, so the parts are answers of these sensitivities, in L1 and in L2, which
-    compose (docs/privacy.md, 9.4).
+    A record is in one cell of each part, and neighbours differ in at most gamma records: a part moves by gamma times
+    what one record moves it by, in L1, and by as much in L2 where all of them are in one cell. The parts compose
+    (docs/privacy.md, 9.4).
     """
+    moved = [gamma * largest for largest in strategy.largest]
     if kind == "gaussian":
-        squared = sum(largest**2 for largest in strategy.largest)
-        return Amounts.of(DiscreteGaussianAnswer(scale, squared), order)
-    return total(Amounts.of(DiscreteLaplaceAnswer(scale, largest), order) for largest in strategy.largest)
+        return Amounts.of(DiscreteGaussianAnswer(scale, sum(by**2 for by in moved)), order)
+    return total(Amounts.of(DiscreteLaplaceAnswer(scale, by), order) for by in moved)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

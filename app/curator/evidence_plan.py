@@ -106,7 +106,7 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
             if isinstance(found, Infeasible):
                 return found
             contract = found
-            hit = events_of_hit(contract.scale, request.release)
+            hit = events_of_hit(contract.scale, request.release, dataset.gamma)
             events = [(_gaussian(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
             events += [(event, contract.max_updates) for event in hit]
         else:
@@ -174,6 +174,7 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
         contract=request.contract,
         within=request.within,
         confidence=request.confidence,
+        gamma=dataset.gamma,
     )
 
 

@@ -101,6 +101,7 @@ class Means:
         within: half the width that every answer's interval may have, in counts; then the least is paid that gets there,
             and nothing is bought ahead but a whole table that has fewer cells than there are questions.
         confidence: of these intervals.
+        gamma: by how much all counts of a marginal together move between neighbours: the records of a privacy unit.
     """
 
     order: float
@@ -112,6 +113,7 @@ class Means:
     contract: bool = False
     within: float | None = None
     confidence: float = 0.95
+    gamma: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +161,14 @@ class Bought:
 Mode = Literal["table", "laplace", "lift", "contract"]
 
 
-def laplace_cost(scale: float, order: float) -> float:
-    """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by one."""
+def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
+    """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
     rate = 1 / scale
-    return rate + (math.log1p(math.exp(-(2 * order - 1) * rate)) - math.log1p(math.exp(-rate))) / (order - 1)
+    step = -(2 * order - 1) * rate
+    far = math.exp(step * moved)
+    if moved > 1:
+        far += math.expm1(-rate) * math.exp(step) * math.expm1(step * (moved - 1)) / -math.expm1(step)
+    return moved * rate + (math.log1p(far) - math.log1p(math.exp(-rate))) / (order - 1)
 
 
 class Policy:
@@ -179,7 +185,8 @@ class Policy:
         self.residuals, self.fits, self._means = residuals, LocalFits(residuals), means
         self._sizes = residuals.sizes
         self._attributes = tuple(a for a, n in enumerate(self._sizes) if n > 1)
-        #: The standard deviation of one Gaussian release of everything.
+        #: The standard deviation of one Gaussian release of everything, in units of gamma: it is only held against what
+        #: grows with gamma alike.
         self._once = math.sqrt(means.order / (2 * means.renyi))
         self._asked = 0
         self.mode = self._mode()
@@ -306,7 +313,7 @@ class Policy:
             wished = means.within / normal_quantile(means.confidence)
             return wished, wished
         if self.mode == "laplace":
-            alone = math.sqrt(2) * self._questions / means.epsilon
+            alone = math.sqrt(2) * means.gamma * self._questions / means.epsilon
             return alone, alone
         bought = self.opening()
         if len(bought) > _MOST_FORETOLD or not self._attributes:
@@ -317,7 +324,7 @@ class Policy:
             planned.add(Measurement(buy.marginal, noise, np.zeros(buy.marginal.shape, dtype=np.int64)))
             spent += self.price(buy.kind, buy.scale)
         left = means.renyi - spent if self.mode != "table" else 0.0
-        shared = math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
+        shared = means.gamma * math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
 
         def of(attributes: tuple[int, ...]) -> float:
             halves = {a: np.arange(self._sizes[a]) < self._sizes[a] / 2 for a in attributes}
@@ -332,7 +339,7 @@ class Policy:
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""
         if self.pure:
-            return Buy.of(marginal, "laplace", _scale(1 / (part * self._means.epsilon)))
+            return Buy.of(marginal, "laplace", _scale(self._means.gamma / (part * self._means.epsilon)))
         noise = self._noise(part * self._means.renyi)
         if noise is None:
             raise OutOfReach(math.inf, self._means.renyi)
@@ -533,7 +540,7 @@ class Policy:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
         if left <= 0:
             return None
-        scale = _scale(max(self._questions - self._asked, 1) / left)
+        scale = _scale(self._means.gamma * max(self._questions - self._asked, 1) / left)
         if float(scale) > GREATEST_SCALE:
             return None
         noise = Noise("laplace", scale, 0)
@@ -564,11 +571,12 @@ class Policy:
 
     def price(self, kind: NoiseKind, scale: Decimal) -> float:
         """What noise costs in the session's currency, to the precision of floats."""
+        means = self._means
         if self.pure:
-            return 1 / float(scale)
+            return means.gamma / float(scale)
         if kind == "laplace":
-            return laplace_cost(float(scale), self._means.order)
-        return self._means.order / (2 * float(scale) ** 2)
+            return laplace_cost(float(scale), means.order, means.gamma)
+        return means.order * means.gamma**2 / (2 * float(scale) ** 2)
 
     def _quantile(self, confidence: float) -> float:
         """How many standard deviations an interval reaches to either side."""
@@ -589,14 +597,14 @@ class Policy:
 
     def _noise(self, share: float) -> Noise | None:
         """The noise of least variance that a Renyi amount pays for; None where it pays for none to speak of."""
-        order = self._means.order
-        if share <= 0 or order / (2 * share) > GREATEST_SCALE**2:
+        order, gamma = self._means.order, self._means.gamma
+        if share <= 0 or order * gamma**2 / (2 * share) > GREATEST_SCALE**2:
             return None
-        sigma = math.sqrt(order / (2 * share))
+        sigma = gamma * math.sqrt(order / (2 * share))
         same = sigma / math.sqrt(2)
-        if same > 0.05 and laplace_cost(same, order) < share:
+        if same > 0.05 and laplace_cost(same, order, gamma) < share:
             low, high = math.log(same) - 6.0, math.log(same)
-            scale = math.exp(brentq(lambda x: laplace_cost(math.exp(x), order) - share, low, high, xtol=1e-12))
+            scale = math.exp(brentq(lambda x: laplace_cost(math.exp(x), order, gamma) - share, low, high, xtol=1e-12))
             return Noise("laplace", _scale(scale), 0)
         return Noise("gaussian", _scale(sigma), 0)
 

@@ -55,19 +55,43 @@ class Declaration(Model):
         return value
 
 
+class Persons(Model):
+    """Whom the records of a table belong to: the privacy unit is a person with all of theirs.
+
+    Records of equal text in the column are one person's. Of each person no more than ``max_records`` are kept, so that
+    neighbours differ in so many at most.
+    """
+
+    column: str = Field(min_length=1, max_length=128, description="the column that says whose record it is")
+    max_records: Whole = Field(ge=1, le=1000, description="so many records of a person are kept at most")
+
+    @field_validator("column")
+    @classmethod
+    def _column(cls, value: str) -> str:
+        check_trimmed((value,), "a column's name")
+        return value
+
+
 class TableSpec(Declaration):
-    """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
+    """Records over a product of finite attributes; one axis an attribute, one cell a combination.
+
+    Neighbours differ in one record, or, where a ``unit`` says whose records they are, in all that are kept of one
+    person.
+    """
 
     kind: Literal["table"]
     attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
     outside: Literal["refuse", "drop"] = "refuse"
     capacity: Whole | None = Field(default=None, ge=1, le=2**40)
+    unit: Persons | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
             raise ValueError("attribute names must be distinct")
+        if self.unit is not None and self.unit.column in names:
+            raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +20,7 @@ from app.spaces.values import Values, values_of
 
 @dataclass(frozen=True)
 class TableSpace(CellSpace):
-    """The universe of a table; neighbours differ in one record."""
+    """The universe of a table; neighbours differ in one record, or in those of one person."""
 
     attributes: tuple[Attribute, ...] = ()
 
@@ -88,4 +89,5 @@ def table_space(spec: TableSpec) -> TableSpace:
         names=tuple(a.name for a in spec.attributes),
         capacity=spec.capacity or DEFAULT_CAPACITY,
         attributes=spec.attributes,
+        unit=Fraction(1 if spec.unit is None else spec.unit.max_records),
     )

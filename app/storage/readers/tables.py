@@ -30,6 +30,8 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
     value outside the domain (an empty cell and NaN are) refuses the file, or drops the record where the
     spec says so.
     """
+    if spec.unit is not None:
+        raise InvalidDataset("unit: persons are not read yet: leave it out")
     shape = tuple(attribute.length for attribute in spec.attributes)
     capacity = spec.capacity or DEFAULT_CAPACITY
     dtype = integer_type(0, capacity)

@@ -29,7 +29,7 @@ from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.evidence.measurements import Noise
+from app.evidence.measurements import Marginal, Noise
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query_request import parse_query
@@ -166,9 +166,8 @@ def played(number: int = 24, **words: Any) -> Player:
         if place == 3:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
-            player.forfeit(
-                price_of(Strategy.of(Marginal.of((3,), {})), "gaussian", Fraction(200), player.session.plan.order)
-            )
+            counts, order = Strategy.of(Marginal.of((3,), {})), player.session.plan.order
+            player.forfeit(price_of(counts, "gaussian", Fraction(200), order, 1))
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})

@@ -48,12 +48,12 @@ def gaussian(sigma: mpmath.mpf) -> list[tuple[int, mpmath.mpf]]:
     return [(n, weight / mpmath.fsum(w for _, w in weights)) for n, weight in weights]
 
 
-def single(private: tuple[int, ...], expected: tuple[int, ...], threshold: int, scale: int) -> Outcomes:
-    """Of the round as it is, played with all noise."""
+def single(private: tuple[int, ...], expected: tuple[int, ...], threshold: int, scale: int, gamma: int) -> Outcomes:
+    """Of the round as it is, played with all noise; the scale is in units of gamma."""
     found: Outcomes = defaultdict(mpmath.mpf)
     x, h = np.array(private), np.array(expected)
-    fresh = list(itertools.product(gaussian(mpmath.mpf(3 * scale) / 2), repeat=len(private)))
-    for drawn, chance in laplace(scale):
+    fresh = list(itertools.product(gaussian(mpmath.mpf(3 * scale * gamma) / 2), repeat=len(private)))
+    for drawn, chance in laplace(scale * gamma):
         for values in fresh:
             released = surprise(x, h, np.array([drawn]), 1, threshold, np.array([n for n, _ in values]))
             outcome = None if released is None else tuple(released.tolist())
@@ -75,20 +75,24 @@ def raced(outcomes: Outcomes, mean: int) -> Outcomes:
     return {outcome: missed if outcome is None else chance / hit * (1 - missed) for outcome, chance in outcomes.items()}
 
 
-def cases(scale: int) -> Iterator[tuple[Outcomes, Outcomes]]:
-    worlds = WORLDS if scale == 1 else [world for world in WORLDS if len(world[0]) == 1]
+def cases(scale: int, gamma: int) -> Iterator[tuple[Outcomes, Outcomes]]:
+    worlds = WORLDS if scale == gamma == 1 else [world for world in WORLDS if len(world[0]) == 1]
     for threshold, (left, right, expected) in itertools.product((1, 3), worlds):
-        outcomes = [single(private, expected, threshold, scale) for private in (left, right)]
+        # So many records more in the same cell.
+        moved = tuple(x + gamma * (y - x) for x, y in zip(left, right, strict=True))
+        outcomes = [single(private, expected, threshold, scale, gamma) for private in (left, moved)]
         yield outcomes[0], outcomes[1]
         yield outcomes[1], outcomes[0]
 
 
-def violations(scale: int, order: str, release: Release, price: Callable[[], Decimal]) -> list[mpmath.mpf]:
+def violations(
+    scale: int, order: str, release: Release, price: Callable[[], Decimal], gamma: int = 1
+) -> list[mpmath.mpf]:
     """How far ``H + V N`` passes V, where it does."""
     a = mpmath.mpf(order)
     V = mpmath.exp((a - 1) * mpmath.mpf(str(price())))
     found = []
-    for first, second in cases(scale):
+    for first, second in cases(scale, gamma):
         if release == "race":
             first, second = raced(first, 5), raced(second, 5)
         hits, missed = moments(first, second, a)
@@ -106,14 +110,35 @@ def test_the_price_covers_every_outcome(scale: int, order: str, release: Release
     distance that a record moves by more than one, and a price below what the proof asks for."""
     if release == "race" and float(order) * (1 - np.exp(-1 / scale)) >= 1:
         order = str(float(order) * 0.9)
-    assert violations(scale, order, release, lambda: price_of_hit(Fraction(scale), release, Decimal(order))) == []
+    assert violations(scale, order, release, lambda: price_of_hit(Fraction(scale), release, Decimal(order), 1)) == []
+
+
+@pytest.mark.slow
+@mpmath.workdps(30)
+@pytest.mark.parametrize("release", ["single", "race"])
+def test_the_price_covers_neighbours_three_records_apart(release: Release) -> None:
+    """Would catch noise or a price of a test, or of the measurement behind it, for neighbours one record apart: with
+    such a price the same search finds outcomes that it does not cover."""
+    scale, gamma, order = 2, 3, "1.5"
+    priced = {
+        moved: violations(
+            scale,
+            order,
+            release,
+            lambda moved=moved: price_of_hit(Fraction(gamma * scale), release, Decimal(order), moved),
+            gamma,
+        )
+        for moved in (1, gamma)
+    }
+    assert priced[gamma] == []
+    assert priced[1]
 
 
 @pytest.mark.slow
 @mpmath.workdps(30)
 def test_a_price_without_the_test_is_too_low() -> None:
     """The same search finds it: a measurement that is charged without the test that led to it."""
-    measured = events_of_hit(Fraction(4), "single")[1]
+    measured = events_of_hit(Fraction(4), "single", 1)[1]
     assert violations(4, "3", "single", lambda: renyi_cost(measured, Decimal(3)))
 
 
@@ -127,4 +152,6 @@ def test_the_price_is_the_exact_sum() -> None:
         race = (-a * e0 - mpmath.log(1 - a * (1 - mpmath.exp(-e0)))) / (a - 1)
         for release, tested in (("single", single), ("race", race)):
             due = tested + a / (2 * sigma**2)
-            assert 0 <= mpmath.mpf(str(price_of_hit(scale, release, order))) - due <= mpmath.mpf("3e-24")
+            for gamma in (1, 3):
+                priced = price_of_hit(gamma * scale, release, order, gamma)
+                assert 0 <= mpmath.mpf(str(priced)) - due <= mpmath.mpf("3e-24")

@@ -29,8 +29,10 @@ SIZES = (4, 3, 2, 5)
 ORDER, RENYI = 30.0, 0.428
 
 
-def means(epsilon: float = 1.0, *, pure: bool = False, questions: int | None = None, renyi: float = RENYI) -> Means:
-    return Means(ORDER, renyi * epsilon, epsilon, pure, questions)
+def means(
+    epsilon: float = 1.0, *, pure: bool = False, questions: int | None = None, renyi: float = RENYI, gamma: int = 1
+) -> Means:
+    return Means(ORDER, renyi * epsilon, epsilon, pure, questions, gamma=gamma)
 
 
 def counts(seed: int) -> np.ndarray:
@@ -67,12 +69,13 @@ def drawn(table: np.ndarray, buy: Buy, rng: np.random.Generator) -> Measurement:
 
 def exact_price(policy: Policy, order: float, buy: Buy) -> Fraction:
     """What the ledger charges, by its own exact arithmetic."""
+    gamma = policy._means.gamma
     if policy.pure:
-        return 1 / Fraction(buy.scale)
+        return gamma / Fraction(buy.scale)
     event = (
-        DiscreteLaplaceAnswer(Fraction(buy.scale), 1)
+        DiscreteLaplaceAnswer(Fraction(buy.scale), gamma)
         if buy.kind == "laplace"
-        else DiscreteGaussianAnswer(Fraction(buy.scale), 1)
+        else DiscreteGaussianAnswer(Fraction(buy.scale), gamma**2)
     )
     return Fraction(renyi_cost(event, Decimal(repr(order))))
 
@@ -121,6 +124,7 @@ MEANS = st.builds(
     st.sampled_from([0.05, 1.0, 20.0]),
     pure=st.booleans(),
     questions=st.sampled_from([None, 1, 5, 40]),
+    gamma=st.sampled_from([1, 7]),
 )
 
 
@@ -197,10 +201,40 @@ def test_predictions_are_scored(past: list[tuple[float, float, float]]) -> None:
 
 @pytest.mark.parametrize("order", [1.5, 30.0, 2000.0])
 @pytest.mark.parametrize("scale", [0.2, 3.7, 800.0])
-def test_the_price_of_laplace_noise_is_the_ledgers(order: float, scale: float) -> None:
-    """Against the exact arithmetic. Would catch the formula for continuous noise."""
-    exact = renyi_cost(DiscreteLaplaceAnswer(Fraction(Decimal(repr(scale))), 1), Decimal(repr(order)))
-    assert laplace_cost(scale, order) == pytest.approx(float(exact), rel=1e-9)
+@pytest.mark.parametrize("moved", [1, 2, 40])
+def test_the_price_of_laplace_noise_is_the_ledgers(order: float, scale: float, moved: int) -> None:
+    """Against the exact arithmetic. Would catch the formula for continuous noise, and one for a shift of one alone."""
+    exact = renyi_cost(DiscreteLaplaceAnswer(Fraction(Decimal(repr(scale))), moved), Decimal(repr(order)))
+    assert laplace_cost(scale, order, moved) == pytest.approx(float(exact), rel=1e-9)
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize(("sizes", "questions"), [((3, 2), 100), ((50, 60, 70), 8), ((50, 60, 70), 300)])
+@pytest.mark.parametrize("within", [None, 4000.0])
+def test_neighbours_that_are_farther_apart_ask_for_as_much_more_noise(
+    pure: bool, sizes: tuple[int, ...], questions: int, within: float | None
+) -> None:
+    """With neighbours five records apart the same is bought for the same budget, with five times the scale, and five
+    times the error is foretold; an accuracy in counts costs what a fifth of it costs else. Would catch a scale, a
+    price or a forecast that takes neighbours to be one record apart, and a mode that turns on it. Scales have four
+    digits, and noise of few counts has a little less variance than its multiple, as it is discrete."""
+    gamma = 5
+    allowed = [
+        replace(means(0.1, pure=pure, questions=questions, gamma=moved), within=wished)
+        for moved, wished in ((1, None if within is None else within / gamma), (gamma, within))
+    ]
+    one, other = (Policy(Residuals(sizes), each) for each in allowed)
+    assert one.mode == other.mode
+    ours, theirs = one.opening(), other.opening()
+    asked = Product.over({0: np.arange(sizes[0]) < 1, 1: np.arange(sizes[1]) < 1})
+    if one.mode == "laplace":
+        for policy, found in ((one, ours), (other, theirs)):
+            found.append(policy.decide(asked, 1.0)[1])
+    assert len(ours) == len(theirs)
+    for near, far in zip(ours, theirs, strict=True):
+        assert (near.marginal, near.kind) == (far.marginal, far.kind)
+        assert float(far.scale) == pytest.approx(gamma * float(near.scale), rel=0.02)
+    assert other.expected() == pytest.approx(tuple(gamma * error for error in one.expected()), rel=0.02)
 
 
 @pytest.mark.slow

@@ -166,18 +166,19 @@ def test_exact_values(seed: int) -> None:
         start = stop
 
 
-def test_prices_compose() -> None:
+@pytest.mark.parametrize("gamma", [1, 3])
+def test_prices_compose(gamma: int) -> None:
     """The price of parts is the sum of theirs. Would catch a part that is not charged, or charged without what it is
-    multiplied by."""
+    multiplied by, or without the number of records of a person."""
     strategy, order = release().strategy, Decimal(20)
-    moved = [7 * 1, 3 * 4, Moment(0, 8, 2).largest]
-    pure = price_of(strategy, "laplace", Fraction(100), order)
+    moved = [gamma * 7 * 1, gamma * 3 * 4, gamma * Moment(0, 8, 2).largest]
+    pure = price_of(strategy, "laplace", Fraction(100), order, gamma)
     assert pure.pure is not None
     assert pure.pure >= Decimal(sum(moved)) / 100
     assert float(pure.pure) == pytest.approx(sum(moved) / 100)
     costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(100), d), order) for d in moved]
     assert float(pure.renyi) == pytest.approx(float(sum(costs)))
-    gaussian = price_of(strategy, "gaussian", Fraction(100), order)
+    gaussian = price_of(strategy, "gaussian", Fraction(100), order, gamma)
     assert gaussian.pure is None
     squared = sum(d * d for d in moved)
     assert gaussian.renyi >= renyi_cost(DiscreteGaussianAnswer(Fraction(100), squared), order)
