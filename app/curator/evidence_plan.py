@@ -17,12 +17,14 @@ from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.evidence.measurements import Partition
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts
 from app.spaces.space import Space
+from app.spaces.table import TableSpace
 
 #: The most cells of a table that is measured whole: some seconds of drawing noise.
 MOST_MEASURED = 1 << 20
@@ -180,4 +182,5 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
 
 def residuals_of(space: Space, records: float | None) -> Residuals:
     """Nothing measured yet of a table, whose number of records may be public."""
-    return Residuals(space.shape, records)
+    starting = space.starting if isinstance(space, TableSpace) else {}
+    return Residuals(space.shape, records, {axis: Partition.of(cells) for axis, cells in starting.items()})

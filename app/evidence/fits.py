@@ -169,8 +169,8 @@ class LocalFits:
         self._places.move_to_end(attributes)
         place.restriction.take(self._residuals.measurements)
         one_ways = [self._one_way(attribute) for attribute in attributes]
-        singles = {a: one.variance for a, one in zip(attributes, one_ways, strict=True)}
-        cells = place.restriction.told(question, singles, MOST_CELLS)
+        bases = {a: one.base for a, one in zip(attributes, one_ways, strict=True)}
+        cells = place.restriction.told(question, bases, MOST_CELLS)
         weight = self._weight(question)
         key = attributes, cells, weight
         found = self._fits.get(key)
@@ -258,15 +258,16 @@ class LocalFits:
                 self._measured[a][measurement.marginal.partition(k)] = None
         self._seen = self.version
         size = self._residuals.sizes[attribute]
-        found = _OneWay(np.full(size, 1 / size), math.inf)
-        finest = sorted({Partition.singles(size): None, **self._measured[attribute]}, key=lambda p: -p.cells)
-        for partition in finest:
+        found = _OneWay(np.full(size, 1 / size), None)
+        for partition in sorted(self._measured[attribute], key=lambda p: -p.cells):
             marginal = Marginal.of(self._residuals.sizes, {attribute: partition})
             known = self._residuals.unbiased(Cells(marginal))
             if marginal.attributes and known.estimable.all():
                 counts = np.maximum(_projected(known.values), LEAST_COUNT) / partition.counts
                 shares = spread(counts / float(counts @ partition.counts), 0, partition)
-                found = _OneWay(shares, float(known.variances.max()) if marginal.whole else math.inf)
+                start = self._residuals.starting.get(attribute)
+                fine = marginal.whole or (start is not None and partition.refines(start))
+                found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None)
                 break
         self._one_ways[attribute] = self.version, found
         return found
@@ -274,11 +275,11 @@ class LocalFits:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """Shares of the values of one attribute, which sum to one, and the variance of a count (infinite if of coarser
-    cells)."""
+    """Shares of the values of one attribute, which sum to one, and the cells that they were known of with the variance
+    of the count of one; None where these are coarser than the cells that it is counted in at first."""
 
     shares: FloatArray
-    variance: float
+    base: tuple[Partition, float] | None
 
 
 @dataclass(eq=False)

@@ -113,9 +113,15 @@ class Partition:
         return Partition(self.labels[finer.members])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Partition) and np.array_equal(self.labels, other.labels)
+        if self is other:
+            return True
+        return isinstance(other, Partition) and hash(self) == hash(other) and np.array_equal(self.labels, other.labels)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @lazy
+    def _hash(self) -> int:
         return hash(self.labels.tobytes())
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ from app.evidence.estimates import Estimates, around, normal_quantile, possible
 from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.questions import Cells, Product, Question, Sum
-from app.evidence.residuals import Residuals
+from app.evidence.residuals import Residuals, blank
 from app.evidence.strategies import Strategy
 from app.spaces.tensor import FloatArray
 
@@ -48,8 +48,9 @@ MANY, MANY_PART = 50, 0.8
 #: They are where sums of their cells have at most so many times the variance of a release for each question; the fit
 #: makes that much better.
 WORSE = 20.0
-#: In as many cells at most is an attribute counted in these.
-MOST_BINS = 20
+#: In as many cells at most is an attribute counted in these, and in more than so many where it is counted in cells at
+#: first.
+MOST_BINS, LEAST_BINS = 20, 7
 #: A sum is measured on its whole marginal where the worth of that to later questions is this part of its disadvantage.
 WHOLE = 0.2
 #: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
@@ -66,8 +67,8 @@ _UNDECLARED = 100
 #: Noise of a smaller or larger scale is not bought, in counts.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
 _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
-#: Up to how many measurements at the opening errors are foretold, and of about how many sets of attributes.
-_MOST_FORETOLD, _SAMPLED = 256, 16
+#: Of about how many attributes, and sets of them, errors are foretold.
+_SAMPLED = 16
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 _SLACK = 1e-9
 
@@ -249,13 +250,13 @@ class Policy:
         if self.mode == "laplace" or not d:
             return []
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
-        found = [(self._marginal((a,)), part * means.renyi / d) for a in self._attributes]
+        found = [(self._starting((a,)), part * means.renyi / d) for a in self._attributes]
         pairs: list[Marginal] = []
         if self.mode == "lift" and 0 < math.comb(d, 2) <= self._questions:
             pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
         if pairs and self._serve(pairs):
             # Within the bins of two-way marginals one-way ones alone tell values apart.
-            binned = [a for a in self._attributes if self._sizes[a] > MOST_BINS]
+            binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
             found = [
                 (one, ONE_WAYS_PART * means.renyi / len(binned) if one.attributes[0] in binned else share)
                 for one, share in found
@@ -305,8 +306,8 @@ class Policy:
         """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
         known of the data: of half the values of each, the median over some attributes.
 
-        They follow from what the opening buys, or else are those of noise that all questions share the budget for. None
-        where there are very many attributes.
+        They follow from what the opening buys, or else are those of noise that all questions share the budget for. Of
+        many attributes some stand for all. None where there are no attributes to condition on.
         """
         means = self._means
         if means.within is not None:
@@ -315,26 +316,39 @@ class Policy:
         if self.mode == "laplace":
             alone = math.sqrt(2) * means.gamma * self._questions / means.epsilon
             return alone, alone
-        bought = self.opening()
-        if len(bought) > _MOST_FORETOLD or not self._attributes:
+        if not self._attributes:
             return None
-        planned, spent = Residuals(self._sizes, self.residuals.public_total), 0.0
-        for buy in bought:
-            noise = Noise(buy.kind, buy.scale, 0)
-            planned.add(Measurement(buy.marginal, noise, np.zeros(buy.marginal.shape, dtype=np.int64)))
-            spent += self.price(buy.kind, buy.scale)
+        sampled = self._attributes[:: len(self._attributes) // (_SAMPLED + 1) + 1]
+        planned, spent = self._planned(self.opening(), frozenset(sampled))
         left = means.renyi - spent if self.mode != "table" else 0.0
         shared = means.gamma * math.sqrt(means.order * self._questions / (2 * left)) if left > 0 else math.inf
 
         def of(attributes: tuple[int, ...]) -> float:
-            halves = {a: np.arange(self._sizes[a]) < self._sizes[a] / 2 for a in attributes}
+            starts = {a: self._start(a) for a in attributes}
+            halves = {a: start.labels < start.cells / 2 for a, start in starts.items()}
             variance = float(planned.unbiased(Product.over(halves)).variances)
             return min(shared, math.sqrt(variance)) if variance >= 0 else shared
 
-        ones = [(a,) for a in self._attributes]
-        twos = list(itertools.combinations(self._attributes, 2)) or ones
+        ones = [(a,) for a in sampled]
+        twos = list(itertools.combinations(sampled, 2)) or ones
         medians = [float(np.median([of(a) for a in sets[:: len(sets) // _SAMPLED + 1]])) for sets in (ones, twos)]
         return medians[0], medians[1]
+
+    def _planned(self, bought: list[Buy], inside: frozenset[int]) -> tuple[Residuals, float]:
+        """What is known of some attributes after these purchases, all values zero, and what the purchases cost.
+
+        A measurement tells of these attributes what its sum over all others does: it takes no more, however many there
+        are.
+        """
+        precisions: dict[Marginal, float] = {}
+        for buy in bought:
+            marginal = buy.marginal.onto(inside)
+            variance = Noise(buy.kind, buy.scale, 0).variance * (buy.marginal.cells // marginal.cells)
+            precisions[marginal] = precisions.get(marginal, 0.0) + 1 / variance
+        planned = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+        for marginal, precision in precisions.items():
+            planned.add(blank(marginal, 1 / precision))
+        return planned, sum(self.price(buy.kind, buy.scale) for buy in bought)
 
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""
@@ -392,7 +406,7 @@ class Policy:
         measurement = bought.measurement
         self.residuals.add(measurement)
         self._bought[measurement.marginal] += 1
-        if measurement.marginal.whole:
+        if self._is_whole(measurement.marginal):
             self._whole.add(measurement.marginal.attributes)
         expected = bought.prediction.standard_error
         if self.mode in ("lift", "contract") and expected > 0:
@@ -506,7 +520,7 @@ class Policy:
         known = prediction.standard_error > 0 or self.residuals.total.estimable
         if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
             return None
-        marginal = self._marginal(question.attributes) if whole and not question.shape else question.apart(self._sizes)
+        marginal = self._whole_of(question) if whole and not question.shape else question.apart(self._sizes)
         return Buy.of(marginal, noise.kind, noise.scale)
 
     def _worth_whole(self, question: Question) -> bool:
@@ -514,14 +528,22 @@ class Policy:
         questions on the same attributes are likely to be worth more than the noise of more cells costs this one."""
         if question.shape:
             return True
-        if math.prod(question.sizes) > MOST_WHOLE:
+        cells = self._whole_of(question)
+        if cells.cells > MOST_WHOLE:
             return False
         rest = max(self._questions - self._asked - 1, 0)
         again = self._again + (question.attributes in self._sets)
         different = len(self._sets) + (question.attributes not in self._sets)
         worth = rest * again / (self._asked + 1) / different
-        disadvantage = _summed_cells(question)
+        disadvantage = _summed_cells(question, cells)
         return worth >= WHOLE * disadvantage or disadvantage <= 1
+
+    def _whole_of(self, question: Question) -> Marginal:
+        """The whole marginal on a question's attributes: their single values, or starting cells divided as the question
+        divides them."""
+        starts = self.residuals.starting
+        told = zip(question.attributes, question.partitions, strict=True)
+        return Marginal.of(self._sizes, {a: p.met(starts[a]) if a in starts else None for a, p in told})
 
     def _later(self, question: Question, whole: bool) -> float:
         """How many later questions the budget is shared with."""
@@ -535,6 +557,13 @@ class Policy:
             marginals = sum(math.comb(d, order) for order in range(1, largest + 1)) - len(self._whole)
             later = min(later, max(marginals, 0) * paid + 2)
         return later
+
+    def _is_whole(self, marginal: Marginal) -> bool:
+        """Whether each attribute is counted in its starting cells or finer ones."""
+        return all(
+            partition is None or (a in self.residuals.starting and partition.refines(self.residuals.starting[a]))
+            for a, partition in zip(marginal.attributes, marginal.partitions, strict=True)
+        )
 
     def _alone(self, question: Question, left: float) -> Buy | None:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
@@ -611,8 +640,15 @@ class Policy:
     def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, dict.fromkeys(attributes))
 
+    def _start(self, attribute: int) -> Partition:
+        """The cells that an attribute is counted in before anything is asked of it."""
+        return self.residuals.starting.get(attribute) or Partition.singles(self._sizes[attribute])
+
+    def _starting(self, attributes: tuple[int, ...]) -> Marginal:
+        return Marginal.of(self._sizes, {a: self.residuals.starting.get(a) for a in attributes})
+
     def _binned(self, attributes: tuple[int, ...]) -> Marginal:
-        return Marginal.of(self._sizes, {a: _bins(self._sizes[a]) for a in attributes})
+        return Marginal.of(self._sizes, {a: _bins(self._start(a)) for a in attributes})
 
     def _serve(self, pairs: list[Marginal]) -> bool:
         """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the
@@ -641,13 +677,16 @@ def own(question: Question, measurement: Measurement) -> tuple[FloatArray, Float
     return question.of(values, partitions), question.of(np.full(values.shape, variance), partitions)
 
 
-def _bins(size: int) -> Partition | None:
-    """An attribute as it is counted in two-way marginals at the opening: bins where it has many values."""
-    if size <= MOST_BINS:
-        return None
-    # Of equal numbers of values where that gives enough of them: such bins enter the closed form.
-    bins = next((n for n in range(MOST_BINS, MOST_BINS // 2, -1) if size % n == 0), MOST_BINS)
-    return Partition.of(np.arange(size) * bins // size)
+def _bins(start: Partition) -> Partition:
+    """An attribute as it is counted in two-way marginals at the opening: in bins of its starting cells where these are
+    many."""
+    count = start.cells
+    if count <= MOST_BINS:
+        return start
+    # Of equal numbers of cells where that gives enough of them: such bins enter the closed form.
+    least = MOST_BINS // 2 if count == start.size else LEAST_BINS
+    bins = next((n for n in range(MOST_BINS, least, -1) if count % n == 0), MOST_BINS)
+    return Partition.of((np.arange(count) * bins // count)[start.labels])
 
 
 def _scale(value: float) -> Decimal:
@@ -655,15 +694,15 @@ def _scale(value: float) -> Decimal:
     return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))
 
 
-def _summed_cells(question: Question) -> float:
-    """How many single cells the answer to a question sums, as squares of its weights tell it: the fewer of its own and
-    the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+def _summed_cells(question: Question, whole: Marginal) -> float:
+    """How many cells of its whole marginal the answer to a question sums, as squares of its weights tell it: the fewer
+    of its own and the others', attribute by attribute where the weights are a product. One for the cells of a table."""
+    cells = [whole.partition(k) for k in range(len(whole.attributes))]
     if isinstance(question, Product):
-        return math.prod(_spread(vector) for vector in question.vectors)
+        return math.prod(_spread(vector[p.members]) for vector, p in zip(question.vectors, cells, strict=True))
     if not isinstance(question, Sum) or not question.attributes:
         return 1.0
-    weights = question.on([Partition.singles(n) for n in question.sizes])
-    return max(_spread(weights.reshape(-1)), 1.0)
+    return max(_spread(question.on(cells).reshape(-1)), 1.0)
 
 
 def _spread(weights: FloatArray) -> float:

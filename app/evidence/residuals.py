@@ -14,6 +14,8 @@ value and its variance are sums of those, each times the part of the question's 
 generalised least squares over all measurements in closed form. Time and memory are those of the measured marginals,
 whatever the number of attributes and of cells of the table.
 
+The finest cells of an attribute may be uneven, as long as what divides them is never a level: each counts as one value.
+
 Some measurements stay apart. A marginal with an uneven partition, or with one that neither refines nor is refined by
 the partitions of that attribute taken in before it, is orthogonal to nothing: it enters the value of those questions
 alone that weigh the members of each of its cells alike, as a value of its own, averaged with the closed form and the
@@ -29,7 +31,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import numpy as np
@@ -37,7 +39,7 @@ import numpy as np
 from app.evidence.axes import along, spread, summed
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question, Sum
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
@@ -89,11 +91,16 @@ class Residuals:
     Args:
         sizes: number of values of each attribute.
         total: the number of records, where it is public and exact.
+        starting: for some attributes the cells that they are counted in at first. These may be uneven: where they are,
+            levels are unions of equally many of them, and what divides them stays apart.
     """
 
-    def __init__(self, sizes: Sequence[int], total: float | None = None) -> None:
+    def __init__(
+        self, sizes: Sequence[int], total: float | None = None, starting: Mapping[int, Partition] | None = None
+    ) -> None:
         self.sizes = tuple(sizes)
         self.public_total = total
+        self.starting = dict(starting or {})
         #: Everything taken in, in order.
         self.measurements: list[Measurement] = []
         self._apart: list[Measurement] = []
@@ -164,14 +171,12 @@ class Residuals:
         Raises:
             ValueError: when one is of another table.
         """
-        other = Residuals(self.sizes, self.public_total)
+        other = Residuals(self.sizes, self.public_total, self.starting)
         other._apart = list(self._apart)
         other._apart_total = replace(self._apart_total)
         other._chains = [list(chain) for chain in self._chains]
         other._residuals = {key: replace(known) for key, known in self._residuals.items()}
-        scale, zeros = Decimal(repr(math.sqrt(variance))), np.zeros(marginal.shape, dtype=np.int64)
-        # On so fine a grid the variance is the scale squared.
-        other.add(Measurement(marginal, Noise("gaussian", scale, _FINE), zeros))
+        other.add(blank(marginal, variance))
         return other.unbiased(question).variances
 
     def covariance(self, one: Sum, other: Sum) -> float:
@@ -206,7 +211,13 @@ class Residuals:
             raise ValueError("attributes are not those of this table")
 
     def _nested(self, attribute: int, partition: Partition) -> bool:
-        return partition.even and all(p.refines(partition) or partition.refines(p) for p in self._chains[attribute])
+        """Whether a partition can be a level of its attribute."""
+        start = self.starting.get(attribute)
+        if start is not None and start.refines(partition):
+            even = partition.over(start).even
+        else:
+            even = partition.even and (start is None or (start.even and partition.refines(start)))
+        return even and all(p.refines(partition) or partition.refines(p) for p in self._chains[attribute])
 
     def _insert(self, attribute: int, partition: Partition) -> None:
         """Make a partition a level of its attribute: what is known of the finer level next to it is divided."""
@@ -331,13 +342,16 @@ class Residuals:
 class _Part:
     """What one level of an attribute sees of rows of weights along it; ``level`` is None for their means.
 
-    ``norms`` are squared and one a row, as ``means`` are. ``weights`` is the single row of :class:`_Vector`.
+    ``norms`` are squared and one a row, as ``means`` are. ``weights`` is the single row of :class:`_Vector`; of
+    :class:`_Indicators` what is not zero, row by row: in which cells of the level, and where each row begins.
     """
 
     level: Partition | None
     norms: FloatArray
     means: FloatArray
     weights: FloatArray
+    cells: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    begins: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class _Rows(ABC):
@@ -369,7 +383,7 @@ class _Vector(_Rows):
                 means, seen = weights.mean(keepdims=True), weights - weights.mean()
             else:
                 among = coarser.over(level)
-                means = summed(weights, 0, among) / (level.cells // coarser.cells)
+                means = summed(weights, 0, among) / among.counts
                 seen = weights - spread(means, 0, among)
             if float(np.abs(seen).max()) > least:
                 found.append(_Part(level, np.array([seen @ seen]), np.zeros(0), seen))
@@ -390,29 +404,32 @@ class _Indicators(_Rows):
         self._partition = partition
 
     def parts(self, levels: Sequence[Partition]) -> list[_Part]:
-        found, squares = [], self._squares(levels[0])
+        # For each row the cells of a level that it has a share of, and which share: first of single values.
+        order = np.argsort(self._partition.labels, kind="stable")
+        rows, cells, shares = self._partition.labels[order], order, np.ones(len(order))
+        found: list[_Part] = []
         for level, coarser in itertools.zip_longest(levels, levels[1:]):
-            if coarser is None:
-                merged, coarse = level.cells, (self._partition.counts / self._partition.size) ** 2
-            else:
-                merged, coarse = level.cells // coarser.cells, self._squares(coarser)
-            norms = squares - merged * coarse
+            among = Partition.of(np.zeros(level.cells)) if coarser is None else coarser.over(level)
+            keys, inverse = np.unique(rows * among.cells + among.labels[cells], return_inverse=True)
+            merged = np.bincount(inverse, weights=shares)
+            squares = self._sums(rows, shares * shares)
+            begins = np.searchsorted(rows, np.arange(self.count))
+            fine, weights = cells, shares
+            rows, cells = np.divmod(keys, among.cells)
+            shares = merged / among.counts[cells]
+            norms = squares - self._sums(rows, shares * merged)
             norms[norms < _SQUARES * squares] = 0.0
             if norms.any():
-                found.append(_Part(level, norms, np.zeros(0), np.zeros(0)))
-            squares = coarse
-        return [*found, _Part(None, squares, self._partition.counts / self._partition.size, np.zeros(0))]
+                found.append(_Part(level, norms, np.zeros(0), weights, fine, begins))
+        return [*found, _Part(None, shares * shares, shares, np.zeros(0))]
 
-    def _squares(self, level: Partition) -> FloatArray:
-        """For each row the sum of squares of its means over the cells of a level."""
-        pairs, shared = np.unique(self._partition.labels * level.cells + level.labels, return_counts=True)
-        part = shared / level.counts[0]
-        return np.bincount(pairs // level.cells, weights=part * part, minlength=self.count).astype(np.float64)
+    def _sums(self, rows: IntArray, values: FloatArray) -> FloatArray:
+        return np.bincount(rows, weights=values, minlength=self.count).astype(np.float64)
 
     def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
-        # Means of the weights serve in place of what they differ from coarser ones, as the residual sums to zero there.
-        assert part.level is not None
-        return summed(spread(array, axis, part.level) / part.level.counts[0], axis, self._partition)
+        # Shares serve in place of what they differ from those of coarser cells, as the residual sums to zero there.
+        weighed = np.take(array, part.cells, axis=axis) * along(part.weights, axis, array.ndim)
+        return np.asarray(np.add.reduceat(weighed, part.begins, axis=axis))
 
 
 def _contrasts(
@@ -440,13 +457,21 @@ def _contrasts(
                     seen = values - means
                 else:
                     among, shared = coarser.over(level), level.cells // coarser.cells
-                    means = summed(values, axis, among) / shared
+                    # Equally many but where weights on single values are averaged over uneven cells.
+                    means = summed(values, axis, among) / along(among.counts.astype(np.float64), axis, values.ndim)
                     seen = values - spread(means, axis, among)
                 divided.append(((*key, (attribute, level.cells)), seen, ratio))
                 values, ratio = means if averaged else means * shared, ratio * shared
             divided.append((key, values.squeeze(axis), ratio))
         pieces = divided
     yield from pieces
+
+
+def blank(marginal: Marginal, variance: float) -> Measurement:
+    """A measurement with nothing but zeros and this variance a cell."""
+    # On so fine a grid the variance is the scale squared.
+    noise = Noise("gaussian", Decimal(repr(math.sqrt(variance))), _FINE)
+    return Measurement(marginal, noise, np.zeros(marginal.shape, dtype=np.int64))
 
 
 def _on(question: Sum, marginal: Marginal) -> FloatArray:

@@ -70,7 +70,9 @@ class Restriction:
         variances = several or [r.variance for r in self.known]
         return math.exp(-0.5 * float(np.mean(np.log(variances)))) if variances else 1.0
 
-    def told(self, question: Question, singles: Mapping[int, float], most: int) -> tuple[Partition, ...]:
+    def told(
+        self, question: Question, bases: Mapping[int, tuple[Partition, float] | None], most: int
+    ) -> tuple[Partition, ...]:
         """The cells to fit over: for each attribute the values that the question or a measurement tells apart.
 
         Where that is more than ``most`` cells, measurements are taken from the least variance on, as many as there is
@@ -78,17 +80,22 @@ class Restriction:
 
         Args:
             question: on these attributes.
-            singles: for attributes whose single values are known, the variance of one. Measurements of one attribute
-                tell its values apart only where they know it better than this does (within ``WEAK``), or where it is
-                the only attribute.
+            bases: for each attribute the cells that the base knows it in, and the variance of one; None where these are
+                not the ones that it is counted in at first, nor finer ones. Measurements
+                of one attribute tell its values apart only where they tell these apart, or know unions of them better
+                (within ``WEAK``), or where it is the only attribute.
             most: cells.
         """
         telling = []
         for known in self.known:
             own = known.marginal
-            several = len(own.attributes) > 1 or len(self.attributes) == 1
-            if several or (not own.whole and known.variance <= WEAK * singles[own.attributes[0]]):
-                telling.append(known)
+            if len(own.attributes) == 1 < len(self.attributes):
+                base = bases[own.attributes[0]]
+                if base is not None and base[0].refines(own.partition(0)):
+                    same = own.shape == (base[0].cells,)
+                    if same or known.variance > WEAK * base[1]:
+                        continue
+            telling.append(known)
         cells = list(question.partitions)
         for known in sorted(telling, key=lambda k: k.variance):
             finer = list(cells)

@@ -15,6 +15,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import MarginalQuery, PredicateQuery, ProductQuery, QueryRequest, Where
 from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
+from app.spaces.tensor import IntArray
 from app.spaces.values import Values, values_of
 
 
@@ -38,6 +39,12 @@ class TableSpace(CellSpace):
     @cached_property
     def values(self) -> tuple[Values, ...]:
         return tuple(values for _, values in self._axis.values())
+
+    @cached_property
+    def starting(self) -> Mapping[int, IntArray]:
+        """By axis the cells that values are counted in before anything is asked, where not value by value."""
+        found = ((axis, values.starting()) for axis, values in self._axis.values())
+        return {axis: cells for axis, cells in found if cells is not None}
 
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):

@@ -27,6 +27,9 @@ from app.spaces.tensor import IntArray
 
 #: What a cell of an answer is called: a declared value, a number, a code, or a range of either; None for no value.
 Label = int | float | str | None
+#: In so many cells at most are values counted at first where there are many and no bins are declared; such numbers of
+#: cells can be halved, or nearly, again and again.
+MOST_STARTING, _LEAST_STARTING = 64, 33
 #: Refusals name so many of the values that there are, and labels of so many characters whole.
 _MOST_LISTED, _MOST_SHOWN = 20, 64
 
@@ -69,6 +72,14 @@ class Values(ABC):
 
     def cells(self) -> IntArray | None:
         """How values are counted where nothing else is asked: the cell of each place; None where each is a cell."""
+        return None
+
+    def starting(self) -> IntArray | None:
+        """The cells that this attribute is counted in before anything is asked of it: the cell of each place; None
+        where each is a cell.
+
+        They are the declared bins. Numbers and dates without bins, of which there are many, have equal ones.
+        """
         return None
 
     def labels(self, cells: Sequence[IntArray]) -> tuple[Label, ...]:
@@ -218,6 +229,26 @@ class _Ordered(Values):
         """The place of the first value that is above this one."""
 
 
+class _Fine(_Ordered):
+    """Values with an order, of which there may be very many."""
+
+    def starting(self) -> IntArray | None:
+        cells = self.cells()
+        if cells is None or int(cells.max()) == 0:
+            cells = self._equal()
+        return None if int(cells.max()) + 1 == len(cells) else cells
+
+    def _equal(self) -> IntArray:
+        """Cells of equal numbers of places, or nearly; no value is in one by itself."""
+        missing = self.attribute.length - self.places
+        count = min(self.places, MOST_STARTING - missing)
+        if not missing and self.places > MOST_STARTING:
+            # As many as divide the places, if there are such numbers that can be merged into equal parts themselves.
+            divide = (n for n in range(MOST_STARTING, _LEAST_STARTING - 1, -1) if self.places % n == 0)
+            count = next((n for n in divide if any(n % k == 0 for k in (2, 3, 5))), count)
+        return np.concatenate([np.arange(self.places) * count // self.places, np.full(missing, count)])
+
+
 class _Codes(_Ordered):
     """The integers from 0 to a size."""
 
@@ -320,7 +351,7 @@ class _Bins(_Ordered):
         return f"[{_plain(self._edges[first])}, {_plain(self._edges[stop])}{closing}"
 
 
-class _Numbers(_Ordered):
+class _Numbers(_Fine):
     """Numbers on a grid."""
 
     def __init__(self, attribute: Attribute) -> None:
@@ -385,7 +416,7 @@ class _Numbers(_Ordered):
         return f"[{_plain(low)}, {_plain(self._low + stop * self._step)})"
 
 
-class _Dates(_Ordered):
+class _Dates(_Fine):
     """Days, months or years. A text may name more days than one place has (2020 of months), never fewer."""
 
     def __init__(self, attribute: Attribute) -> None:

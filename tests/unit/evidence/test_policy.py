@@ -551,3 +551,47 @@ def test_errors_are_foretold_before_anything_is_drawn() -> None:
         assert expected == pytest.approx(float(np.median(found)), rel=1e-12)
     wished = Policy(Residuals(SIZES), replace(means(questions=300), within=98.0)).expected()
     assert wished == pytest.approx((50.0, 50.0), rel=1e-3)
+
+
+def test_what_is_counted_in_cells_at_first() -> None:
+    """One-way marginals of the opening have these cells, two-way ones unions of equally many of them, and errors are
+    foretold of conditions that fall on their edges. Would catch an opening that counts value by value, and bins of two
+    that cut the cells of one."""
+    sizes, starting = (1001, 4), {0: Partition.of(np.minimum(np.arange(1001) // 20, 49))}
+    policy = Policy(Residuals(sizes, 1e5, starting), means(questions=300))
+    ones, twos = {}, {}
+    for buy in policy.opening():
+        (ones if len(buy.marginal.attributes) == 1 else twos)[buy.marginal.attributes] = buy.marginal
+    assert ones[0,].partitions == (starting[0],)
+    assert ones[1,].whole
+    binned = twos[0, 1].partition(0)
+    assert 2 < binned.cells <= 20
+    assert starting[0].refines(binned)
+    assert len({len(set(starting[0].labels[binned.labels == c].tolist())) for c in range(binned.cells)}) == 1
+    foretold = policy.expected()
+    rng, table = np.random.default_rng(2), np.zeros(sizes, np.int64)
+    for buy in policy.opening():
+        assert policy.residuals.add(drawn(table, buy, rng)), "the opening enters the closed form"
+    half = {0: starting[0].labels < 25, 1: np.arange(4) < 2}
+    told = [policy.residuals.unbiased(Product.over({a: half[a] for a in axes})) for axes in ((0,), (1,), (0, 1))]
+    errors = [float(t.standard_errors) for t in told]
+    assert foretold == pytest.approx((np.median(errors[:2]), errors[2]), rel=1e-9)
+
+
+def test_errors_are_foretold_of_many_attributes() -> None:
+    """Of some that stand for all: as by all that the opening buys, in a small part of the time. Would catch marginals
+    with attributes outside of the sample that are left out, which tell of those within it."""
+    sizes = (4,) * 24
+    policy = Policy(Residuals(sizes, 1000.0), means(questions=20_000))
+    bought, rng = policy.opening(), np.random.default_rng(3)
+    assert len(bought) == 24 + 276
+    foretold = policy.expected()
+    for buy in bought:
+        policy.residuals.add(
+            Measurement(buy.marginal, Noise(buy.kind, buy.scale, 0), rng.integers(0, 9, buy.marginal.shape))
+        )
+    half = np.arange(4) < 2
+    errors = [
+        float(policy.residuals.unbiased(Product.over(w)).standard_errors) for w in ({0: half}, {3: half, 5: half})
+    ]
+    assert foretold == pytest.approx(errors, rel=1e-9)

@@ -103,20 +103,27 @@ EVEN = [[0, 0, 1, 1], [0, 1, 0, 1]]
 UNEVEN = [[0, 1, 1, 1], [0, 0, 1, 2]]
 # Of eight values a chain of three, with labels that are and are not in runs.
 CHAIN = [[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 2, 3, 2, 3]]
+# Cells that an attribute may be counted in at first, even or not, and unions of equally many of them that are uneven.
+STARTS = {4: [0, 1, 1, 1], 8: [0, 0, 0, 1, 1, 2, 2, 3], 6: [0, 0, 1, 1, 2, 2]}
+MERGED = [[0, 0, 0, 0, 0, 1, 1, 1], STARTS[8]]
 
 
 @st.composite
 def partitions(draw: st.DrawFn, size: int) -> Partition | None:
-    known = {4: EVEN + UNEVEN, 8: CHAIN}.get(size, [])
+    known = {4: EVEN + UNEVEN, 8: CHAIN + MERGED, 6: [STARTS[6]]}.get(size, [])
     if not known or draw(st.booleans()):
         return None
     return Partition.of(np.array(draw(st.sampled_from(known))))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, list[Measurement]]:
-    """A small table's sizes, its total where that is public, and measurements of any consistency."""
-    sizes = draw(st.sampled_from([(2, 3), (4, 2), (4, 4), (8,), (8, 2), (2, 4, 3), (2, 1, 4), (2, 2, 2, 2)]))
+def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, dict[int, Partition], list[Measurement]]:
+    """A small table's sizes, its total where that is public, the cells that some attributes are counted in at first,
+    and measurements of any consistency."""
+    sizes = draw(st.sampled_from([(2, 3), (4, 2), (4, 4), (8,), (8, 2), (6, 4), (2, 4, 3), (2, 1, 4), (2, 2, 2, 2)]))
+    starting = {
+        a: Partition.of(np.array(STARTS[n])) for a, n in enumerate(sizes) if n in STARTS and draw(st.booleans())
+    }
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     total = draw(st.none() | st.just(100.0))
     taken = []
@@ -125,7 +132,7 @@ def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, list[Measure
         marginal = Marginal.of(sizes, {a: draw(partitions(sizes[a])) for a in chosen})
         sigma = draw(st.sampled_from([0.5, 1.0, 3.0]))
         taken.append(measured(marginal, sigma, rng.uniform(-5, 50, marginal.shape)))
-    return sizes, total, taken
+    return sizes, total, starting, taken
 
 
 @st.composite
@@ -143,14 +150,27 @@ def questions(draw: st.DrawFn, sizes: tuple[int, ...]) -> Question:
     return Cells(Marginal.of(sizes, {a: draw(partitions(sizes[a])) for a in chosen}))
 
 
-def admitted(measurements: list[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """Which enter the closed form, by the rule as it is stated: even, and comparable with those taken in before."""
+def admitted(
+    measurements: list[Measurement], starting: dict[int, Partition]
+) -> tuple[list[Measurement], list[Measurement]]:
+    """Which enter the closed form, by the rule as it is stated: even, in values or else in what the attribute is
+    counted in at first, and comparable with those taken in before."""
     closed: list[Measurement] = []
     apart: list[Measurement] = []
     seen: dict[int, list[Partition]] = {}
 
+    def even(a: int, p: Partition) -> bool:
+        if a not in starting:
+            return len(set(p.counts.tolist())) == 1
+        start = starting[a]
+        inside = [{int(c) for c in start.labels[p.labels == cell]} for cell in range(p.cells)]
+        if sum(map(len, inside)) == start.cells:
+            return len(set(map(len, inside))) == 1
+        nested = p.refines(start) and len(set(start.counts.tolist())) == 1
+        return nested and len(set(p.counts.tolist())) == 1
+
     def comparable(a: int, p: Partition) -> bool:
-        return len(set(p.counts.tolist())) == 1 and all(p.refines(q) or q.refines(p) for q in seen.get(a, []))
+        return even(a, p) and all(p.refines(q) or q.refines(p) for q in seen.get(a, []))
 
     for m in measurements:
         named = [(a, m.marginal.partition(k)) for k, a in enumerate(m.marginal.attributes)]
@@ -168,12 +188,13 @@ def admitted(measurements: list[Measurement]) -> tuple[list[Measurement], list[M
 @given(st.data())
 def test_agrees_with_least_squares(data: st.DataObject) -> None:
     """Value, variance and estimability of every kind of question against a dense solver that knows none of the
-    structure: refinements, unequal variances, coarse levels that come before or after finer ones, a public total,
+    structure: refinements, unequal variances, uneven cells that an attribute begins with, coarse levels that come
+    before or after finer ones, a public total,
     attributes with one value, partitions that stay apart. Would catch a wrong factor anywhere."""
-    sizes, total, measurements = data.draw(worlds())
+    sizes, total, starting, measurements = data.draw(worlds())
     question = data.draw(questions(sizes))
-    state = Residuals(sizes, total)
-    closed, apart = admitted(measurements)
+    state = Residuals(sizes, total, starting)
+    closed, apart = admitted(measurements, starting)
     assert [state.add(m) for m in measurements] == [any(m is c for c in closed) for m in measurements]
     found = state.unbiased(question)
     assert found.values.shape == found.variances.shape == question.shape
@@ -189,13 +210,13 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
 def test_covariances_agree_with_least_squares(data: st.DataObject) -> None:
     """The covariance of two answers, and that it belongs to their variances. Would catch components or measurements
     that two questions share and that are counted once or not at all."""
-    sizes, total, measurements = data.draw(worlds())
+    sizes, total, starting, measurements = data.draw(worlds())
     scalar = questions(sizes).filter(lambda q: not isinstance(q, Cells))
     one, other = data.draw(scalar), data.draw(scalar)
     assert isinstance(one, Sum)
     assert isinstance(other, Sum)
-    state = Residuals(sizes, total)
-    closed, apart = admitted(measurements)
+    state = Residuals(sizes, total, starting)
+    closed, apart = admitted(measurements, starting)
     for m in measurements:
         state.add(m)
     found = state.covariance(one, other)
@@ -216,12 +237,12 @@ def test_covariances_agree_with_least_squares(data: st.DataObject) -> None:
 def test_the_order_of_measurements_does_not_matter(data: st.DataObject) -> None:
     """For measurements of the closed form. Would catch a level that is inserted below or above others and leaves what
     was learnt before on the wrong side."""
-    sizes, total, measurements = data.draw(worlds())
-    closed, _ = admitted(measurements)
+    sizes, total, starting, measurements = data.draw(worlds())
+    closed, _ = admitted(measurements, starting)
     question = data.draw(questions(sizes))
     answers = []
     for order in (closed, data.draw(st.permutations(closed))):
-        state = Residuals(sizes, total)
+        state = Residuals(sizes, total, starting)
         for m in order:
             assert state.add(m)
         answers.append(state.unbiased(question))

@@ -132,7 +132,7 @@ def test_what_is_told_apart() -> None:
     taken = [measured(Marginal.of(sizes, {a: None}), 5.0, rng.normal(10, 5, 100)) for a in range(3)]
     taken.append(measured(Marginal.of(sizes, {0: thirds, 1: thirds}), 5.0, np.zeros((3, 3))))
     restriction.take(taken)
-    singles = dict.fromkeys(range(3), 25.0)
+    singles = {a: (Partition.singles(100), 25.0) for a in range(3)}
     # 0..33, 34..49, 50..67, 68..99
     assert [p.cells for p in restriction.told(question, singles, 1 << 14)] == [4, 4, 2]
     # A division of one attribute alone counts where it is known better than the sums of single values.
@@ -142,6 +142,15 @@ def test_what_is_told_apart() -> None:
         other.take([*taken, measured(Marginal.of(sizes, {2: halves}), sigma, np.zeros(2))])
         told = other.told(Product.over({0: half(100), 2: half(100)}), singles, 1 << 14)
         assert told[1].cells == cells
+    # Where values are counted in cells at first these tell nothing apart either, and finer ones do.
+    tenths = Partition.of(np.arange(100) // 10)
+    for begins, cells in ((tenths, 2), (halves, 11)):
+        other = Restriction((0, 2))
+        other.take([measured(Marginal.of(sizes, {2: tenths}), 3.0, np.zeros(10))])
+        told = other.told(
+            Product.over({0: half(100), 2: half(100) + (np.arange(100) < 5)}), {0: None, 2: (begins, 9.0)}, 1 << 14
+        )
+        assert told[1].cells == (3 if cells == 2 else cells)
     # Alone an attribute has all that it was measured in.
     alone = Restriction((0,))
     alone.take(taken)
@@ -159,7 +168,7 @@ def test_no_more_cells_than_are_allowed() -> None:
     ]
     restriction.take(taken)
     question = Product.over({a: half(100) for a in range(3)})
-    singles = dict.fromkeys(range(3), math.inf)
+    singles = dict.fromkeys(range(3))
     for most, cells in (
         (40_000, [100, 100, 4]),
         (39_999, [100, 100, 2]),
