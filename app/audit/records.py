@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def answer_entry(
     *,
     sequence: int,
     query: bytes,
-    values: Sequence[float],
+    values: Sequence[float | None],
     source: str,
     error_bound: float | None,
     unverified: bool,
@@ -76,8 +77,8 @@ def answer_entry(
 ) -> Sealed:
     """The record of one answer; ``query`` is in canonical bytes already.
 
-    A single number stands as ``value``, several as ``values``. ``measurement`` is the hash of the record of what was
-    measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy that was asked for.
+    A single number stands as ``value``, several as ``values``, and null for none. ``measurement`` is the hash of the
+    record of what was measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy that was asked for.
     """
     return _seal(
         b'{"error_bound":%b,%b"previous_hash":"%b","query":%b,"record":"answer","recorded_at":"%b",'
@@ -98,7 +99,7 @@ def answer_entry(
     )
 
 
-def _values(values: Sequence[float]) -> bytes:
+def _values(values: Sequence[float | None]) -> bytes:
     if len(values) == 1:
         return b'"value":' + _number(values[0])
     return b'"values":[%b]' % b",".join(map(_number, values))
@@ -164,9 +165,10 @@ class HypothesisDigest:
     def __init__(self, opening: Mapping[str, Any]) -> None:
         self._sum = hashlib.sha256(canonical(dict(opening)))
 
-    def learn(self, query: bytes, values: Sequence[float]) -> None:
-        """Take in a measurement: its query's digest and its values."""
-        self._sum.update(query + struct.pack(f"<{len(values)}d", *values))
+    def learn(self, query: bytes, values: Sequence[float | None]) -> None:
+        """Take in a measurement: its query's digest and its values, of which there may be none."""
+        told = [math.nan if value is None else value for value in values]
+        self._sum.update(query + struct.pack(f"<{len(told)}d", *told))
 
     def take(self, entry: bytes) -> None:
         """Take in a recorded entry; all but measurements change nothing."""

@@ -40,6 +40,7 @@ from app.curator.contract import ContractMechanism
 from app.curator.evidence import price_of
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
+    NO_VALUE,
     NO_WISH,
     Answer,
     MarginalTest,
@@ -62,6 +63,7 @@ from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
+from app.spaces.statistics import CompiledStatistic
 
 
 @dataclass(frozen=True)
@@ -473,14 +475,17 @@ class _Replay:
     ) -> None:
         values, source, bound = records.values_of(record), record["source"], record["error_bound"]
         unverified = bool(record.get("unverified", False))
-        if any(type(number) not in (int, float) for number in (*values, 0 if bound is None else bound)):
+        told = [0 if value is None and isinstance(query, CompiledStatistic) else value for value in values]
+        if any(type(number) not in (int, float) for number in (*told, 0 if bound is None else bound)):
             raise _Broken("a value or bound is no number", sequence)
         if len(values) != query.numbers:
             raise _Broken("the answer has more or fewer values than the query asks for", sequence)
-        most = session.real(2**63)
-        if any(abs(value) > most or session.real(session.grid(value)) != value for value in values):
+        most = math.ldexp(1, 63 - session.bits(query))
+        if any(abs(value) >= most for value in told):
             raise _Broken("the value does not lie on the answer grid", sequence)
-        units = np.array([session.grid(value) for value in values], np.int64)
+        units = session.units(query, values)
+        if session.values(query, units) != values:
+            raise _Broken("the value does not lie on the answer grid", sequence)
         tested = record.get("tested")
         try:
             wish = _wish(record.get("wish"))
@@ -641,7 +646,9 @@ class _Replay:
             if measured.release.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
                 raise _Broken("the measurement is not the one that was due", sequence)
             self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
-            told = replace(due, expected=self._expected(measured, due.expected, sequence))
+            expected = self._expected(measured, due.expected, sequence)
+            assert expected is not None
+            told = replace(due, expected=expected)
             return session.released(query, told, measured.release.units)
         assert tested is not None
         # Whole counts next to those that follow, whose last digits may have been others.
@@ -659,8 +666,12 @@ class _Replay:
             raise _Broken("the error bound does not follow", sequence)
 
     @staticmethod
-    def _expected(measured: Measured, due: tuple[Units, int] | None, sequence: int) -> tuple[Units, int]:
-        """What was expected of a question, held against what follows, to a small part of its standard error."""
+    def _expected(measured: Measured, due: tuple[Units, int] | None, sequence: int) -> tuple[Units, int] | None:
+        """What was expected of a question, held against what follows, to a small part of its standard error; None of a
+        statistic.
+        """
+        if due is None is measured.expected:
+            return None
         if measured.expected is None or due is None or len(measured.expected[0]) != len(due[0]):
             raise _Broken("what was expected is not told", sequence)
         error = due[1]
@@ -728,8 +739,10 @@ def _check_near(session: Session, query: Query, units: Units, answer: Answer, wi
     """
     known = session.accuracy(query, answer, wish)
     assert known is not None
-    apart = np.abs(units - answer.units) - 1
-    allowed = np.ldexp(known.standard_errors * _NEAR_ANSWER, session.plan.answer_bits)
+    if not np.array_equal(units == NO_VALUE, answer.units == NO_VALUE):
+        raise _Broken("there is a value where none follows, or none where one does", sequence)
+    apart = np.where(units == NO_VALUE, 0, np.abs(units - answer.units) - 1)
+    allowed = np.ldexp(np.nan_to_num(known.standard_errors) * _NEAR_ANSWER, session.bits(query))
     if bool((apart > allowed).any()):
         raise _Broken("the answer does not follow from what was measured", sequence)
 

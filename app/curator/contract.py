@@ -37,6 +37,7 @@ from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
+from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 
@@ -71,6 +72,10 @@ class ContractMechanism(EvidenceMechanism):
 
     def admit(self, query: Query) -> None:
         """Refuse also what has too many cells to be tested, and weights that had to be rounded."""
+        if isinstance(query, CompiledStatistic):
+            raise InvalidQuery(
+                f"a contract is about counts, and a {query.kind} is none: ask it of a session without a contract"
+            )
         super().admit(query)
         if query.rounding:
             raise InvalidQuery(

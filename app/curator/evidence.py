@@ -8,7 +8,7 @@ each first answer what was expected, what was measured and what was left.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -21,6 +21,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.evidence_plan import EvidencePlan, means_of, residuals_of
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
+    NO_VALUE,
     Accuracy,
     Answer,
     Due,
@@ -29,21 +30,24 @@ from app.curator.mechanisms import (
     Measured,
     RoundNoise,
     RoundTerms,
+    Source,
     State,
     Units,
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.questions import Chosen, question_of, selected, spread
+from app.curator.questions import Chosen, question_of, selected, spread, statistic_of
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release, Strategy
+from app.evidence.statistics import MOST_CELLS, Statistics
+from app.evidence.strategies import Moment, Release, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import CompiledDense, CompiledSparse, Query
+from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.
@@ -59,6 +63,8 @@ NO_TABLE = (
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
 _OWN_BYTES = 64 << 20
+#: No statistic is larger: what is far beyond the data is cut before it is put on a grid.
+_FARTHEST = 2.0**80
 
 
 @dataclass(eq=False)
@@ -68,6 +74,19 @@ class Evidence:
     residuals: Residuals
     left: Amounts
     policy: Policy | None = None
+    #: What was measured of moments of numbers, as counts are in ``residuals``.
+    moments: dict[Moment, Residuals] = field(default_factory=dict)
+
+    def learn(self, release: Release) -> None:
+        """Take in what was measured."""
+        for moment, measurement in release.pieces:
+            if moment is None:
+                self.residuals.add(measurement)
+                continue
+            known = self.moments.get(moment)
+            if known is None:
+                known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)
+            known.add(measurement)
 
 
 class EvidenceMechanism:
@@ -96,8 +115,9 @@ class EvidenceMechanism:
         has a price.
         """
         known: Evidence = state.hypothesis
+        measured.release.strategy.check(self._space.shape)
         known.left = known.left.minus(measured.price)
-        known.residuals.add(measured.release.counts)
+        known.learn(measured.release)
 
     def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, given what others measured, each with its price.
@@ -125,8 +145,8 @@ class EvidenceMechanism:
                 f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "
                 "(predicate, product, marginal), or in a session of gaussian or laplace"
             )
-        question, _ = question_of(query, self._space.shape)
-        cells = question.cells
+        counts = query.base if isinstance(query, CompiledStatistic) else query
+        cells = 1 if counts.is_zero else question_of(counts, self._space.shape)[0].cells
         if cells > MOST_COUNTED:
             raise InvalidQuery(
                 f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
@@ -142,6 +162,8 @@ class EvidenceMechanism:
         known: Evidence = state.hypothesis
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
+        if isinstance(query, CompiledStatistic):
+            return self._decide_statistic(state, query, self._wished(wish), leaning)
         question, _ = question_of(query, self._space.shape)
         policy, wish = self._policy(state), self._wished(wish)
         left = known.left.renyi if known.left.pure is None else known.left.pure
@@ -162,6 +184,9 @@ class EvidenceMechanism:
         assert isinstance(due, Measure)
         assert due.strategy is not None
         measured = Measured(Release(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
+        if isinstance(query, CompiledStatistic):
+            self._learn_statistic(state, query, measured)
+            return self._answer_statistic(state, query, due.wish, "measurement", measured)
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
@@ -177,7 +202,9 @@ class EvidenceMechanism:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
             return
-        if measured is None:
+        if isinstance(query, CompiledStatistic):
+            self._learn_statistic(state, query, measured)
+        elif measured is None:
             self._policy(state).record(question_of(query, self._space.shape)[0], None)
         else:
             self._learn(state, query, measured)
@@ -198,13 +225,17 @@ class EvidenceMechanism:
         if wish.within is None or query.is_zero:
             return True
         found = self.accuracy(state, query, units, wish)
-        return bool((found.highs - found.lows <= 2 * wish.within).all())
+        # Where there is no value there is nothing to know better.
+        return not bool((found.highs - found.lows > 2 * wish.within).any())
 
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
         """How well values that were given before are known by now."""
+        if isinstance(query, CompiledStatistic) and not query.base.is_zero:
+            given = np.where(units == NO_VALUE, np.nan, np.ldexp(units.astype(np.float64), -query.answer_bits))
+            return self._shown_statistic(state, query, self._wished(wish), given)[1]
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
-        if query.is_zero:
-            nothing = np.zeros(len(values))
+        if query.is_zero or isinstance(query, CompiledStatistic):
+            nothing = np.zeros(len(values)) if query.is_zero else np.full(len(values), np.nan)
             return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
         question, chosen = question_of(query, self._space.shape)
         wish, given = self._wished(wish), spread(values, chosen, question.shape)
@@ -239,10 +270,17 @@ class EvidenceMechanism:
         """What counting and drawing the cells of one question take."""
         if query.is_zero:
             return 0
-        question, _ = question_of(query, self._space.shape)
+        counts = query.base if isinstance(query, CompiledStatistic) else query
+        if counts.is_zero:
+            return 0
+        question, _ = question_of(counts, self._space.shape)
         # A table that is kept as counts is summed over what the question does not name.
         whole = 8 * math.prod(question.sizes) if self._space.cells <= MOST_COUNTS else 0
-        return whole + _CELL_BYTES * question.cells
+        cells = question.cells
+        if isinstance(query, CompiledStatistic):
+            # Beside moments, or cells of a hierarchy, the weights of all numbers.
+            whole, cells = whole * query.places if whole else 8 * query.places, cells + MOST_CELLS
+        return whole + _CELL_BYTES * cells
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""
@@ -313,6 +351,72 @@ class EvidenceMechanism:
         question, chosen = question_of(query, self._space.shape)
         found = self._policy(state).shown(question, bought, wish.probability, wish.adaptive)
         return selected(found.values, chosen), _accuracy(found, chosen)
+
+    # ------------------------------------------------------------------ statistics
+
+    def _statistics(self, state: State) -> Statistics:
+        return Statistics(self._policy(state), state.hypothesis.moments)
+
+    def _decide_statistic(self, state: State, query: CompiledStatistic, wish: Wish, leaning: float) -> Answer | Due:
+        """An estimate where that is good enough or nothing can be paid, else a measurement of what it follows from."""
+        known: Evidence = state.hypothesis
+        if query.base.is_zero:
+            return Answer(np.full(query.numbers, NO_VALUE), "estimate", None)
+        if wish.within is not None and query.kind == "quantile":
+            raise PlanInfeasible(
+                "within: how wide the interval of a quantile is depends on how many records are near it, which nobody "
+                "knows before: leave it out, and see the interval of the answer"
+            )
+        left = known.left.renyi if known.left.pure is None else known.left.pure
+        if left <= 0 and not known.residuals.total.estimable:
+            raise PlanInfeasible("nothing was measured of the table yet, and the session has nothing left to pay with")
+        asked = statistic_of(query, self._space.shape)
+        try:
+            buy = self._statistics(state).decide(asked, float(left), wish.within, wish.probability, leaning)
+        except OutOfReach as error:
+            raise self._refusal(error) from None
+        if buy is not None and buy.strategy.cells <= MOST_COUNTED and buy.strategy.exact(self._space.capacity):
+            price = self._price(buy)
+            if price.within(known.left) == price:
+                terms = RoundTerms(RoundNoise(buy.kind, Fraction(buy.scale)), price)
+                return Measure(terms, None, buy.strategy, None, wish)
+        return self._answer_statistic(state, query, wish, "estimate")
+
+    def _learn_statistic(self, state: State, query: CompiledStatistic, measured: Measured | None) -> None:
+        """Take in a statistic that was answered, and what was measured for it."""
+        known: Evidence = state.hypothesis
+        if query.base.is_zero:
+            return
+        self._policy(state).note(question_of(query.base, self._space.shape)[0], paid=measured is not None)
+        if measured is not None:
+            known.left = known.left.minus(measured.price)
+            known.learn(measured.release)
+
+    def _answer_statistic(
+        self, state: State, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None
+    ) -> Answer:
+        values, accuracy = self._shown_statistic(state, query, wish)
+        told = np.nan_to_num(values)
+        units = np.rint(np.ldexp(np.clip(told, -_FARTHEST, _FARTHEST), query.answer_bits)).astype(np.int64)
+        units[np.isnan(values)] = NO_VALUE
+        return Answer(units, source, None, accuracy=accuracy, measured=measured)
+
+    def _shown_statistic(
+        self, state: State, query: CompiledStatistic, wish: Wish, given: FloatArray | None = None
+    ) -> tuple[FloatArray, Accuracy]:
+        """The values of a statistic and how well they are known."""
+        asked = statistic_of(query, self._space.shape)
+        found = self._statistics(state).shown(asked, wish.probability, wish.adaptive, given)
+        accuracy = Accuracy(
+            standard_errors=found.standard_errors,
+            lows=found.lows,
+            highs=found.highs,
+            unbiased=found.unbiased,
+            confidence=wish.probability,
+            linear=found.linear,
+            linear_errors=found.linear_errors,
+        )
+        return found.values, accuracy
 
     def _grid(self, values: FloatArray) -> Units:
         held = np.clip(values, -self._farthest, self._farthest)

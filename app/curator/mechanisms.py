@@ -33,12 +33,13 @@ from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
+from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
 #: made for it, or the session's own first answer to the same query.
 Source = Literal["hypothesis", "estimate", "measurement", "cached"]
-#: Values in whole units of the answer grid, one for each number that a query asks for.
+#: Values in whole units of the query's answer grid, one for each number that it asks for.
 Units = npt.NDArray[np.int64]
 
 #: Largest answer of a hypothesis, in grid units. Steps along queries of tiny weights can take a hypothesis far from all
@@ -46,6 +47,8 @@ Units = npt.NDArray[np.int64]
 GREATEST_ANSWER = 2**61
 
 
+#: In place of a value where there is none: a ratio that too few records are left for.
+NO_VALUE = -(2**63)
 #: Of intervals where nothing is said.
 CONFIDENCE = 0.95
 
@@ -379,6 +382,16 @@ class SessionMechanism(Protocol):
         """
 
 
+def _check_counts(query: Query) -> None:
+    """Refuse what is no sum of counts.
+
+    Raises:
+        InvalidQuery: naming what serves.
+    """
+    if isinstance(query, CompiledStatistic):
+        raise InvalidQuery(f"a {query.kind} is answered by sessions whose mechanism is evidence or histogram: open one")
+
+
 class _Planned:
     """What mechanisms have in common whose rounds are all on the terms of the session's plan."""
 
@@ -500,6 +513,7 @@ class OnlineQueryResponse(_Planned):
 
     def admit(self, query: Query) -> None:
         """Refuse a query outside the class that the construction was promised: a marginal, of whatever class."""
+        _check_counts(query)
         if query.numbers > 1:
             raise InvalidQuery(
                 "the session's construction answers one sum at a time: ask a marginal of a session whose mechanism is "
@@ -592,7 +606,8 @@ class DirectMeasurement(_Planned):
         return State(None)
 
     def admit(self, query: Query) -> None:
-        """Every query is taken."""
+        """Every sum of counts is taken."""
+        _check_counts(query)
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Measure:
         """A measurement; but nothing asked is nothing.

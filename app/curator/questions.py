@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Local, Product, Question
+from app.evidence.statistics import Statistic
 from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
+from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Which of a question's answers are a query's, along each of its attributes; None where all are.
@@ -54,6 +57,22 @@ def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, 
     chosen = tuple(marginal.partition(k).labels[firsts[attribute]] for k, attribute in enumerate(marginal.attributes))
     every = all(len(c) == n for c, n in zip(chosen, marginal.shape, strict=True))
     return Cells(marginal), None if every else chosen
+
+
+def statistic_of(query: CompiledStatistic, sizes: Sequence[int]) -> Statistic:
+    """The statistic that a compiled query of a table asks."""
+    question, chosen = question_of(query.base, sizes)
+    places = np.arange(math.prod(question.shape)).reshape(question.shape)
+    return Statistic(
+        query.kind,
+        query.axis,
+        query.places,
+        float(query.low),
+        float(query.step),
+        question,
+        selected(places, chosen),
+        query.levels,
+    )
 
 
 def selected(values: Array, chosen: Chosen) -> Array:

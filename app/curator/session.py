@@ -16,7 +16,7 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
+from app.curator.mechanisms import NO_VALUE, NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
 from app.evidence.policy import Buy
@@ -88,12 +88,30 @@ class Session:
         return max(self.plan.max_queries, UNVERIFIED) - self.unverified_given
 
     def grid(self, value: float) -> int:
-        """The nearest whole number of answer-grid units."""
+        """The nearest whole number of units of the session's answer grid."""
         return round(math.ldexp(value, self.plan.answer_bits))
 
     def real(self, units: int) -> float:
-        """Grid units in counts."""
+        """Units of the session's answer grid in counts."""
         return math.ldexp(units, -self.plan.answer_bits)
+
+    def bits(self, query: Query) -> int:
+        """The bits of the grid that a query's answers live on."""
+        return self.plan.answer_bits if query.answer_bits is None else query.answer_bits
+
+    def values(self, query: Query, units: Units) -> list[float | None]:
+        """A query's answers as numbers; None where there is none."""
+        bits = self.bits(query)
+        return [None if each == NO_VALUE else math.ldexp(each, -bits) for each in units.tolist()]
+
+    def units(self, query: Query, values: Sequence[float | None]) -> Units:
+        """The nearest whole numbers of units of a query's answer grid.
+
+        Raises:
+            OverflowError: when one is too large.
+        """
+        bits = self.bits(query)
+        return np.array([NO_VALUE if v is None else round(math.ldexp(v, bits)) for v in values], np.int64)
 
     def consider(
         self, query: Query, *, unverified: bool = False, wish: Wish = NO_WISH, leaning: float = 0.0

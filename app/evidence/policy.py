@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Literal
@@ -265,7 +266,7 @@ class Policy:
             found += [(pair, part * means.renyi / len(pairs)) for pair in pairs]
         bought = []
         for marginal, share in found:
-            noise = self._noise(share)
+            noise = self.noise(share)
             known = self.residuals.unbiased(Cells(marginal))
             if noise is not None and not (known.variances <= noise.variance).all():
                 bought.append(Buy.of(marginal, noise.kind, noise.scale))
@@ -354,7 +355,7 @@ class Policy:
         """What a part of all that there is to pay buys."""
         if self.pure:
             return Buy.of(marginal, "laplace", _scale(self._means.gamma / (part * self._means.epsilon)))
-        noise = self._noise(part * self._means.renyi)
+        noise = self.noise(part * self._means.renyi)
         if noise is None:
             raise OutOfReach(math.inf, self._means.renyi)
         return Buy.of(marginal, noise.kind, noise.scale)
@@ -392,15 +393,25 @@ class Policy:
             raise OutOfReach(self._means.renyi, left)
         return prediction, buy
 
-    def record(self, question: Question, bought: Bought | None) -> None:
-        """Take note of a question that was answered, and of what was measured for it."""
+    def share(self, question: Question, left: float) -> float:
+        """What is to be spent at most on a question whose answers are those of a whole marginal, of what is left."""
+        if self.mode == "laplace":
+            return left / max(self._questions - self._asked, 1)
+        return left / (1 + self._later(question, whole=True))
+
+    def note(self, question: Question, *, paid: bool) -> None:
+        """Take note of a question that was answered, and whether something was measured for it."""
         attributes = question.attributes
         self._asked += 1
         self._again += attributes in self._sets
         self._sets[attributes] = None
-        self._paid.append(bought is not None)
+        self._paid.append(paid)
         if question.shape:
             self._largest = max(self._largest, len(attributes))
+
+    def record(self, question: Question, bought: Bought | None) -> None:
+        """Take note of a question about counts, and of what was measured for it."""
+        self.note(question, paid=bought is not None)
         if bought is None:
             return
         measurement = bought.measurement
@@ -435,7 +446,7 @@ class Policy:
             given: the values that were shown before, in the question's shape; they are shown again.
         """
         unbiased = self.residuals.unbiased(question)
-        quantile = self._quantile(confidence)
+        quantile = self.quantile(confidence)
         if adaptive:
             cells = question.cells
             looks = max(1, self._bought[question.apart(self._sizes)])
@@ -514,7 +525,7 @@ class Policy:
             return None
         whole = self._worth_whole(question)
         shares = 1 + self._later(question, whole)
-        noise = self._noise(left / shares)
+        noise = self.noise(left / shares)
         if noise is None:
             return None
         known = prediction.standard_error > 0 or self.residuals.total.estimable
@@ -580,7 +591,7 @@ class Policy:
 
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
-        allowed = (within / self._quantile(confidence)) ** 2
+        allowed = (within / self.quantile(confidence)) ** 2
         if not (within > 0 and 0 < allowed < math.inf):
             raise ValueError("an accuracy is a positive number of counts")
         known = self.residuals.unbiased(question)
@@ -607,7 +618,7 @@ class Policy:
             return laplace_cost(float(scale), means.order, means.gamma)
         return means.order * means.gamma**2 / (2 * float(scale) ** 2)
 
-    def _quantile(self, confidence: float) -> float:
+    def quantile(self, confidence: float) -> float:
         """How many standard deviations an interval reaches to either side."""
         normal = normal_quantile(confidence)
         # Of Laplace noise P[|noise| > x deviations] = exp(-sqrt(2) x).
@@ -624,16 +635,32 @@ class Policy:
 
     # Kinds of noise.
 
-    def _noise(self, share: float) -> Noise | None:
-        """The noise of least variance that a Renyi amount pays for; None where it pays for none to speak of."""
-        order, gamma = self._means.order, self._means.gamma
-        if share <= 0 or order * gamma**2 / (2 * share) > GREATEST_SCALE**2:
+    def noise(self, share: float, largest: Sequence[int] = (1,)) -> Noise | None:
+        """The noise of least variance that a share pays for, in the session's currency; None where it pays for none to
+        speak of.
+
+        Args:
+            share: what is paid.
+            largest: what one record moves each part of a strategy by at most.
+        """
+        means, moved = self._means, [self._means.gamma * by for by in largest]
+        if share <= 0:
             return None
-        sigma = gamma * math.sqrt(order / (2 * share))
+        if self.pure:
+            scale = sum(moved) / share
+            return None if scale > GREATEST_SCALE * max(largest) else Noise("laplace", _scale(scale), 0)
+        order, squared = means.order, float(sum(by**2 for by in moved))
+        if order * squared / (2 * share) > (GREATEST_SCALE * max(largest)) ** 2:
+            return None
+        sigma = math.sqrt(order * squared / (2 * share))
         same = sigma / math.sqrt(2)
-        if same > 0.05 and laplace_cost(same, order, gamma) < share:
+
+        def cost(scale: float) -> float:
+            return sum(laplace_cost(scale, order, by) for by in moved)
+
+        if same > 0.05 and cost(same) < share:
             low, high = math.log(same) - 6.0, math.log(same)
-            scale = math.exp(brentq(lambda x: laplace_cost(math.exp(x), order, gamma) - share, low, high, xtol=1e-12))
+            scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
             return Noise("laplace", _scale(scale), 0)
         return Noise("gaussian", _scale(sigma), 0)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.axes import summed
+from app.evidence.axes import along, summed
 from app.evidence.measurements import Marginal, Partition
 from app.spaces.lazy import lazy
 from app.spaces.query import CompiledProduct
@@ -202,4 +202,65 @@ class Cells(Question):
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
         for axis, partition in enumerate(partitions):
             counts = summed(counts, axis, self.marginal.partition(axis).over(partition))
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedCells(Question):
+    """For every cell of a marginal the sum of a weight that depends on the value of one more attribute.
+
+    Attributes:
+        marginal: whose cells there is an answer of. The attribute with weights may be one of its own.
+        axis: the attribute with weights.
+        weights: of its values.
+    """
+
+    marginal: Marginal
+    axis: int
+    weights: FloatArray
+
+    @lazy
+    def attributes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple(sorted({*self.marginal.attributes, self.axis}))
+
+    @lazy
+    def sizes(self) -> tuple[int, ...]:
+        own = dict(zip(self.marginal.attributes, self.marginal.sizes, strict=True)) | {self.axis: len(self.weights)}
+        return tuple(own[a] for a in self.attributes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.marginal.shape
+
+    @lazy
+    def range(self) -> tuple[float, float]:
+        low, high = float(self.weights.min()), float(self.weights.max())
+        return (low, high) if not self.marginal.attributes else (min(low, 0.0), max(high, 0.0))
+
+    def cells_along(self, attribute: int) -> Partition | None:
+        """The cells of an attribute that answers are told apart by; None where it is none of the marginal's."""
+        own = self.marginal
+        return own.partition(own.attributes.index(attribute)) if attribute in own.attributes else None
+
+    def told(self, axis: int) -> Partition:
+        cells = self.cells_along(self.attributes[axis])
+        if self.attributes[axis] != self.axis:
+            assert cells is not None
+            return cells
+        alike = Partition.of(np.unique(self.weights, return_inverse=True)[1])
+        return alike if cells is None else alike.met(cells)
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        return self._summed(counts, partitions, self.weights)
+
+    def squared(self, variances: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        """The variances of the answers from those of independent counts."""
+        return self._summed(variances, partitions, np.square(self.weights))
+
+    def _summed(self, counts: FloatArray, partitions: Sequence[Partition], weights: FloatArray) -> FloatArray:
+        place = self.attributes.index(self.axis)
+        counts = counts * along(weights[partitions[place].members], place, counts.ndim)
+        for axis in reversed(range(len(partitions))):
+            cells = self.cells_along(self.attributes[axis])
+            counts = counts.sum(axis=axis) if cells is None else summed(counts, axis, cells.over(partitions[axis]))
         return counts

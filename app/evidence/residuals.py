@@ -38,7 +38,7 @@ import numpy as np
 
 from app.evidence.axes import along, spread, summed
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
-from app.evidence.questions import Cells, Local, Product, Question, Sum
+from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
@@ -162,7 +162,7 @@ class Residuals:
             scale = float(question.of(np.array(1.0), ()))
             told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
         elif question.attributes:
-            told += [found for found in (_own(question, m) for m in self._apart) if found is not None]
+            told += [found for found in (own_values(question, m) for m in self._apart) if found is not None]
         return _averaged(told) if len(told) > 1 else told[0]
 
     def variances_after(self, question: Question, marginal: Marginal, variance: float) -> FloatArray:
@@ -210,6 +210,13 @@ class Residuals:
         if any(a >= len(self.sizes) or self.sizes[a] != n for a, n in zip(attributes, sizes, strict=True)):
             raise ValueError("attributes are not those of this table")
 
+    def told_singly(self, attribute: int) -> bool:
+        """Whether single values of an attribute were counted, by themselves or beside others."""
+        return any(
+            attribute in m.marginal.attributes and m.marginal.partitions[m.marginal.attributes.index(attribute)] is None
+            for m in self.measurements
+        )
+
     def _nested(self, attribute: int, partition: Partition) -> bool:
         """Whether a partition can be a level of its attribute."""
         start = self.starting.get(attribute)
@@ -255,6 +262,8 @@ class Residuals:
         if isinstance(question, Product):
             rows: list[_Rows] = [_Vector(vector) for vector in question.vectors]
             scale = question.scale
+        elif isinstance(question, WeightedCells):
+            rows, scale = [_row_of(question, a) for a in question.attributes], 1.0
         else:
             assert isinstance(question, Cells)
             rows = [_Indicators(partition) for partition in question.partitions]
@@ -331,7 +340,7 @@ class Residuals:
             return {None: 1.0}
         variances: dict[Measurement | None, float] = {} if math.isnan(closed) else {None: closed}
         for measurement in self._apart:
-            found = _own(question, measurement)
+            found = own_values(question, measurement)
             if found is not None:
                 variances[measurement] = float(found.variances)
         whole = sum(1 / v for v in variances.values())
@@ -394,6 +403,40 @@ class _Vector(_Rows):
 
     def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
         return np.expand_dims(np.tensordot(array, part.weights, axes=(axis, 0)), axis)
+
+
+class _Weighted(_Rows):
+    """A row of weights for each cell of a partition, zero outside of the cell."""
+
+    def __init__(self, partition: Partition, weights: FloatArray) -> None:
+        self.count = partition.cells
+        self._vectors = [_Vector(np.where(partition.labels == cell, weights, 0.0)) for cell in range(self.count)]
+
+    def parts(self, levels: Sequence[Partition]) -> list[_Part]:
+        told = [{p.level: p for p in vector.parts(levels)} for vector in self._vectors]
+        found = []
+        for level in [*levels, None]:
+            own = [parts.get(level) for parts in told]
+            if all(part is None for part in own):
+                continue
+            norms = np.array([0.0 if part is None else float(part.norms[0]) for part in own])
+            means = np.array([0.0 if part is None or level is not None else float(part.means[0]) for part in own])
+            size = 0 if level is None else level.cells
+            weights = np.stack([np.zeros(size) if part is None or not size else part.weights for part in own])
+            found.append(_Part(level, norms, means, weights))
+        return found
+
+    def apply(self, array: FloatArray, axis: int, part: _Part) -> FloatArray:
+        return np.moveaxis(np.tensordot(part.weights, array, axes=(1, axis)), 0, axis)
+
+
+def _row_of(question: WeightedCells, attribute: int) -> _Rows:
+    """What a question weighs along one of its attributes."""
+    cells = question.cells_along(attribute)
+    if attribute != question.axis:
+        assert cells is not None
+        return _Indicators(cells)
+    return _Vector(question.weights) if cells is None else _Weighted(cells, question.weights)
 
 
 class _Indicators(_Rows):
@@ -481,7 +524,7 @@ def _on(question: Sum, marginal: Marginal) -> FloatArray:
     return np.broadcast_to(question.on(partitions).reshape(shape), marginal.shape)
 
 
-def _own(question: Question, measurement: Measurement) -> Unbiased | None:
+def own_values(question: Question, measurement: Measurement) -> Unbiased | None:
     """What a single measurement tells of a question: sums of its cells; None if nothing."""
     if not set(question.attributes) <= set(measurement.marginal.attributes):
         return None
@@ -494,6 +537,11 @@ def _own(question: Question, measurement: Measurement) -> Unbiased | None:
     marginal = measurement.marginal.onto(attributes)
     variance = measurement.variance * (measurement.marginal.cells // marginal.cells)
     cells = [marginal.partition(k) for k in range(len(marginal.attributes))]
+    if isinstance(question, WeightedCells):
+        if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+            return None
+        variances = question.squared(np.full(marginal.shape, variance), cells)
+        return Unbiased(question.of(measurement.onto(attributes), cells), variances)
     if isinstance(question, Sum):
         if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
             return None

@@ -231,7 +231,7 @@ def _take_entry(
         form = record["query"]
         weights = blobs(form["sha256"]) if "sha256" in form else {}
         query = session.dataset.space.from_canonical(form, weights)
-        units = np.array([session.grid(value) for value in records.values_of(record)], np.int64)
+        units = session.units(query, records.values_of(record))
         made = None if measured is None else Measured.read(orjson.loads(measured))
         tested = np.array(record["tested"], np.int64) if "tested" in record else None
         session.recall(query, units, record["error_bound"], made, tested)

@@ -69,6 +69,9 @@ class Query(ABC):
     #: How many numbers are asked for.
     numbers: int = 1
 
+    #: The bits of the grid that its answers live on, where that is not the space's own.
+    answer_bits: int | None = None
+
     #: Weights are integers in units of 2^-grid_bits.
     grid_bits: int
     #: Largest distance between an asked weight and the compiled one; times the data's mass it bounds the

@@ -7,6 +7,7 @@ integer weights. Weights are finite; whether they fit the space is the compiler'
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -160,6 +161,69 @@ class MarginalQuery(QueryModel):
         return self
 
 
+class StatisticQuery(QueryModel):
+    """A statistic of an attribute that is declared with a grid, over the records that satisfy every condition.
+
+    Records without a value of the attribute are none of them. With ``group_by`` there is one for each combination of
+    values of some attributes, which ``bins`` merges as in a marginal.
+    """
+
+    of: StrictStr = Field(description="the attribute")
+    where: Where = Field(default_factory=Where)
+    group_by: list[StrictStr] = Field(default_factory=list, max_length=60)
+    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+
+    @_model_validator(mode="after")
+    def _grouped_once(self) -> Self:
+        if len(set(self.group_by)) < len(self.group_by):
+            raise ValueError("group_by: attributes must be distinct")
+        if not self.bins.keys() <= set(self.group_by):
+            raise ValueError("bins are of attributes that are grouped by")
+        return self
+
+
+class SumQuery(StatisticQuery):
+    """The sum of an attribute."""
+
+    type: Literal["sum"]
+
+
+class MeanQuery(StatisticQuery):
+    """The mean of an attribute."""
+
+    type: Literal["mean"]
+
+
+class VarianceQuery(StatisticQuery):
+    """The variance of an attribute: the mean square of what values differ from their mean by."""
+
+    type: Literal["variance"]
+
+
+class QuantileQuery(StatisticQuery):
+    """Quantiles of an attribute: the least values that a part ``q`` of the records, or more, do not pass."""
+
+    type: Literal["quantile"]
+    q: Weight | Annotated[list[Weight], Field(fail_fast=True, min_length=1, max_length=100)] = Field(
+        description="a number between 0 and 1, or several, ascending"
+    )
+
+    @_field_validator("q")
+    @classmethod
+    def _ascending(cls, value: float | list[float]) -> float | list[float]:
+        levels = value if isinstance(value, list) else [value]
+        if not all(0 < level < 1 for level in levels):
+            raise ValueError("a quantile's q lies between 0 and 1")
+        if any(b <= a for a, b in pairwise(levels)):
+            raise ValueError("several q ascend")
+        return value
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """All that is asked for."""
+        return tuple(self.q) if isinstance(self.q, list) else (self.q,)
+
+
 class ProductQuery(QueryModel):
     """A weight vector for each named attribute; the others weigh one.
 
@@ -215,7 +279,18 @@ class ElementsQuery(QueryModel):
 
 
 QueryRequest = Annotated[
-    PredicateQuery | MarginalQuery | ProductQuery | CutQuery | RankOneQuery | SparseQuery | DenseQuery | ElementsQuery,
+    PredicateQuery
+    | MarginalQuery
+    | SumQuery
+    | MeanQuery
+    | VarianceQuery
+    | QuantileQuery
+    | ProductQuery
+    | CutQuery
+    | RankOneQuery
+    | SparseQuery
+    | DenseQuery
+    | ElementsQuery,
     Field(discriminator="type"),
 ]
 

@@ -6,17 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from app.spaces import canonical, conditions, marginals
 from app.spaces.attributes import Attribute
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Blobs, Query
-from app.spaces.query_request import MarginalQuery, PredicateQuery, ProductQuery, QueryRequest, Where
+from app.spaces.query import (
+    Blobs,
+    CompiledLocal,
+    CompiledMarginal,
+    CompiledProduct,
+    CompiledZero,
+    Query,
+)
+from app.spaces.query_request import (
+    MarginalQuery,
+    MeanQuery,
+    PredicateQuery,
+    ProductQuery,
+    QuantileQuery,
+    QueryRequest,
+    StatisticQuery,
+    SumQuery,
+    VarianceQuery,
+    Where,
+)
 from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
+from app.spaces.statistics import CompiledStatistic, StatisticKind, answer_bits
 from app.spaces.tensor import IntArray
 from app.spaces.values import Values, values_of
+
+#: In the order of their kinds.
+_STATISTICS = (SumQuery, MeanQuery, VarianceQuery, QuantileQuery)
 
 
 @dataclass(frozen=True)
@@ -51,6 +73,8 @@ class TableSpace(CellSpace):
             return self._predicate(request.where)
         if isinstance(request, MarginalQuery):
             return self._marginal(request)
+        if isinstance(request, StatisticQuery):
+            return self._statistic(request)
         if isinstance(request, ProductQuery):
             return self.product(
                 {
@@ -81,10 +105,52 @@ class TableSpace(CellSpace):
             selected = dict(zip(named, supports, strict=True))
         return marginals.compiled(self.values, axes, edges, selected)
 
+    def _statistic(self, request: StatisticQuery) -> Query:
+        axis, values = self._named(request.of)
+        attribute, kind = values.attribute, get_args(StatisticKind)[_STATISTICS.index(type(request))]
+        if attribute.kind != "numbers":
+            raise InvalidQuery(
+                f"{request.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
+            )
+        where = request.where
+        if attribute.missing:
+            # Whatever its value is, there must be one.
+            valued = Where.model_validate({request.of: {"ge": float(attribute.bounds[0])}})
+            where = Where.model_construct(all=[where, valued])
+        if request.group_by:
+            words = {"type": "marginal", "attributes": request.group_by, "bins": request.bins}
+            base = self._marginal(MarginalQuery.model_validate(words).model_copy(update={"where": where}))
+        else:
+            base = self._predicate(where)
+        return self._statistic_of(kind, axis, base, request.levels if isinstance(request, QuantileQuery) else ())
+
+    def _statistic_of(
+        self, kind: StatisticKind, axis: int, base: Query, levels: tuple[float, ...]
+    ) -> CompiledStatistic:
+        attribute = self.attributes[axis]
+        low, high = attribute.bounds
+        bits = answer_bits(kind, low, high, self.capacity)
+        return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, bits)
+
     def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         if form["type"] == "marginal":
             return marginals.read(self.values, form)
+        if form["type"] in get_args(StatisticKind):
+            return self._read_statistic(form, blobs)
         return super()._read_canonical(form, blobs)
+
+    def _read_statistic(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        axis, levels = form["of"], tuple(float(level) for level in form.get("q", ()))
+        if type(axis) is not int or not 0 <= axis < len(self.attributes) or self.attributes[axis].kind != "numbers":
+            raise InvalidQuery("a canonical statistic is of an attribute on a grid")
+        if (form["type"] == "quantile") != bool(levels) or not all(
+            low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
+        ):
+            raise InvalidQuery("canonical levels are out of range")
+        base = self._read_canonical(form["base"], blobs)
+        if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
+            raise InvalidQuery("a canonical statistic is of counted records")
+        return self._statistic_of(form["type"], axis, base, levels)
 
 
 def table_space(spec: TableSpec) -> TableSpace:

@@ -6,6 +6,7 @@ trace; from the noise on the round counts, whatever happens (docs/privacy.md).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
 from app.spaces.query import CompiledMarginal, Query
+from app.spaces.statistics import CompiledStatistic
+from app.spaces.tensor import FloatArray
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
 #: recorded. SQLite has rows of up to a billion bytes; PostgreSQL sends bytes as twice as many digits, of which it makes
@@ -139,7 +142,7 @@ class Rounds:
         session, row = live.session, live.row
         now = live.recorded_at = max(work.now, live.recorded_at)
         sequence = row.sequence + 1
-        values = [session.real(units) for units in answer.units.tolist()]
+        values = session.values(query, answer.units)
         measured = None if answer.measured is None else self._keep_measured(live, answer.measured, sequence, now, work)
         sealed = records.answer_entry(
             sequence=sequence,
@@ -228,17 +231,21 @@ def _private(live: Live, query: Query, due: Due) -> Units:
     return space.to_answer_grid(exact, query)
 
 
-def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) -> dict[str, Any]:
-    """Values as a reply has them, with how well they are known: null where that is not known."""
-    intervals: list[list[float]] | None = None
-    errors: list[float] | None = None
+def answer_view(query: Query, values: list[float | None], accuracy: Accuracy | None) -> dict[str, Any]:
+    """Values as a reply has them, with how well they are known: null where that is not known, or there is no value."""
+    intervals: list[list[float] | None] | None = None
+    errors: list[float | None] | None = None
     kind = None
     if accuracy is not None:
-        errors = accuracy.standard_errors.tolist()
-        intervals = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
+        errors = [
+            None if value is None else error
+            for value, error in zip(values, _told(accuracy.standard_errors), strict=True)
+        ]
+        ends = np.stack([accuracy.lows, accuracy.highs], axis=1).tolist()
+        intervals = [None if value is None else end for value, end in zip(values, ends, strict=True)]
         kind = "unbiased" if accuracy.unbiased.all() else "model"
     known: dict[str, Any] = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
-    if isinstance(query, CompiledMarginal):
+    if isinstance(query, CompiledMarginal | CompiledStatistic) and query.labels:
         order = query.told(np.arange(query.numbers)).tolist()
         return {
             "axes": query.labels,
@@ -252,6 +259,7 @@ def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) ->
         and accuracy.linear is not None
         and accuracy.linear_errors is not None
         and kind == "unbiased"
+        and values[0] is not None
     ):
         known["unbiased"] = {
             "value": float(accuracy.linear[0]),
@@ -263,3 +271,8 @@ def answer_view(query: Query, values: list[float], accuracy: Accuracy | None) ->
         "interval": None if intervals is None else intervals[0],
         **known,
     }
+
+
+def _told(numbers: FloatArray) -> list[float | None]:
+    """Numbers, None where they are not known."""
+    return [number if math.isfinite(number) else None for number in numbers.tolist()]

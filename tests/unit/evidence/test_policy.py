@@ -258,7 +258,7 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
     policy.mode = "laplace" if pure else "lift"
     asked = question(rng)
     before = residuals.unbiased(asked)
-    quantile = policy._quantile(confidence)
+    quantile = policy.quantile(confidence)
     try:
         prediction, buy = policy.decide(asked, 1e3, within, confidence)
     except OutOfReach:
