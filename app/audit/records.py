@@ -78,7 +78,8 @@ def answer_entry(
     """The record of one answer; ``query`` is in canonical bytes already.
 
     A single number stands as ``value``, several as ``values``, and null for none. ``measurement`` is the hash of the
-    record of what was measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy that was asked for.
+    record of what was measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy
+    that was asked for.
     """
     return _seal(
         b'{"error_bound":%b,%b"previous_hash":"%b","query":%b,"record":"answer","recorded_at":"%b",'
