@@ -55,19 +55,54 @@ class Declaration(Model):
         return value
 
 
+#: Encodings of text that a file may be in, by the names of Python's codecs.
+Encoding = Literal[
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-1",
+    "iso-8859-15",
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "mac-roman",
+    "gb18030",
+    "shift_jis",
+    "euc-kr",
+    "big5",
+]
+
+
 class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination."""
 
     kind: Literal["table"]
     attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
-    outside: Literal["refuse", "drop"] = "refuse"
-    capacity: Whole | None = Field(default=None, ge=1, le=2**40)
+    outside: Literal["refuse", "drop"] = Field(
+        default="refuse", description="what becomes of a record with a value outside, where its attribute says nothing"
+    )
+    capacity: Whole | None = Field(
+        default=None, ge=1, le=2**40, description="the most records that there can be; 2^31 - 1 where left out"
+    )
+    encoding: Encoding | None = Field(default=None, description="of a text file that is not in UTF-8")
+    null_values: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="what stands in the file for no value, beside nothing"
+    )
+
+    @field_validator("null_values")
+    @classmethod
+    def _null_values(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        check_trimmed(value or (), "null_values: a word")
+        return value
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         names = [a.name for a in self.attributes]
         if len(set(names)) != len(names):
             raise ValueError("attribute names must be distinct")
+        for attribute in self.attributes:
+            if self.null_values and not set(self.null_values).isdisjoint(map(str, attribute.values or ())):
+                raise ValueError(f"null_values: one of them is a declared value of {attribute.name!r} as well")
         return self
 
 

@@ -128,7 +128,7 @@ def read(spec: JSON, filename: str, data: bytes) -> Any:
         file.write(data)
         file.flush()
         parsed = parse_spec({"name": "x", "budget": BUDGET, **spec})
-        return read_private(parsed, filename, Path(file.name), memory_limit=1 << 28)
+        return read_private(parsed, filename, Path(file.name), memory_limit=1 << 28).data
 
 
 def fields_of(text: str) -> list[list[str]] | None:
