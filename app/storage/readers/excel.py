@@ -6,6 +6,7 @@ Booleans as true and false, a formula as the value that was last computed.
 
 import contextlib
 import datetime
+import io
 import itertools
 import warnings
 import zipfile
@@ -62,7 +63,8 @@ class ExcelSheet:
                 # No member is unpacked beyond the size that is stated of it.
                 size = sum(member.file_size for member in archive.infolist())
             if size * _GROWTH <= memory_limit:
-                sheet = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False).worksheets[0]
+                book = io.BytesIO(path.read_bytes())
+                sheet = openpyxl.load_workbook(book, read_only=True, data_only=True, keep_links=False).worksheets[0]
                 # What the file says of its own extent is often wrong.
                 sheet.reset_dimensions()
         if size is not None and size * _GROWTH > memory_limit:
