@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import io
 import itertools
+import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,13 @@ from app.spaces.errors import InvalidDataset
 from app.storage.readers.columns import BATCH_CELLS, Batch
 
 #: Cells that are looked at, empty ones between others too.
-MOST_CELLS = 1 << 24
+MOST_CELLS = 1 << 22
 #: A parsed cell takes so many times its bytes in the file, at most.
 _GROWTH = 64
+#: A cell with a formula and without a value, which would look empty. A formula that comes to no text is computed.
+_NEVER_COMPUTED = re.compile(
+    rb'<c\b(?![^>]*\bt="str")[^>]*>\s*<f\b(?:[^>]*/>|[^>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>)?\s*</c>'
+)
 _DAMAGED = (
     "the file is no Excel workbook (.xlsx), is damaged, or is protected by a password: save it again, or save the "
     "sheet as CSV"
@@ -57,12 +62,16 @@ class ExcelSheet:
     @staticmethod
     def _opened(path: Path, memory_limit: int) -> Any:
         size = sheet = None
+        computed = True
         # Damaged XML raises almost anything, and some of it quotes what was read.
         with contextlib.suppress(Exception):
             with zipfile.ZipFile(path) as archive:
                 # No member is unpacked beyond the size that is stated of it.
                 size = sum(member.file_size for member in archive.infolist())
-            if size * _GROWTH <= memory_limit:
+                if size * _GROWTH <= memory_limit:
+                    sheets = (name for name in archive.namelist() if "/worksheets/" in name)
+                    computed = not any(_NEVER_COMPUTED.search(archive.read(name)) for name in sheets)
+            if computed and size * _GROWTH <= memory_limit:
                 book = io.BytesIO(path.read_bytes())
                 sheet = openpyxl.load_workbook(book, read_only=True, data_only=True, keep_links=False).worksheets[0]
                 # What the file says of its own extent is often wrong.
@@ -71,6 +80,10 @@ class ExcelSheet:
             raise InvalidDataset(
                 f"the workbook unpacks to {size:,} bytes, the memory limit allows {memory_limit // _GROWTH:,}: "
                 "save the sheet as CSV or Parquet, or raise CURATOR_MEMORY_LIMIT"
+            )
+        if not computed:
+            raise InvalidDataset(
+                "the workbook has formulas that were never computed: open it in a spreadsheet program and save it again"
             )
         if sheet is None:
             raise InvalidDataset(_DAMAGED)

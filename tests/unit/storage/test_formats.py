@@ -214,6 +214,28 @@ class TestExcel:
         spec = {"kind": "table", "attributes": [{"name": "a", "size": 3}]}
         assert read(spec, "t.xlsx", content).arrays()["array"].tolist() == [0, 0, 1]
 
+    @pytest.mark.parametrize(
+        ("cell", "computed"),
+        [
+            (b'<c r="A2"><f>1+1</f></c>', False),
+            (b'<c r="A2" s="1"><f>1+1</f><v/></c>', False),
+            (b'<c r="A2"><f t="shared" si="0"/><v></v></c>', False),
+            (b'<c r="A2" t="str"><f>IF(1,"","x")</f><v></v></c>', True),
+            (b'<c r="A2"><f t="shared" si="0"/><v>1</v></c>', True),
+        ],
+    )
+    def test_formulas_that_were_never_computed(self, read: Any, refuse: Any, cell: bytes, computed: bool) -> None:
+        """A program that is no spreadsheet writes them without a value. Catches records that are lost."""
+        spec = {"kind": "table", "attributes": [{"name": "a", "size": 3, "missing": True}, {"name": "n", "size": 2}]}
+        content = workbook([["a", "n"], [1, 1]])
+        sheet = zipfile.ZipFile(io.BytesIO(content)).read("xl/worksheets/sheet1.xml")
+        formula = archive(content, xl_worksheets_sheet1_xml=sheet.replace(b'<c r="A2" t="n"><v>1</v></c>', cell))
+        assert formula != content
+        if computed:
+            assert read(spec, "t.xlsx", formula).mass == 1
+        else:
+            refuse(spec, "t.xlsx", formula, "never computed")
+
     def test_the_first_sheet(self, read: Any, refuse: Any) -> None:
         spec = {"kind": "table", "attributes": [{"name": "a", "size": 3}]}
         assert read(spec, "t.xlsx", workbook([["a"], [1]], [["a"], [2], [2]])).mass == 1
