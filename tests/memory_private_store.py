@@ -47,7 +47,9 @@ class MemoryPrivateStore:
             raise InvalidDataset("the array has another shape than the data set")
         content = array.tobytes() + str((array.dtype, array.shape)).encode()
         marks = {"upload": hashlib.sha256(path.read_bytes()).digest(), "numbers": hashlib.sha256(content).digest()}
-        return Upload(spec, float(np.abs(array).sum()), array, marks)
+        records = int(np.abs(array).sum())
+        report = {"read": records, "kept": records, "dropped": 0, "clamped": 0, "attributes": {}}
+        return Upload(spec, float(np.abs(array).sum()), array, marks, report if spec.kind == "table" else None)
 
     @contextmanager
     def registration(self) -> Iterator[None]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
-    from app.client import Answer, Comparison, Dataset, Marginal, Plan, Principal, Problem, SessionState
+    from app.client import Answer, Comparison, Dataset, Marginal, Plan, Principal, Problem, Report, SessionState
     from app.client.answers import Answered
 
 out = Console(highlight=False)
@@ -257,13 +258,36 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     out.print(table)
 
 
+def show_report(report: Report) -> None:
+    """Print what became of the records of a file, one row an attribute that did not simply keep all."""
+    out.print(f"{cell(report.read)} records read, {cell(report.kept)} kept", markup=False)
+    table = Table("attribute")
+    for column in ("dropped", "clamped", "missing"):
+        table.add_column(column, justify="right")
+    for name, tally in report.attributes.items():
+        if any(tally.values()):
+            table.add_row(Text(name), *(cell(tally[column]) for column in ("dropped", "clamped", "missing")))
+    if table.row_count:
+        table.add_section()
+        table.add_row("records in all", cell(report.dropped), cell(report.clamped), "")
+        out.print(table)
+
+
 def show_problem(problem: Problem) -> None:
     """Print a refusal of the service."""
     err.print(f"[bold red]{problem.title}[/bold red] [dim]({problem.type}, {problem.status})[/dim]")
     if problem.detail:
         err.print(problem.detail, markup=False)
     for name, value in problem.extra.items():
-        err.print(f"  {name}: {value}", markup=False)
+        several = isinstance(value, list)
+        err.print(f"  {name}:" if several else f"  {name}: {_in_words(value)}", markup=False)
+        for item in value if several else ():
+            err.print(f"    {_in_words(item)}", markup=False)
+
+
+def _in_words(fact: object) -> object:
+    """A fact of a refusal on one line."""
+    return ", ".join(f"{name} {value}" for name, value in fact.items()) if isinstance(fact, Mapping) else fact
 
 
 def show_error(message: str) -> None:

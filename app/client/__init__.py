@@ -25,6 +25,7 @@ from app.client.models import (
     Plan,
     PlanOutcome,
     Principal,
+    Report,
     SessionState,
 )
 from app.client.queries import (
@@ -59,6 +60,7 @@ __all__ = [
     "Principal",
     "Problem",
     "ProtocolError",
+    "Report",
     "Session",
     "SessionState",
     "Unreachable",

@@ -112,10 +112,32 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Report:
+    """What became of the records of a table's file. It tells of private data: it is for who registers alone.
+
+    ``attributes`` has for each attribute how many records it dropped, and of the kept ones in how many its value was
+    moved to a bound (``clamped``) or ``missing``. A record counts once in ``dropped`` and ``clamped``, and once in each
+    attribute that is a reason.
+    """
+
+    read: int
+    kept: int
+    dropped: int
+    clamped: int
+    attributes: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the ``report`` of a registration."""
+        read, kept, dropped, clamped = (int(need(reply, name)) for name in ("read", "kept", "dropped", "clamped"))
+        return cls(read, kept, dropped, clamped, dict(need(reply, "attributes")))
+
+
+@dataclass(frozen=True)
 class Dataset:
     """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in.
 
-    ``warnings`` are only in the reply to the registration of a data set.
+    ``warnings``, and of a table the ``report`` of its file, are only in the reply to the registration of a data set.
     """
 
     name: str
@@ -123,16 +145,19 @@ class Dataset:
     budget: Budget
     raw: JSON = field(repr=False)
     warnings: tuple[str, ...] = ()
+    report: Report | None = field(default=None, repr=False)
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From a public descriptor."""
+        report = reply.get("report")
         return cls(
             str(need(reply, "name")),
             str(need(reply, "kind")),
             Budget.parse(need(reply, "budget")),
             dict(reply),
             tuple(map(str, reply.get("warnings", ()))),
+            None if report is None else Report.parse(report),
         )
 
 

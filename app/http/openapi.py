@@ -13,6 +13,7 @@ from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.spaces.query_request import QueryModel, QueryRequest
+from app.spaces.spec import spec_schema
 
 _REF = "#/components/schemas/{model}"
 #: Schemas of names: of principals and data sets.
@@ -44,16 +45,18 @@ def multipart() -> dict[str, Any]:
                     "type": "object",
                     "required": ["spec", "data"],
                     "properties": {
-                        "spec": {"type": "string", "description": "the declaration, as JSON"},
+                        "spec": {"$ref": _REF.format(model="Declaration")},
                         "data": {
                             "type": "string",
                             "format": "binary",
-                            "description": "CSV, TSV, text, Parquet, .npy or .npz; the file's name tells which. A "
+                            "description": "CSV, TSV, text, Excel (.xlsx), Parquet, .npy or .npz; the file's name "
+                            "tells which. A "
                             "matrix: an array of its shape (.npy, .npz); Parquet with a column for each of its columns "
                             "and its rows in order; or columns row, column, value, with absent declared",
                         },
                     },
-                }
+                },
+                "encoding": {"spec": {"contentType": "application/json"}},
             }
         },
     }
@@ -129,11 +132,37 @@ def page_parameters(after: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+#: What a schema calls the bounds of numbers that pydantic keeps as decimals.
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+def _with_numbers(schema: Any) -> Any:
+    """A schema of a declaration in which a number is a JSON number alone, with its bounds."""
+    if isinstance(schema, list):
+        return [_with_numbers(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {_BOUNDS.get(word, word): _with_numbers(part) for word, part in schema.items()}
+    kinds = made.get("anyOf", [])
+    if {"type": "string"} in kinds and any(kind.get("type") == "number" for kind in kinds):
+        kinds.remove({"type": "string"})
+        if len(kinds) == 1:
+            del made["anyOf"]
+            made |= kinds[0]
+    return made
+
+
 def _extra_schemas() -> dict[str, Any]:
     query = TypeAdapter(QueryRequest).json_schema(ref_template=_REF)
     session = SessionRequest.model_json_schema(ref_template=_REF)
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
     found["Query"], found["SessionRequest"] = query, session
+    declaration = _with_numbers(spec_schema(_REF))
+    found |= declaration.pop("$defs")
+    found["Declaration"] = {
+        **declaration,
+        "description": "What is declared of a data set, by its kind: docs/datasets.md.",
+    }
     for field in session["properties"].values():
         # Where a string of digits would do as well, the document shows the number alone.
         number = next((kind for kind in field.get("anyOf", ()) if kind.get("type") == "number"), None)

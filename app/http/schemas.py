@@ -79,10 +79,31 @@ class DatasetView(Reply):
     status: Literal["registered", "retired"]
 
 
+class TallyView(Reply):
+    """Records that an attribute dropped, and kept ones whose value it moved to a bound or that have none."""
+
+    dropped: int
+    clamped: int
+    missing: int
+
+
+class ReportView(Reply):
+    """What became of the records of a table's file; ``dropped`` and ``clamped`` count a record once."""
+
+    read: int
+    kept: int
+    dropped: int
+    clamped: int
+    attributes: dict[str, TallyView]
+
+
 class RegisteredView(DatasetView):
-    """A new data set's public descriptor, with warnings that only the admin who registered it gets, in this reply."""
+    """A new data set's public descriptor, with warnings and, of a table, a report that only the admin who registered it
+    gets, in this reply.
+    """
 
     warnings: list[str]
+    report: ReportView | None
 
 
 class GrantView(Reply):

@@ -87,9 +87,9 @@ class Datasets:
     def register(self, actor: Principal, declared: Any, filename: str, path: Path) -> dict[str, Any]:
         """Take a declared data set and its file; all of it or nothing.
 
-        Returns its descriptor, and beside it ``warnings``: what the registration does not keep from, but who registers
-        should know. They may depend on the private numbers and are for him alone: nothing keeps or logs them, and no
-        descriptor has them.
+        Returns its descriptor, and beside it ``warnings``, what the registration does not keep from, but who registers
+        should know, and the ``report`` of the file. Both may depend on the private numbers and are for him alone:
+        nothing keeps or logs them, and no descriptor has them.
 
         Raises:
             InvalidDataset: naming what to change in the declaration or the file.
@@ -106,21 +106,21 @@ class Datasets:
         with self._store.read() as tx:
             self._check_free(tx, spec.name)
         try:
-            row, warnings = self._keep(spec, filename, path)
+            row, told = self._keep(spec, filename, path)
         except CuratorError:
             raise
         except Exception:
             # Whether the commit happened is in doubt: the file goes if no row names it.
             self._sweep()
             raise
-        return {**self._view(row, []), "warnings": warnings}
+        return {**self._view(row, []), **told}
 
-    def _keep(self, spec: Spec, filename: str, path: Path) -> tuple[DatasetRow, list[str]]:
-        """Write file and row, the row last; and what to warn of."""
+    def _keep(self, spec: Spec, filename: str, path: Path) -> tuple[DatasetRow, dict[str, Any]]:
+        """Write file and row, the row last; and what to tell who registers."""
         now = self._clock()  # before anything private is looked at
         with self._private.registration():
             upload = self._read(spec, filename, path)
-            warnings = self._warnings(upload)
+            told = {"warnings": self._warnings(upload), "report": upload.report}
             entry = self._private.put(spec.name, upload)
             row = DatasetRow(
                 name=spec.name,
@@ -138,7 +138,7 @@ class Datasets:
             except (StoreConflict, Conflict):
                 self._private.destroy(entry)
                 raise self._in_use(spec.name) from None
-        return row, warnings
+        return row, told
 
     def _warnings(self, upload: Upload) -> list[str]:
         """What to tell who registers, one sentence each."""
@@ -151,6 +151,12 @@ class Datasets:
             found.append(
                 f"the same file, or one of the same numbers, was registered as {named}{more}: for whoever is in "
                 "several data sets their epsilons and deltas add up, those of retired ones too"
+            )
+        report = upload.report
+        if report is not None and 2 * report["dropped"] > report["read"]:
+            found.append(
+                f"{report['dropped']:,} of {report['read']:,} records were dropped: are the declared values those of "
+                "the file?"
             )
         if budget.epsilon > LARGE_EPSILON:
             found.append(

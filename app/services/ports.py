@@ -324,13 +324,15 @@ class StoreHeld(Exception):
 @dataclass(frozen=True, slots=True)
 class Upload:
     """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here, as is ``contents``, by
-    which the store knows it again.
+    which the store knows it again. ``report`` is of a table: how many records were read, kept, dropped and clamped, and
+    which of its attributes was the reason how often.
     """
 
     spec: Spec
     mass: float
     data: Any = field(repr=False)
     contents: Mapping[str, bytes] = field(repr=False)
+    report: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 class PrivateStore(Protocol):

@@ -72,6 +72,24 @@ class Persons(Model):
         return value
 
 
+#: Encodings of text that a file may be in, by the names of Python's codecs.
+Encoding = Literal[
+    "utf-8",
+    "utf-16",
+    "latin-1",
+    "iso-8859-1",
+    "iso-8859-15",
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "mac-roman",
+    "gb18030",
+    "shift_jis",
+    "euc-kr",
+    "big5",
+]
+
+
 class TableSpec(Declaration):
     """Records over a product of finite attributes; one axis an attribute, one cell a combination.
 
@@ -81,9 +99,23 @@ class TableSpec(Declaration):
 
     kind: Literal["table"]
     attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
-    outside: Literal["refuse", "drop"] = "refuse"
-    capacity: Whole | None = Field(default=None, ge=1, le=2**40)
-    unit: Persons | None = None
+    outside: Literal["refuse", "drop"] = Field(
+        default="refuse", description="what becomes of a record with a value outside, where its attribute says nothing"
+    )
+    capacity: Whole | None = Field(
+        default=None, ge=1, le=2**40, description="the most records that there can be; 2^31 - 1 where left out"
+    )
+    encoding: Encoding | None = Field(default=None, description="of a text file that is not in UTF-8")
+    null_values: tuple[Annotated[str, Field(min_length=1, max_length=64)], ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="what stands in the file for no value, beside nothing"
+    )
+    unit: Persons | None = Field(default=None, description="whom records belong to; left out: each to somebody else")
+
+    @field_validator("null_values")
+    @classmethod
+    def _null_values(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        check_trimmed(value or (), "null_values: a word")
+        return value
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -92,6 +124,9 @@ class TableSpec(Declaration):
             raise ValueError("attribute names must be distinct")
         if self.unit is not None and self.unit.column in names:
             raise ValueError("unit: the column that says whose record it is is no attribute: leave it out there")
+        for attribute in self.attributes:
+            if self.null_values and not set(self.null_values).isdisjoint(map(str, attribute.values or ())):
+                raise ValueError(f"null_values: one of them is a declared value of {attribute.name!r} as well")
         return self
 
 
@@ -217,6 +252,11 @@ class MultisetSpec(Declaration):
 Spec = TableSpec | BipartiteSpec | GraphSpec | MatrixSpec | MultisetSpec
 
 _ADAPTER: TypeAdapter[Spec] = TypeAdapter(Annotated[Spec, Field(discriminator="kind")])
+
+
+def spec_schema(ref_template: str) -> dict[str, Any]:
+    """The JSON schema of a declaration as it may be sent; ``ref_template`` says where the schemas of its parts are."""
+    return _ADAPTER.json_schema(ref_template=ref_template)
 
 
 def written(spec: Spec) -> dict[str, Any]:

@@ -84,11 +84,13 @@ class VaultStore:
         """
         if isinstance(spec, BipartiteSpec | GraphSpec) and spec.weighted is None:
             spec = spec.model_copy(update={"weighted": has_weights(filename, path)})
-        data = read_private(spec, filename, path, memory_limit=self._memory_limit)
+        read = read_private(spec, filename, path, memory_limit=self._memory_limit)
+        data, report = read.data, None if read.report is None else read.report.view()
         bits = spec.data_bits if isinstance(spec, BipartiteSpec | GraphSpec | MatrixSpec) else 0
         with path.open("rb") as file:
-            read = hashlib.file_digest(file, "sha256").digest()
-        return Upload(spec, math.ldexp(data.mass, -bits), data, {"upload": read, "numbers": content_of(data)})
+            digest = hashlib.file_digest(file, "sha256").digest()
+        contents = {"upload": digest, "numbers": content_of(data)}
+        return Upload(spec, math.ldexp(data.mass, -bits), data, contents, report)
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the file is committed."""

@@ -6,6 +6,7 @@ taken must come to, and ``NoReading`` of a file that may not be taken.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import re
@@ -20,7 +21,8 @@ JSON = dict[str, Any]
 Cell = str | int | float | None
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 DEFAULT_CAPACITY = 2**31 - 1
-MARKS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
+_DECIMAL_COMMA = re.compile(r"([+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?)", re.ASCII)
+MARKS = {".csv": ",;\t", ".tsv": "\t", ".txt": "\t,; "}
 
 
 class NoReading(Exception):
@@ -73,12 +75,25 @@ def text_of(data: bytes) -> str:
     return text.lstrip("\r\n \t").replace("\r\n", "\n").replace("\r", "\n")
 
 
-def table_of(data: bytes, marks: str) -> tuple[list[str], list[list[Cell]]]:
-    """The first record's fields, and all records with it. The first of ``marks`` in the first line separates them."""
+def head_of(text: str, separator: str) -> list[str]:
+    """The fields of the first record, which may go over several lines; none where it cannot be read."""
+    lines = text.split("\n")
+    for count in range(1, len(lines) + 1):
+        with contextlib.suppress(NoReading):
+            return [field.strip() for field in fields_of("\n".join(lines[:count]), separator)[0]]
+    return []
+
+
+def table_of(data: bytes, marks: str, wanted: Iterable[str] = ()) -> tuple[list[str], list[list[Cell]]]:
+    """The first record's fields, and all records with it. That one of ``marks`` separates them by which the most of the
+    ``wanted`` are fields; among equals the first that is in the first line.
+    """
     text = text_of(data)
     demand(text)
     line = text.partition("\n")[0]
-    separator = next((mark for mark in marks if mark in line or (mark == " " and "\t" in line)), marks[0])
+    within = [mark for mark in marks if mark in line or (mark == " " and "\t" in line)]
+    order = sorted(marks, key=lambda mark: within[:1] != [mark])
+    separator = max(order, key=lambda mark: len(set(wanted) & set(head_of(text, mark))))
     if separator == " ":
         text = "\n".join(re.sub("[ \t]+", " ", row).strip(" ") for row in text.split("\n"))
     head, *rows = fields_of(text, separator)
@@ -86,7 +101,14 @@ def table_of(data: bytes, marks: str) -> tuple[list[str], list[list[Cell]]]:
     if len(head) > 1:
         rows = [row for row in rows if row != [""]]
     demand(all(len(row) == len(head) for row in rows))
+    if separator == ";":
+        rows = [[_DECIMAL_COMMA.sub(r"\1.\2", cell) if _is_comma(cell) else cell for cell in row] for row in rows]
     return [name.strip() for name in head], [list(head), *rows]
+
+
+def _is_comma(cell: Cell) -> bool:
+    """Whether a cell is a number with a decimal comma; no category in these tests looks like one."""
+    return isinstance(cell, str) and _DECIMAL_COMMA.fullmatch(cell.strip()) is not None
 
 
 def parquet_of(data: bytes, wanted: Iterable[str] | None = None) -> tuple[list[str], list[list[Cell]]]:
@@ -134,7 +156,7 @@ def word(cell: Cell) -> str | None:
 def columns_of(suffix: str, data: bytes, wanted: Iterable[str]) -> list[list[Cell]]:
     """The named columns of every record, in the order asked for."""
     wanted = list(wanted)
-    names, rows = parquet_of(data, wanted) if suffix == ".parquet" else table_of(data, MARKS[suffix])
+    names, rows = parquet_of(data, wanted) if suffix == ".parquet" else table_of(data, MARKS[suffix], wanted)
     demand(all(names.count(name) == 1 for name in wanted))
     demand(len(rows) > 1)
     places = [names.index(name) for name in wanted]
@@ -199,6 +221,8 @@ def _table(spec: JSON, suffix: str, data: bytes) -> Fraction:
         inside = [all(_within(a, c) for a, c in zip(attributes, row, strict=True)) for row in rows]
         demand(spec.get("outside") == "drop" or all(inside))
         total = sum(inside)
+        # Nothing that could be kept: the declaration is of another file.
+        demand(total)
     demand(total <= capacity)
     return Fraction(total)
 
@@ -206,7 +230,7 @@ def _table(spec: JSON, suffix: str, data: bytes) -> Fraction:
 def _multiset(spec: JSON, suffix: str, data: bytes) -> Fraction:
     capacity, total = spec.get("capacity", DEFAULT_CAPACITY), 0
     demand(suffix == ".parquet" or suffix in MARKS)
-    names, _ = parquet_of(data, ()) if suffix == ".parquet" else table_of(data, MARKS[suffix])
+    names, _ = parquet_of(data, ()) if suffix == ".parquet" else table_of(data, MARKS[suffix], ["element"])
     counted = "count" in names
     for row in columns_of(suffix, data, ["element", "count"] if counted else ["element"]):
         demand(word(row[0]))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +38,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
+def workbook(rows: list[list[Any]]) -> bytes:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.worksheets[0].append(row)
+    sink = io.BytesIO()
+    book.save(sink)
+    return sink.getvalue()
+
+
 def parquet(columns: list[tuple[str, Any]], **how: Any) -> bytes:
     sink = io.BytesIO()
     arrays = [pa.array(values) for _, values in columns]
@@ -50,6 +60,7 @@ MATRIX: JSON = {"kind": "matrix", "rows": 2, "columns": 2, "lower": 0, "upper": 
 MULTISET: JSON = {"kind": "multiset"}
 PAIRS: JSON = {"kind": "bipartite", "left": 2, "right": 1, "left_labels": ["a", "b"], "right_labels": ["c"]}
 SPACED: JSON = {**PAIRS, "left_labels": ["a", " a"]}
+YEARS: JSON = {"kind": "table", "attributes": [{"name": "age", "lower": 0, "upper": 90, "grid": 0.5}]}
 LINES = b"1,x\n" * 4000
 
 REFUSED: dict[str, tuple[JSON, str, bytes, str]] = {
@@ -82,6 +93,38 @@ REFUSED: dict[str, tuple[JSON, str, bytes, str]] = {
     "an attribute of a wide blank": ({**CODES, "attributes": [{"name": "\u3000a", "size": 3}]}, "t.csv", b"a\n0\n",
         "white space"),
     "labels that differ in a blank": (SPACED, "g.csv", b"a,c\n a,c\n", "white space"),
+    "columns between semicolons and commas": (
+        CODES, "t.csv", b"a;note\n0,zebra-quux\n1,x\n", "row 1 has 1 field, the first line has 2"),
+    "a separator behind every record": (CODES, "t.csv", b"a,note\n0,zebra-quux,\n", "row 1 has 3 fields"),
+    "one name twice": (CODES, "t.csv", b"a,note,a\n0,zebra-quux,1\n", 'two columns "a"'),
+    "one name twice but for blanks": (CODES, "t.csv", b"a;note; a\n0;zebra-quux;1\n", 'two columns "a"'),
+    "a title above the header": (CODES, "t.csv", b"zebra-quux 2024\na,note\n0,x\n", 'no column "a"'),
+    "names of columns in other letters": (CODES, "t.csv", b"A,note\n0,zebra-quux\n", 'no column "a"'),
+    "a footer": (CODES, "t.csv", b"a,note\n0,x\nTotal,zebra-quux\n", 'row 2, attribute "a"'),
+    "separators of thousands": (
+        YEARS, "t.csv", b'age,note\n20,x\n"1,020",zebra-quux\n', "without separators of thousands"),
+    "separators of thousands and decimal commas": (
+        YEARS, "t.csv", b"age;note\n20,5;x\n1.020;zebra-quux\n", "a comma and others with a point"),
+    "words for nothing that are not declared": (
+        {"kind": "table", "attributes": [{**YEARS["attributes"][0], "missing": True}]}, "t.csv",
+        b"age,note\n20,x\nN/A,zebra-quux\n", 'row 2, attribute "age"'),
+    "an empty cell that is not declared": (YEARS, "t.csv", b"age,note\n20,x\n,zebra-quux\n", 'row 2, attribute "age"'),
+    "a record of separators alone": (YEARS, "t.csv", b"age;note\n20;x\n;\n", 'row 2, attribute "age"'),
+    "other labels throughout": (
+        {"kind": "table", "attributes": [{"name": "a", "values": ["x"]}], "outside": "drop"}, "t.csv",
+        b"a,note\nX,zebra-quux\n x,y\n", '2 of "a"'),
+    "another encoding than declared": (
+        {**CODES, "encoding": "utf-16"}, "t.csv", b"a,note\n0,zebra-quux\n1,xxx\n", "the declared encoding utf-16"),
+    "an encoding that is none": ({**CODES, "encoding": "rot13"}, "t.csv", b"a\n0\n", "encoding"),
+    "a word for nothing that is a value": (
+        {"kind": "table", "attributes": [{"name": "a", "values": ["x", "NA"]}], "null_values": ["NA"]}, "t.csv",
+        b"a,note\nx,y\n", "null_values"),
+    "a word for nothing between blanks": ({**CODES, "null_values": [" NA"]}, "t.csv", b"a\n0\n", "null_values"),
+    "an old workbook": (CODES, "t.xls", b"\xd0\xcf\x11\xe0zebra-quux", ".xlsx"),
+    "text called a workbook": (CODES, "t.xlsx", b"a,note\n0,zebra-quux\n", "no Excel workbook"),
+    "a workbook called text": (CODES, "t.csv", workbook([["a", "note"], [0, "zebra-quux"]]), "not text"),
+    "a workbook with a title": (CODES, "t.xlsx", workbook([["zebra-quux"], ["a"], [0]]), 'no column "a"'),
+    "a workbook that was never computed": (CODES, "t.xlsx", workbook([["a"], [0], ["=SUM(A2)"]]), "never computed"),
     "nodes that differ in a blank": (
         {"kind": "graph", "nodes": 2, "labels": ["a", "a\u00a0"]}, "g.csv", b"a,a\xc2\xa0\n", "white space"),
 }  # fmt: skip
@@ -107,6 +150,16 @@ ACCEPTED: dict[str, tuple[JSON, str, bytes, int]] = {
     "blanks around a header's names": (CODES, "t.csv", b" a , note\n0,x\n", 1),
     "blanks around labels": (PAIRS, "g.csv", b"a , c\n b,c\n", 2),
     "quoted labels between blanks": (PAIRS, "g.txt", b'"a" "c"\n b\t"c"\n', 2),
+    "semicolons, old line ends and a mark of order": (CODES, "t.csv", b"\xef\xbb\xbfa;note\r0;x\r\r1;y,z\r", 2),
+    "a separator behind every line": (CODES, "t.csv", b"a,note,\n0,x,\n1,,\n", 2),
+    "quoted separators": (CODES, "t.csv", b'note;a\n"x;y";0\n"x,y";"1"\n', 2),
+    "blank lines all over": (CODES, "t.csv", b"\n\n a , note \n\n0,x\n\r\n\n1,y\n\n", 2),
+    "words for nothing": (
+        {"kind": "table", "null_values": ["NA", "?"], "attributes": [{"name": "a", "size": 3, "missing": True}]},
+        "t.csv", b"a,note\nNA,x\n ?,y\n,z\n1,NA\n", 4),
+    "half dropped": ({**CODES, "outside": "drop"}, "t.csv", b"a,note\n0,x\n9,y\n", 1),
+    "a western encoding": ({**CODES, "encoding": "cp1252"}, "t.csv", "a;note\r\n0;€ é\r\n1;–\r\n".encode("cp1252"), 2),
+    "a workbook with gaps": (CODES, "t.xlsx", workbook([[], ["note", "a", ""], ["x", 0], [], ["y", 2.0], []]), 2),
     "edges in two columns": (GRAPH, "g.parquet", parquet([("u", [0, 1]), ("v", [2, 3])]), 2),
     "a part of a structure of a column's name": (
         CODES, "t.parquet", parquet([("note", [{"a": 7}, {"a": 8}]), ("a", [1, 2])]), 2),
@@ -128,7 +181,7 @@ def read(spec: JSON, filename: str, data: bytes) -> Any:
         file.write(data)
         file.flush()
         parsed = parse_spec({"name": "x", "budget": BUDGET, **spec})
-        return read_private(parsed, filename, Path(file.name), memory_limit=1 << 28)
+        return read_private(parsed, filename, Path(file.name), memory_limit=1 << 28).data
 
 
 def fields_of(text: str) -> list[list[str]] | None:

@@ -11,7 +11,7 @@ from app.cli.connection import client
 from app.cli.groups import datasets
 from app.cli.inputs import parse_decimal, parse_object
 from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
-from app.cli.rendering import err, out, print_json, show_datasets
+from app.cli.rendering import err, out, print_json, show_datasets, show_report
 
 
 @datasets.command("add")
@@ -20,13 +20,15 @@ def dataset_add(
     data: Annotated[Path, ExistingFile],
     as_json: AsJson = False,
 ) -> None:
-    """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Parquet, NumPy,
-    edges).
+    """Register a data set: SPEC is its declaration (JSON), DATA its private file (CSV, Excel, Parquet,
+    NumPy, edges).
     """
     declared = parse_object(spec.read_text(encoding="utf-8"), str(spec))
     with client(f"Registering {data.name}") as curator:
         registered = curator.register(declared, data)
     show_datasets([registered], as_json=as_json)
+    if registered.report is not None and not as_json:
+        show_report(registered.report)
     for warning in registered.warnings:
         err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
 

@@ -1,11 +1,13 @@
 """Readers: uploaded files become private arrays.
 
-One module a kind of data (``tables``, ``edges``, ``matrices``, ``multisets``) over two that know file formats
-(``columns`` for CSV, text and Parquet; ``arrays`` for .npy and .npz). Whatever is wrong with a file is an
-``InvalidDataset`` that names the row and attribute and says what to change. No message carries a value, and
-none is chained to a parser's own.
+One module a kind of data (``tables``, ``edges``, ``matrices``, ``multisets``) over those that know file formats
+(``columns`` for CSV, text and Parquet, ``excel``, ``named`` for any of these whose columns are found by their names;
+``arrays`` for .npy and .npz; ``encodings``). ``coders`` knows how values of a table are written, ``report`` what became
+of its records. Whatever is wrong with a file is an ``InvalidDataset`` that names the row and attribute and says what to
+change. No message carries a value, and none is chained to a parser's own.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from app.spaces.errors import InvalidDataset
@@ -14,14 +16,23 @@ from app.storage.private_data import PrivateData
 from app.storage.readers.edges import has_weights, read_edges
 from app.storage.readers.matrices import read_matrix
 from app.storage.readers.multisets import read_multiset
+from app.storage.readers.report import Report
 from app.storage.readers.tables import read_table
 
-__all__ = ["FORMATS", "has_weights", "read_private"]
+__all__ = ["FORMATS", "Read", "has_weights", "read_private"]
 
-FORMATS = (".csv", ".tsv", ".txt", ".parquet", ".npy", ".npz")
+FORMATS = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".npy", ".npz")
 
 
-def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> PrivateData:
+@dataclass(frozen=True, eq=False, repr=False)
+class Read:
+    """What a file holds, and of a table what became of its records."""
+
+    data: PrivateData
+    report: Report | None = None
+
+
+def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
     """The private array that the file at ``path`` holds for the data set ``spec`` declares.
 
     Number types follow from what is declared, never from the data.
@@ -42,10 +53,10 @@ def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) ->
         raise InvalidDataset("the file is empty")
     match spec:
         case TableSpec():
-            return read_table(spec, suffix, path, memory_limit)
+            return Read(*read_table(spec, suffix, path, memory_limit))
         case BipartiteSpec() | GraphSpec():
-            return read_edges(spec, suffix, path, memory_limit)
+            return Read(read_edges(spec, suffix, path, memory_limit))
         case MatrixSpec():
-            return read_matrix(spec, suffix, path, memory_limit)
+            return Read(read_matrix(spec, suffix, path, memory_limit))
         case MultisetSpec():
-            return read_multiset(spec, suffix, path, memory_limit)
+            return Read(read_multiset(spec, suffix, path, memory_limit))

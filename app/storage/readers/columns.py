@@ -45,7 +45,7 @@ _DAMAGE = (
 _NEAR = 1 << 23
 _NO_RECORDS = "the file holds a header and no records"
 _DAMAGED = "the file is not Parquet, or is truncated or damaged: write it again"
-_MARKS = {",": ",", "\t": "\t", " ": "[ \t]"}
+_MARKS = {" ": "[ \t]"}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -80,12 +80,12 @@ def numbers(column: Any, where: str) -> NDArray[np.float64]:
         codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
         decoded = numbers(column.dictionary, where) if len(column.dictionary) else np.full(1, np.nan)
         return np.where(column.is_valid().to_numpy(zero_copy_only=False), decoded[codes], np.nan)
-    if _is_text(kind):
+    if is_text(kind):
         try:
             values = pc.cast(column, pa.float64())
         except pa.ArrowInvalid:
-            trimmed = pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))
-            values = pc.cast(pc.if_else(pc.match_substring_regex(trimmed, _NUMBER), trimmed, None), pa.float64())
+            cells = trimmed(column)
+            values = pc.cast(pc.if_else(pc.match_substring_regex(cells, _NUMBER), cells, None), pa.float64())
     elif pa.types.is_boolean(kind):
         values = pc.cast(pc.cast(column, pa.int8()), pa.float64())
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -105,7 +105,7 @@ def texts(column: Any, where: str) -> Any:
         InvalidDataset: naming ``where``, for types that have no plain text (dates, lists).
     """
     kind = column.type
-    if _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+    if is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return pc.cast(column, pa.large_string())
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = pc.cast(column, pa.float64(), safe=False)
@@ -143,7 +143,13 @@ def whole(values: NDArray[np.float64], upper: int) -> NDArray[np.int64]:
     return np.where(fits, values, -1.0).astype(np.int64)
 
 
-def _is_text(kind: Any) -> bool:
+def trimmed(column: Any) -> Any:
+    """A column of strings without the white space of ASCII around them."""
+    return pc.ascii_trim_whitespace(pc.cast(column, pa.large_string()))
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a type is of strings."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -165,10 +171,11 @@ class Layout:
     lines: int
 
 
-def text_layout(path: Path, separators: str) -> Layout:
+def text_layout(path: Path, separators: str, names: Sequence[str] = ()) -> Layout:
     """The layout that the first record which is not blank shows.
 
-    Fields are separated by the first of ``separators`` that it contains, or by the first of all where it contains none.
+    Fields are separated by that one of ``separators`` by which most of ``names`` are fields; among equals by the first
+    that the record contains, or by the first of all where it contains none.
 
     Raises:
         InvalidDataset: when the file is not UTF-8 text or holds nothing but blank lines.
@@ -176,7 +183,10 @@ def text_layout(path: Path, separators: str) -> Layout:
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in head:
-        raise InvalidDataset("the file is not text in UTF-8: save it as such (UTF-16 and binary files are not read)")
+        raise InvalidDataset(
+            "the file is not text in UTF-8: save it as such (UTF-16 is read of a table that declares it as its "
+            "encoding, binary files are not)"
+        )
     # An encoding error far below is found by the parser, with its row; half a character at the cut is none.
     text = head.decode("utf-8-sig", "replace")
     stripped = text.lstrip("\r\n \t")
@@ -185,17 +195,26 @@ def text_layout(path: Path, separators: str) -> Layout:
     blank = len(re.findall(r"\r\n|\r|\n", text[: len(text) - len(stripped)]))
     line = re.split(r"[\r\n]", stripped, maxsplit=1)[0]
     if "\ufffd" in line:
-        raise InvalidDataset("the first line is not valid UTF-8: save the file as UTF-8")
-    separator = next((mark for mark in separators if re.search(_MARKS[mark], line)), separators[0])
+        raise InvalidDataset(
+            "the first line is not valid UTF-8: save the file as UTF-8, or declare its encoding if it is a table's"
+        )
+    likely = next((mark for mark in separators if re.search(_MARKS.get(mark, mark), line)), separators[0])
+    layouts = [_layout(stripped, line, blank, mark) for mark in [likely, *separators.replace(likely, "")]]
+    known = [layout for layout in layouts if layout is not None]
+    if not known or (not names and layouts[0] is None):
+        raise InvalidDataset("the first line cannot be read: check its quotes and its length")
+    return max(known, key=lambda layout: len(set(names).intersection(layout.fields)))
+
+
+def _layout(text: str, line: str, blank: int, separator: str) -> Layout | None:
+    """The layout of a text by one separator; None where its first record cannot be read so."""
     if separator == " ":
-        stripped = re.sub(r"[ \t]+", " ", line).strip(" ")
-    reader = csv.reader(io.StringIO(stripped, newline=""), delimiter=separator, strict=True)
-    fields: tuple[str, ...] = ()
+        text = re.sub(r"[ \t]+", " ", line).strip(" ")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     with contextlib.suppress(csv.Error, StopIteration):
         fields = tuple(field.strip() for field in next(reader))
-    if not fields:
-        raise InvalidDataset("the first line cannot be read: check its quotes and its length")
-    return Layout(separator, fields, blank + reader.line_num)
+        return Layout(separator, fields, blank + reader.line_num) if fields else None
+    return None
 
 
 def text_batches(path: Path, separator: str, width: int, wanted: Sequence[int], *, skip_lines: int) -> Iterator[Batch]:
@@ -375,7 +394,7 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
             raise InvalidDataset("a column of lists or structures cannot be read: flatten it")
         names = [field.name for field in fields]
         # Repeated strings stay a dictionary: a few bytes must not unpack to gigabytes.
-        strings = [field.name for field in fields if _is_text(field.type)]
+        strings = [field.name for field in fields if is_text(field.type)]
         with pa.parquet.ParquetFile(
             path, memory_map=False, read_dictionary=strings, page_checksum_verification=True
         ) as file:
@@ -399,59 +418,3 @@ def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, 
         raise InvalidDataset(_DAMAGED)
     if first == 1:
         raise InvalidDataset(_NO_RECORDS)
-
-
-# ----------------------------------------------------------------------------------------------------- either
-
-
-def named_batches(
-    suffix: str,
-    path: Path,
-    names: Sequence[str],
-    optional: Sequence[str] = (),
-    *,
-    separators: dict[str, str],
-    max_rows: int | None,
-    memory_limit: int,
-) -> tuple[tuple[str, ...], Iterator[Batch]]:
-    """Batches of the columns ``names``, and of those of ``optional`` that there are, from a CSV, text or
-    Parquet file.
-
-    Args:
-        suffix: the ending of the file's name.
-        path: of the file.
-        names: columns that must be there.
-        optional: columns that may be.
-        separators: for each text suffix, the marks that may separate fields.
-        max_rows: as :func:`parquet_batches` has it.
-        memory_limit: as well.
-
-    Returns:
-        The names found, in the order of the batches' columns, and the batches.
-
-    Raises:
-        InvalidDataset: when a name is missing or stands twice.
-    """
-    if suffix == ".parquet":
-        found: Sequence[str] = parquet_columns(path)
-    elif suffix in separators:
-        layout = text_layout(path, separators[suffix])
-        found = layout.fields
-    else:
-        raise InvalidDataset(f"this kind of data set is not read from {suffix} files")
-    present = [*names, *(name for name in optional if name in found)]
-    for name in present:
-        if name not in found:
-            # What was found instead is not repeated: without a header it is a record.
-            raise InvalidDataset(
-                f'the file has no column "{name}": its first line must name every declared column'
-                if suffix != ".parquet"
-                else f'the file has no column "{name}"',
-                attribute=name,
-            )
-        if found.count(name) > 1:
-            raise InvalidDataset(f'the file has two columns "{name}": remove or rename one', attribute=name)
-    positions = [found.index(name) for name in present]
-    if suffix == ".parquet":
-        return tuple(present), parquet_batches(path, positions, max_rows=max_rows, memory_limit=memory_limit)
-    return tuple(present), text_batches(path, layout.separator, len(found), positions, skip_lines=layout.lines)

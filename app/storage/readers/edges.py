@@ -86,6 +86,8 @@ def _columns(suffix: str, path: Path) -> tuple[Sequence[str], str, int]:
     if suffix == ".parquet":
         fields: Sequence[str] = parquet_columns(path)
         separator, lines = "", 0
+    elif suffix == ".xlsx":
+        raise InvalidDataset("edges are not read from .xlsx files: save the sheet as CSV")
     else:
         layout = text_layout(path, _SEPARATORS)
         fields, separator, lines = layout.fields, layout.separator, layout.lines

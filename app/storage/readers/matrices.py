@@ -11,12 +11,12 @@ from app.spaces.errors import InvalidDataset
 from app.spaces.spec import MatrixSpec
 from app.storage.private_data import CsrData, DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
-from app.storage.readers.columns import named_batches, numbers, parquet_batches, parquet_columns, whole
+from app.storage.readers.columns import numbers, parquet_batches, parquet_columns, whole
+from app.storage.readers.named import named_columns
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.triples import Triples, matrix_of_cells
 from app.storage.readers.types import integer_type
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
 _TRIPLE = ("row", "column", "value")
 #: Columns of a Parquet file read at a time, at least, and passes over the file, at most.
 _LEAST_SLICE = 32
@@ -47,15 +47,14 @@ def read_matrix(spec: MatrixSpec, suffix: str, path: Path, memory_limit: int) ->
     if spec.absent is None:
         raise InvalidDataset('declare "absent", the value of every cell that the file does not name')
     triples = Triples(shape, "cell", memory_limit)
-    _, batches = named_batches(
+    file = named_columns(
         suffix,
         path,
         _TRIPLE,
-        separators=_SEPARATORS,
         max_rows=None,
         memory_limit=memory_limit,
     )
-    for batch in batches:
+    for batch in file.batches:
         rows = whole(numbers(batch.columns[0], "row"), spec.rows)
         columns = whole(numbers(batch.columns[1], "column"), spec.columns)
         values = numbers(batch.columns[2], "value")

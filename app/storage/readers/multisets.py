@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.storage.private_data import ElementsData
-from app.storage.readers.columns import named_batches, numbers, texts, whole
+from app.storage.readers.columns import numbers, texts, whole
+from app.storage.readers.named import named_columns
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
 _MERGE_BYTES = 1 << 27
 
 
@@ -27,24 +27,23 @@ def read_multiset(spec: MultisetSpec, suffix: str, path: Path, memory_limit: int
     """
     capacity = spec.capacity or DEFAULT_CAPACITY
     dtype = integer_type(0, capacity)
-    names, batches = named_batches(
+    file = named_columns(
         suffix,
         path,
         ("element",),
         ("count",),
-        separators=_SEPARATORS,
         max_rows=None,
         memory_limit=memory_limit,
     )
     mass = waiting = 0
     parts: list[pa.Table] = []
-    for batch in batches:
+    for batch in file.batches:
         elements, codes = _coded(batch.columns[0])
         empty = np.append(pc.fill_null(pc.equal(pc.binary_length(elements), 0), True), True)[codes]
         if empty.any():
             row = batch.first + int(np.argmax(empty))
             raise InvalidDataset(f'row {row}: "element" is empty', row=row)
-        if "count" in names:
+        if "count" in file.names:
             counts = whole(numbers(batch.columns[1], "count"), capacity + 1)
             if (counts < 0).any():
                 row = batch.first + int(np.argmax(counts < 0))

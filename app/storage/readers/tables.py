@@ -5,30 +5,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from app.spaces.attributes import Attribute
 from app.spaces.errors import InvalidDataset
 from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
 from app.storage.private_data import DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
-from app.storage.readers.columns import named_batches, numbers, positions, whole
+from app.storage.readers.coders import coder_of
+from app.storage.readers.encodings import utf8
+from app.storage.readers.named import SEPARATORS, named_columns
+from app.storage.readers.report import Report
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "\t, "}
 #: Universes up to here are counted when they are read; of larger ones the records themselves are kept. What decides is
 #: declared: how a query is answered must not depend on the data.
 MOST_COUNTED = 1 << 24
 
 
-def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | RecordsData:
-    """A table from records (CSV, text, Parquet), or from counts of the declared shape (.npy, .npz).
+def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> tuple[DenseData | RecordsData, Report]:
+    """A table from records (CSV, text, Excel, Parquet), or from counts of the declared shape (.npy, .npz); and what
+    became of the records of the file.
 
-    A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. A
-    value outside the domain (an empty cell and NaN are) refuses the file, or drops the record where the
-    spec says so.
+    A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
+    the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
+    nearest bound, drops the record, or refuses the file, as the attribute says or else the table.
+
+    Raises:
+        InvalidDataset: for a value outside that refuses the file, after all of it was read: with all such.
     """
     if spec.unit is not None:
         raise InvalidDataset("unit: persons are not read yet: leave it out")
@@ -44,32 +48,33 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> D
             + (", or give the records" if cells > MOST_COUNTED else "")
         )
     if given:
-        return _read_counts(read_array(suffix, path, shape, memory_limit), dtype, capacity)
-    names = [attribute.name for attribute in spec.attributes]
-    drop = spec.outside == "drop"
-    _, batches = named_batches(
-        suffix,
-        path,
-        names,
-        separators=SEPARATORS,
-        max_rows=None if drop else capacity,
-        memory_limit=memory_limit,
-    )
-    coders = [_Coder(attribute) for attribute in spec.attributes]
+        return _read_counts(spec, read_array(suffix, path, shape, memory_limit), dtype, capacity)
     sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
-    mass = 0
-    for batch in batches:
-        codes = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
-        inside = np.logical_and.reduce([code >= 0 for code in codes])
-        if not inside.all():
-            if not drop:
-                raise _outside(spec, codes, int(np.argmin(inside)), batch.first)
-            codes = [code[inside] for code in codes]
-        mass += int(np.count_nonzero(inside))
-        if mass > capacity:
-            raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
-        sink.add(codes)
-    return sink.data(mass)
+    with utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
+        file = named_columns(
+            suffix,
+            readable,
+            [attribute.name for attribute in spec.attributes],
+            max_rows=None if _may_drop(spec) else capacity,
+            memory_limit=memory_limit,
+        )
+        coders = [coder_of(attribute, spec, decimal_comma=file.separator == ";") for attribute in spec.attributes]
+        report = Report([coder.rule for coder in coders])
+        for batch in file.batches:
+            coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
+            kept = report.add(batch.first, coded)
+            if report.kept > capacity:
+                raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
+            if not report.problems:  # else the rest is read to see what is wrong with it
+                sink.add([column.places if kept.all() else column.places[kept] for column in coded])
+    for coder in coders:
+        coder.check()
+    report.check()
+    return sink.data(report.kept), report
+
+
+def _may_drop(spec: TableSpec) -> bool:
+    return spec.outside == "drop" or any(attribute.outside == "drop" for attribute in spec.attributes)
 
 
 class _Counts:
@@ -118,63 +123,7 @@ class _Columns:
         return RecordsData(tuple(np.concatenate(parts) for parts in self._parts), mass)
 
 
-class _Coder:
-    """Maps a column to positions on the attribute's axis, -1 where it lies outside the domain."""
-
-    def __init__(self, attribute: Attribute) -> None:
-        self._name = f'attribute "{attribute.name}"'
-        self._size = attribute.size
-        self._edges: NDArray[np.float64] | None = None
-        self._integers: NDArray[np.float64] | None = None
-        self._order: NDArray[np.intp] | None = None
-        self._words: Any = None
-        if attribute.kind == "bins":
-            # Correctly rounded, as the values are when parsed: what is written alike falls together.
-            self._edges = np.array([float(edge) for edge in attribute.bin_edges()])
-        elif attribute.values is not None:
-            if all(isinstance(value, int) and abs(value) <= 2**53 for value in attribute.values):
-                integers = np.array(attribute.values, np.float64)
-                self._order = np.argsort(integers)
-                self._integers = integers[self._order]
-            else:
-                self._words = pa.array([str(value) for value in attribute.values], pa.large_string())
-
-    def __call__(self, column: Any) -> NDArray[np.int64]:
-        if self._words is not None:
-            return positions(column, self._words, self._name)
-        values = numbers(column, self._name)
-        if self._size is not None:
-            return whole(values, self._size)
-        if self._edges is not None:
-            place = np.searchsorted(self._edges, values, side="right") - 1
-            place = np.where(values == self._edges[-1], len(self._edges) - 2, place)
-            # NaN sorts behind every edge, and so is outside with all that is too large.
-            return np.where(place > len(self._edges) - 2, -1, place).astype(np.int64)
-        assert self._integers is not None
-        assert self._order is not None
-        place = np.minimum(np.searchsorted(self._integers, values), len(self._integers) - 1)
-        return np.where(self._integers[place] == values, self._order[place], -1).astype(np.int64)
-
-
-def _outside(spec: TableSpec, codes: list[NDArray[np.int64]], index: int, first: int) -> InvalidDataset:
-    attribute = next(a for a, code in zip(spec.attributes, codes, strict=True) if code[index] < 0)
-    row = first + index
-    if attribute.size is not None:
-        expected = f"an integer code from 0 to {attribute.size - 1}"
-    elif attribute.values is not None:
-        expected = "one of the declared values, spelled alike"
-    else:
-        edges = attribute.bin_edges()
-        expected = f"a number from {float(edges[0]):g} to {float(edges[-1]):g}"
-    return InvalidDataset(
-        f'row {row}, attribute "{attribute.name}": outside the declared domain, expected {expected}. '
-        'Correct the record, widen the domain, or declare "outside": "drop"',
-        row=row,
-        attribute=attribute.name,
-    )
-
-
-def _read_counts(array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> DenseData:
+def _read_counts(spec: TableSpec, array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> tuple[DenseData, Report]:
     counts: IntArray = np.empty(array.shape, dtype)
     for start, slab in slabs(array):
         if slab.dtype.kind == "f" and not np.isfinite(slab).all():
@@ -192,4 +141,7 @@ def _read_counts(array: NDArray[Any], dtype: np.dtype[Any], capacity: int) -> De
     mass = exact_sum(counts)
     if mass > capacity:
         raise InvalidDataset(f"the counts add up to more than the declared capacity of {capacity}")
-    return DenseData(counts, mass)
+    report = Report([coder_of(attribute, spec).rule for attribute in spec.attributes])
+    without = {axis: exact_sum(np.atleast_1d(counts.take(-1, axis))) for axis in range(counts.ndim)}
+    report.count(mass, {a.name: without[axis] for axis, a in enumerate(spec.attributes) if a.missing})
+    return DenseData(counts, mass), report

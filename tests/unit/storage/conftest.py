@@ -31,7 +31,7 @@ def read() -> Callable[..., PrivateData]:
             file.write(content)
             file.flush()
             parsed = parse_spec({"name": "test", "budget": BUDGET, **spec})
-            return read_private(parsed, filename, Path(file.name), memory_limit=memory_limit)
+            return read_private(parsed, filename, Path(file.name), memory_limit=memory_limit).data
 
     return call
 
