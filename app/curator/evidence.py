@@ -270,17 +270,19 @@ class EvidenceMechanism:
         """What counting and drawing the cells of one question take."""
         if query.is_zero:
             return 0
+        statistic = isinstance(query, CompiledStatistic)
         counts = query.base if isinstance(query, CompiledStatistic) else query
         if counts.is_zero:
             return 0
         question, _ = question_of(counts, self._space.shape)
-        # A table that is kept as counts is summed over what the question does not name.
-        whole = 8 * math.prod(question.sizes) if self._space.cells <= MOST_COUNTS else 0
-        cells = question.cells
+        named, cells = set(question.attributes), question.cells
         if isinstance(query, CompiledStatistic):
-            # Beside moments, or cells of a hierarchy, the weights of all numbers.
-            whole, cells = whole * query.places if whole else 8 * query.places, cells + MOST_CELLS
-        return whole + _CELL_BYTES * cells
+            # Beside moments, or counts of ranges.
+            named.add(query.axis)
+            cells += MOST_CELLS
+        # A table that is kept as counts is summed over what the question does not name, and its sums are weighed.
+        whole = 8 * (1 + statistic) * math.prod(self._space.shape[a] for a in named)
+        return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""

@@ -168,7 +168,10 @@ class Local(Sum):
 
     def told(self, axis: int) -> Partition:
         rows = np.moveaxis(self.weights, axis, 0).reshape(self.weights.shape[axis], -1)
-        return Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+        # Rows as bytes, which are sorted many times faster than numbers side by side; of two zeros one is negative.
+        rows = np.ascontiguousarray(rows + 0.0)
+        whole = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+        return Partition.of(np.unique(whole, return_inverse=True)[1])
 
     def on(self, partitions: Sequence[Partition]) -> FloatArray:
         return self.weights[np.ix_(*(p.members for p in partitions))] if partitions else self.weights

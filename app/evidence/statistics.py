@@ -9,8 +9,8 @@ Moments are measured over cells of marginals just as records are counted, and ob
 (:mod:`app.evidence.residuals`): a mean of all follows from the means by group at no cost. Their errors are those of the
 delta method; the interval of a mean is Fieller's, which holds however small N is.
 
-Quantiles are read from counts of ever finer bins (:mod:`app.evidence.hierarchies`), as is the number of records below
-any value. The interval of a quantile holds all values below which there may be that part of the records.
+Quantiles are read from counts of ranges (:mod:`app.evidence.distributions`), cut where what is known leaves them. The
+interval of a quantile holds all values below which there may be that part of the records.
 
 Where too few records may be left for a ratio to mean anything there is no value: it is NaN here.
 """
@@ -26,8 +26,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri
 
-from app.evidence.hierarchies import Cumulative, Level, cumulative, levels_of
-from app.evidence.measurements import Marginal, Partition
+from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
+from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.policy import Buy, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals, Unbiased, own_values
@@ -36,11 +36,17 @@ from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Parts of what is paid that may go to the number of records, beside the moments.
 _COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5)
-#: A question's hierarchy has at most so many cells in all.
+#: What is measured for a quantile has at most so many cells in all.
 MOST_CELLS = 1 << 15
+#: How far quantiles of groups are taken to be from those of all, as a part of the records.
+_APART = 0.1
+#: Ranges are cut as fine as so many deviations of noise where a quantile may be, within so many deviations, and each by
+#: this much coarser than the one before beyond; how many there are at least and at most; and when what is known is
+#: enough, in deviations of the noise that could be bought.
+_RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
 #: What is not measured is taken to be like the whole within this part of its spread.
 _ALIKE = 0.5
-#: The most cells of which single values are looked up in a table that was measured whole.
+#: The most cells of a table that was measured whole of which moments are summed.
 _MOST_SINGLE = 1 << 20
 
 
@@ -159,29 +165,48 @@ class Statistics:
             return None
         share = self._policy.share(asked.question, left)
         if asked.kind == "quantile":
-            return None if share <= 0 else self._decide_hierarchy(asked, share, 1 + leaning)
+            return None if share <= 0 else self._decide_ranges(asked, share, 1 + leaning)
         terms = _Terms(self, asked)
         if within is not None:
             quantile = self._quantile(asked, confidence, adaptive=False)
             return terms.accurate(left, within / quantile)
         return None if share <= 0 else terms.within(share, 1 + leaning)
 
-    def _decide_hierarchy(self, asked: Statistic, share: float, leaning: float) -> Buy | None:
-        chain = self._chain(asked)
-        strategy = Strategy(tuple(Part(self._marginal(asked, partition)) for partition in chain))
-        noise = self._policy.noise(share, strategy.largest)
+    def _decide_ranges(self, asked: Statistic, share: float, leaning: float) -> Buy | None:
+        """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
+        noise = self._policy.noise(share)
         if noise is None:
             return None
-        known = self._hierarchy(asked, chain)
-        if known is not None:
-            groups = (len(asked.chosen), 1)
-            blank = [Level(p, np.zeros((len(asked.chosen), p.cells)), np.full(groups, noise.variance)) for p in chain]
-            # Weights of a question on several cells of a marginal make sums of them.
-            summed = self._summed(asked)
-            would = max(float(cumulative(blank).variances(level).max()) for level in asked.levels) * summed
-            if max(float(known.variances(level).max()) for level in asked.levels) * leaning**2 <= would:
-                return None
-        return Buy(strategy, noise.kind, noise.scale)
+        deviation = math.sqrt(noise.variance)
+        known, base, count = self._distributions(asked), self._base(asked), np.maximum(self._best_count(asked), 1.0)
+        within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
+        if known is None:
+            # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
+            records = float(np.median(count))
+            ends += [_around(within, level, _APART, deviation / records) for level in asked.levels]
+        else:
+            worst = 0.0
+            for group, records in enumerate(count):
+                for level in asked.levels:
+                    low, high = known[group].interval(level, _WINDOW)
+                    start, stop = (within[low - 1] if low else 0.0), float(within[high])
+                    worst = max(worst, (stop - start) * records / (2 * _WINDOW))
+                    spread = (stop - start) / 2
+                    ends.append(_around(within, (start + stop) / 2, spread, deviation / records))
+        if worst * leaning <= _ENOUGH * deviation:
+            return None
+        marginal = self._marginal(asked, self._cut(asked, np.concatenate(ends)))
+        return Buy(Strategy.of(marginal), noise.kind, noise.scale)
+
+    def _cut(self, asked: Statistic, ends: IntArray) -> Partition:
+        """The ranges between some places, no more than are measured at once."""
+        inner = np.unique(ends[(ends > 0) & (ends < asked.places)])
+        most = max(_LEAST_RANGES, min(_MOST_RANGES, MOST_CELLS // max(1, asked.question.cells)))
+        if len(inner) >= most:
+            inner = inner[np.linspace(0, len(inner) - 1, most - 1).round().astype(np.int64)]
+        if not len(inner):
+            inner = np.array([asked.places // 2])
+        return Partition.of(np.searchsorted(inner, np.arange(asked.places), side="right"))
 
     # What is shown.
 
@@ -211,7 +236,7 @@ class Statistics:
             return normal
         # As wide as holds for all that could be asked of the same numbers at once (Scheffe).
         cells = asked.question.cells
-        cells *= sum(p.cells for p in self._chain(asked)) if asked.kind == "quantile" else 1 + len(asked.moments)
+        cells *= asked.places if asked.kind == "quantile" else 1 + len(asked.moments)
         return max(normal, math.sqrt(float(chdtri(cells, 1 - confidence))))
 
     # What is known.
@@ -239,12 +264,16 @@ class Statistics:
         for found in told:
             own, spread = asked.of(found.values), asked.of(found.variances)
             fresh = ~np.isnan(spread)
+            own, spread = np.where(fresh, own, 0.0), np.where(fresh, spread, np.inf)
+            first = np.isinf(variances) & fresh
             # Averaged by precision; what is exact stays.
-            with np.errstate(invalid="ignore", divide="ignore"):
-                part = np.where(np.isinf(variances), 1.0, variances / (variances + spread))
-                part = np.where(fresh & (variances + spread > 0), part, np.where(fresh & np.isinf(variances), 1.0, 0.0))
-            values = np.where(fresh, values + part * (np.where(fresh, own, 0.0) - values), values)
-            variances = np.where(fresh, np.where(np.isinf(variances), spread, variances * (1 - part)), variances)
+            part = np.zeros(len(values))
+            both = ~np.isinf(variances) & fresh & (variances > 0)
+            part[both] = variances[both] / (variances[both] + spread[both])
+            part[first] = 1.0
+            values = values + part * (own - values)
+            variances[both] *= 1 - part[both]
+            variances[first] = spread[first]
         unbiased = ~np.isinf(variances)
         if not unbiased.all():
             model = self._alike(asked, moment)
@@ -299,10 +328,10 @@ class Statistics:
 
     # Quantiles.
 
-    def _chain(self, asked: Statistic) -> list[Partition]:
-        """The partitions of an attribute's numbers in which it is counted, from coarse to fine."""
-        groups = max(1, asked.question.cells)
-        return levels_of(asked.places, max(2, MOST_CELLS // (2 * groups)))
+    def _base(self, asked: Statistic) -> FloatArray:
+        """How the records of all groups together are spread over the numbers, as one-way counts tell it."""
+        parts = np.maximum(self._policy.fits.shares(asked.axis)[: asked.places], 1e-12)
+        return np.asarray(parts / parts.sum())
 
     def _marginal(self, asked: Statistic, partition: Partition) -> Marginal:
         """The groups, and the cells of a partition of the numbers within each; no number is a cell by itself."""
@@ -314,78 +343,78 @@ class Statistics:
         cells[asked.axis] = fine if own is None else own.met(fine)
         return Marginal.of(sizes, cells)
 
-    def _hierarchy(self, asked: Statistic, chain: Sequence[Partition]) -> Cumulative | None:
-        """What was measured of a chain of partitions, as numbers of records below values; None where nothing was."""
-        levels = [level for level in (self._level(asked, partition) for partition in chain) if level is not None]
-        if not levels:
+    def _distributions(self, asked: Statistic) -> list[Distribution] | None:
+        """What was measured of how each group is spread over the numbers; None where nothing was."""
+        measured = []
+        for measurement in self._counts.measurements:
+            other = measurement.marginal
+            if asked.axis in other.attributes and set(asked.question.attributes) <= set(other.attributes):
+                found = self._ranges(asked, other.partition(other.attributes.index(asked.axis)), measurement)
+                if found is not None:
+                    measured.append(found)
+        if not measured:
             return None
         everything = not asked.question.attributes and self._counts.sizes[asked.axis] == asked.places
-        return cumulative(levels, self._counts.public_total if everything else None)
+        total = self._counts.public_total if everything else None
+        return distributions(measured, asked.places, total, self._base(asked))
 
-    def _level(self, asked: Statistic, partition: Partition) -> Level | None:
-        """What was measured of the groups in the cells of one partition, and in no finer cells of the numbers."""
+    def _ranges(self, asked: Statistic, fine: Partition, measurement: Measurement) -> Ranges | None:
+        """What a measurement tells of the groups in the ranges that it divides the numbers into; None if nothing."""
+        question = asked.question
+        ends = ranges_of(fine, asked.places)
+        if ends is None or len(ends) < 2:
+            return None
+        if asked.axis in question.attributes:
+            own = question.partitions[question.attributes.index(asked.axis)]
+            if not fine.refines(own):
+                return None
+        partition = Partition.of(np.searchsorted(ends, np.arange(asked.places), side="right"))
         marginal = self._marginal(asked, partition)
         if asked.axis not in marginal.attributes:
             return None
-        fine = marginal.partition(marginal.attributes.index(asked.axis))
-        question, found = Cells(marginal), []
-        for measurement in self._counts.measurements:
-            other = measurement.marginal
-            if asked.axis not in other.attributes:
-                continue
-            if other.partition(other.attributes.index(asked.axis)) == fine:
-                own = own_values(question, measurement)
-                if own is not None and own.estimable.all():
-                    found.append(own)
-        if not found:
+        found = own_values(Cells(marginal), measurement)
+        if found is None or not found.estimable.all():
             return None
-        precision = np.sum([1 / own.variances for own in found], axis=0)
-        values = np.sum([own.values / own.variances for own in found], axis=0) / precision
-        return _rows(asked, partition, marginal, values, 1 / precision)
-
-    def _single(self, asked: Statistic) -> Cumulative | None:
-        """The numbers of records below values, of a table whose single values are known."""
-        partition = Partition.singles(asked.places)
-        marginal = self._marginal(asked, partition)
-        if marginal.cells > _MOST_SINGLE or asked.axis not in marginal.attributes:
-            return None
-        found = self._counts.unbiased(Cells(marginal))
-        if not found.estimable.all():
-            return None
-        return cumulative([_rows(asked, partition, marginal, found.values, found.variances)])
-
-    def _summed(self, asked: Statistic) -> float:
-        """How many cells of a marginal a question sums."""
-        question = asked.question
-        if isinstance(question, Cells):
-            return 1.0
-        cells = question.partitions
-        return max(1.0, float(question.of(np.ones([p.cells for p in cells]), cells).max()))
+        values, variances = _rows(asked, partition, marginal, found.values, found.variances)
+        return Ranges(ends, values, variances)
 
     def _shown_quantiles(self, asked: Statistic, quantile: float, given: FloatArray | None) -> Shown:
-        found = self._hierarchy(asked, self._chain(asked))
-        if found is None and self._policy.mode == "table":
-            found = self._single(asked)
-        unbiased = found is not None
-        if found is None:
-            found = self._modelled(asked)
-        columns = [_inverted(asked, found, level, quantile) for level in asked.levels]
-        values, lows, highs = (np.stack(column, axis=1).reshape(-1) for column in zip(*columns, strict=True))
-        shown = values if given is None else given
-        errors = np.maximum(shown - lows, highs - shown) / quantile
-        told = np.full(len(values), unbiased)
-        return Shown(shown, errors, lows, highs, told, values, errors)
+        known, base = self._distributions(asked), self._base(asked)
+        unbiased = known is not None
+        if known is None:
+            known = self._modelled(asked, base)
+        values, lows, highs = (np.zeros((len(known), len(asked.levels))) for _ in range(3))
+        for group, found in enumerate(known):
+            if found.total <= quantile * math.sqrt(max(float(found.covariance[-1, -1]), 0.0)):
+                values[group] = lows[group] = highs[group] = math.nan
+                continue
+            for k, level in enumerate(asked.levels):
+                place, (low, high) = found.quantile(level, base), found.interval(level, quantile)
+                values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
+        told, ends = (asked.low + asked.step * values).reshape(-1), []
+        for bound in (lows, highs):
+            ends.append((asked.low + asked.step * bound).reshape(-1))
+        shown = told if given is None else given
+        errors = np.maximum(shown - ends[0], ends[1] - shown) / quantile
+        return Shown(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), told, errors)
 
-    def _modelled(self, asked: Statistic) -> Cumulative:
-        """Groups that were never counted: like all records, within part of what they could differ by."""
-        parts = self._policy.fits.shares(asked.axis)[: asked.places]
-        below = np.cumsum(parts / parts.sum())
-        count = np.maximum(self._best_count(asked), 1.0)[:, None]
-        free = _ALIKE**2 * below * (1 - below) * np.square(count)
-        share = np.broadcast_to(below, free.shape)
-        return Cumulative(
-            np.arange(1, asked.places + 1), below * count, free, share, count[:, 0], self._count(asked).variances
-        )
+    def _modelled(self, asked: Statistic, base: FloatArray) -> list[Distribution]:
+        """Groups whose numbers were never counted: like all records, within part of what they could differ by."""
+        ends = np.unique(np.searchsorted(np.cumsum(base), np.arange(1, 64) / 64) + 1)
+        ends = np.append(ends[ends < asked.places], asked.places)
+        below = np.cumsum(base)[ends - 1]
+        found = []
+        for count, variance in zip(self._best_count(asked), self._count(asked).variances, strict=True):
+            own = max(float(count), 1.0)
+            spread = np.minimum.outer(below, below) - np.outer(below, below)
+            covariance = (_ALIKE * own) ** 2 * spread + variance * np.outer(below, below)
+            zeros = np.zeros((1, len(ends)))
+            found.append(
+                Distribution(
+                    np.append(0, ends), np.append(0.0, own * below), np.block([[0.0, zeros], [zeros.T, covariance]])
+                )
+            )
+        return found
 
 
 class _Terms:
@@ -411,8 +440,8 @@ class _Terms:
     def now(self) -> FloatArray:
         """Variances of the answers from what is known; infinite where that is a model's."""
         known = [self._count, *self._known]
-        whole = self._errors([k.variances for k in known])
-        return np.where(np.logical_and.reduce([k.unbiased for k in known]), whole, np.inf)
+        told = np.logical_and.reduce([k.unbiased for k in known])
+        return np.where(told, self._errors([np.where(told, k.variances, 0.0) for k in known]), np.inf)
 
     def _after(self, strategy: Strategy, variance: float) -> tuple[FloatArray, FloatArray]:
         """Variances of the answers, and of counts, after a measurement with noise of this variance."""
@@ -513,6 +542,25 @@ def _slopes(asked: Statistic, count: FloatArray, means: Sequence[FloatArray]) ->
     ]
 
 
+def _around(within: FloatArray, middle: float, spread: float, noise: float) -> IntArray:
+    """Places that divide numbers into ranges around a part of all records.
+
+    Args:
+        within: the part of the records up to each place.
+        middle: the part that is looked for.
+        spread: how far off it may be.
+        noise: what noise hides, as a part of the records: ranges are so fine as far as it may be off, coarser beyond.
+    """
+    offsets, step, reached = [0.0], _RANGE * noise, 0.0
+    while reached < 1:
+        reached += step
+        offsets.append(reached)
+        if reached > spread:
+            step *= _COARSER
+    goals = middle + np.concatenate([-np.array(offsets[::-1]), offsets])
+    return np.asarray(np.searchsorted(within, goals[(goals > 0) & (goals < 1)]))
+
+
 def _summed_squares(asked: Statistic, marginal: Marginal) -> FloatArray:
     """How many cells of a marginal each of the answers asked for sums."""
     question = asked.question
@@ -524,8 +572,8 @@ def _summed_squares(asked: Statistic, marginal: Marginal) -> FloatArray:
 
 def _rows(
     asked: Statistic, partition: Partition, marginal: Marginal, values: FloatArray, variances: FloatArray
-) -> Level:
-    """Values on the cells of a marginal as a level: a row for each group that is asked for.
+) -> tuple[FloatArray, FloatArray]:
+    """Values on the cells of a marginal, and their variances: a row for each group that is asked for.
 
     The cells of a group are those of its own numbers: others, as where a condition is on the numbers, count nothing.
     """
@@ -557,7 +605,7 @@ def _rows(
     spread: FloatArray = np.bincount(flat, weights=variances[kept], minlength=size).reshape(shape).astype(np.float64)
     # Where no number of the group can be nothing is counted, and that is known.
     least = float(variances.min()) * 1e-9
-    return Level(partition, counts, np.maximum(spread, least))
+    return counts, np.maximum(spread, least)
 
 
 def _groups(question: Cells, marginal: Marginal, axis: int) -> IntArray:
@@ -569,36 +617,6 @@ def _groups(question: Cells, marginal: Marginal, axis: int) -> IntArray:
         labels = own.labels[marginal.partition(place).members]
         groups = groups * own.cells + labels.reshape([-1 if j == place else 1 for j in range(len(marginal.shape))])
     return groups
-
-
-def _inverted(
-    asked: Statistic, found: Cumulative, level: float, quantile: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The quantiles of each group and their intervals; NaN where a group may be empty."""
-    target = level * found.total
-    rising = np.maximum.accumulate(found.below, axis=1)
-    falling = np.minimum.accumulate(found.below[:, ::-1], axis=1)[:, ::-1]
-    level_below = (rising + falling) / 2
-    reach = quantile * np.sqrt(found.variances(level))
-    starts = np.concatenate([[0], found.ends[:-1]])
-    last = len(found.ends) - 1
-    values, lows, highs = np.zeros(len(target)), np.zeros(len(target)), np.zeros(len(target))
-    for row, goal in enumerate(target):
-        leaf = min(int(np.searchsorted(level_below[row], goal)), last)
-        before = level_below[row, leaf - 1] if leaf else 0.0
-        inside = level_below[row, leaf] - before
-        width = int(found.ends[leaf] - starts[leaf])
-        part = (goal - before) / inside if inside > 0 else 0.5
-        values[row] = starts[leaf] + min(max(math.floor(part * width), 0), width - 1)
-        enough = found.below[row] + reach[row] >= goal
-        low = int(starts[int(enough.argmax())]) if enough.any() else int(starts[-1])
-        few = np.concatenate([[True], found.below[row, :-1] - reach[row, :-1] <= goal])
-        high = int(found.ends[len(few) - 1 - int(few[::-1].argmax())]) - 1
-        lows[row], highs[row] = min(low, values[row]), max(high, values[row])
-    nothing = found.total <= quantile * np.sqrt(found.variance)
-    return tuple(  # type: ignore[return-value]
-        np.where(nothing, np.nan, asked.low + asked.step * places) for places in (values, lows, highs)
-    )
 
 
 def _shown_sum(

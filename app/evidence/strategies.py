@@ -6,8 +6,7 @@ before noise is added, which divides what the budget buys among parts: a record 
 L2, by at most the multiplier times the largest weight. A measurement of several parts is their composition: what it
 costs is the sum of what each would cost by itself with the same noise.
 
-A hierarchy, counts of ever finer bins, is such a strategy; so are the number of records and the sum of an attribute
-beside each other.
+The number of records and the sum of an attribute beside each other are such a strategy.
 """
 
 from __future__ import annotations
