@@ -321,7 +321,7 @@ def _graph(spec: JSON, suffix: str, data: bytes) -> Fraction:
             demand(all(entries[j * shape[1] + i] == weight for i, j, weight in found if i != j))
         found = [edge for edge in found if edge[2]]
     else:
-        head, rows = parquet_of(data) if suffix == ".parquet" else table_of(data, ", ")
+        head, rows = parquet_of(data) if suffix == ".parquet" else table_of(data, ",; ")
         width = len(head)
         demand(width in (2, 3))
         demand(width == 2 or weighted is not False)
