@@ -152,7 +152,8 @@ def _with_numbers(schema: Any) -> Any:
     return made
 
 
-def _extra_schemas() -> dict[str, Any]:
+def extra_schemas() -> dict[str, Any]:
+    """Schemas of the bodies that routes read themselves, by their names in the document."""
     query = TypeAdapter(QueryRequest).json_schema(ref_template=_REF)
     session = SessionRequest.model_json_schema(ref_template=_REF)
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
@@ -220,7 +221,7 @@ def describe(app: FastAPI, generate: Callable[..., dict[str, Any]]) -> dict[str,
     if app.openapi_schema is None:
         document = generate(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         components = document.setdefault("components", {})
-        components.setdefault("schemas", {}).update(_extra_schemas())
+        components.setdefault("schemas", {}).update(extra_schemas())
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         idempotency = {
             "name": "Idempotency-Key",

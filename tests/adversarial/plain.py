@@ -11,6 +11,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterable
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -198,7 +199,38 @@ def mass_of(spec: JSON, filename: str, data: bytes) -> Fraction:
     return kinds[spec["kind"]](spec, suffix, data)
 
 
+def length_of(attribute: JSON) -> int:
+    """Places of an attribute's axis."""
+    missing = bool(attribute.get("missing"))
+    if "grid" in attribute:
+        return round((attribute["upper"] - attribute["lower"]) / attribute["grid"]) + 1 + missing
+    if "dates" in attribute:
+        first, last = (date.fromisoformat(text) for text in attribute["dates"])
+        return 12 * (last.year - first.year) + last.month - first.month + 1 + missing
+    return (attribute.get("size") or len(attribute.get("values", ())) or attribute["bins"]) + missing
+
+
+def _month(cell: Cell) -> int | None:
+    """The month of a date, alone, with its day, or with a time behind it; None where there is none."""
+    found = re.fullmatch(
+        r"([0-9]{4}-[0-9]{2})(?:(-[0-9]{2})([T ][0-9]{2}:[0-9]{2}.*)?)?", str(word(cell) or "").strip()
+    )
+    try:
+        day = date.fromisoformat(found[1] + (found[2] or "-01")) if found else None
+    except ValueError:
+        day = None
+    return None if day is None else 12 * day.year + day.month
+
+
 def _within(attribute: JSON, cell: Cell) -> bool:
+    if attribute.get("missing") and (cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())):
+        return True
+    if "dates" in attribute:
+        month = _month(cell)
+        ends = [_month(text) for text in attribute["dates"]]
+        return month is not None and ends[0] <= month <= ends[1]
+    if attribute.get("outside") == "clamp":
+        return math.isfinite(number(cell))
     if "size" in attribute:
         return whole(cell, attribute["size"]) >= 0
     if "values" in attribute:
@@ -212,7 +244,7 @@ def _within(attribute: JSON, cell: Cell) -> bool:
 def _table(spec: JSON, suffix: str, data: bytes) -> Fraction:
     attributes, capacity = spec["attributes"], spec.get("capacity", DEFAULT_CAPACITY)
     if suffix in (".npy", ".npz"):
-        shape = tuple(a.get("size") or len(a.get("values", ())) or a["bins"] for a in attributes)
+        shape = tuple(map(length_of, attributes))
         counts = array_of(data, suffix, shape)
         demand(all(0 <= count <= capacity and count == int(count) for count in counts))
         total = sum(map(int, counts))
@@ -289,7 +321,7 @@ def _graph(spec: JSON, suffix: str, data: bytes) -> Fraction:
             demand(all(entries[j * shape[1] + i] == weight for i, j, weight in found if i != j))
         found = [edge for edge in found if edge[2]]
     else:
-        head, rows = parquet_of(data) if suffix == ".parquet" else table_of(data, ", ")
+        head, rows = parquet_of(data) if suffix == ".parquet" else table_of(data, ",; ")
         width = len(head)
         demand(width in (2, 3))
         demand(width == 2 or weighted is not False)

@@ -33,7 +33,7 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.query_request import QueryModel
 from app.spaces.spec import parse_spec
 from app.storage.vault import Vault, VaultEntry
-from tests.adversarial.plain import NoReading, mass_of
+from tests.adversarial.plain import NoReading, length_of, mass_of
 from tests.api.support import (
     ARROW,
     JSON,
@@ -165,6 +165,13 @@ SPECS: dict[str, JSON] = {
         "capacity": 12,
     },
     "one": {"kind": "table", "attributes": [{"name": "a", "size": 4}], "capacity": 2**40},
+    "visits": {
+        "kind": "table",
+        "attributes": [
+            {"name": "price", "lower": -2, "upper": 9, "grid": 0.5, "outside": "clamp", "missing": True},
+            {"name": "day", "dates": ["2020-02-01", "2021-01-31"], "by": "month", "missing": True},
+        ],
+    },
     "friends": {"kind": "graph", "nodes": 5},
     "follows": {"kind": "graph", "nodes": 4, "directed": True, "loops": "drop", "labels": LABELS},
     "likes": {"kind": "bipartite", "left": 4, "right": 3, "left_labels": LABELS, "grid": 0.125},
@@ -183,6 +190,8 @@ def cell_of(d: st.DataObject, attribute: JSON) -> Any:
         return d.draw(st.integers(0, attribute["size"] - 1))
     if "values" in attribute:
         return d.draw(st.sampled_from(attribute["values"]))
+    if "dates" in attribute:
+        return d.draw(st.sampled_from(["2020-02-29", "2020-12-31T23:59", "2021-01", "2020-02-01 00:00", ""]))
     return d.draw(st.integers(int(attribute["lower"]), int(attribute["upper"])) | st.just(12.5))
 
 
@@ -251,7 +260,7 @@ def array_of(d: st.DataObject, spec: JSON) -> Any:
     """An array of the declared shape, most of the time in a type and of entries that are taken."""
     match spec["kind"]:
         case "table":
-            shape = tuple(a.get("size") or len(a.get("values", ())) or a["bins"] for a in spec["attributes"])
+            shape = tuple(map(length_of, spec["attributes"]))
             entries = st.integers(0, 3) | st.sampled_from([2**39, 2**40])
         case "matrix":
             shape, entries = (2, 3), st.integers(-1, 5)

@@ -211,7 +211,7 @@ for name, spec, data, filename, words in [
     ("UTF-16", TABLE, GOOD.encode("utf-16"), "d.csv", ("UTF-8",)),
     ("binary", TABLE, bytes(range(256)), "d.csv", ("UTF-8",)),
     ("no ending", TABLE, GOOD, "data", (".csv",)),
-    ("another ending", TABLE, GOOD, "data.xlsx", (".parquet",)),
+    ("another ending", TABLE, GOOD, "data.ods", (".parquet",)),
     ("a path for a name", TABLE, GOOD, "../../etc/passwd", (".csv",)),
     ("CSV named Parquet", TABLE, GOOD, "d.parquet", ("Parquet",)),
     ("CSV named npy", TABLE, GOOD, "d.npy", ("NumPy",)),

@@ -201,6 +201,71 @@ class TestRegistration:
         spec = {**PEOPLE, "name": name, "outside": "drop"}
         assert register(service.admin, spec, data).json()["records"] == 2
 
+    def test_the_report_and_its_warning(self, service: Service) -> None:
+        """What became of each record, in the reply alone; of more than half that is dropped a warning too. Catches a
+        report of another file, and one for a kind that has none."""
+        half = b"sex,age\nfemale,5\nother,5\nmale,81\nmale,80\n"
+        for data, warned in ((half, False), (half + b"male,82\n", True)):
+            spec = {**PEOPLE, "name": unique("table"), "outside": "drop", "budget": {"epsilon": 1.0, "delta": 1e-9}}
+            reply = register(service.admin, spec, data)
+            assert reply.status_code == 201, reply.text
+            told = reply.json()
+            assert told["report"] == {
+                "read": 4 + warned,
+                "kept": 2,
+                "dropped": 2 + warned,
+                "clamped": 0,
+                "attributes": {
+                    "sex": {"dropped": 1, "clamped": 0, "missing": 0},
+                    "age": {"dropped": 1 + warned, "clamped": 0, "missing": 0},
+                },
+            }
+            assert [warning for warning in told["warnings"] if "dropped" in warning] == (
+                ["3 of 5 records were dropped: are the declared values those of the file?"] if warned else []
+            )
+        counts = register(service.admin, {**PEOPLE, "name": unique("table")}, npy(COUNTS), "c.npy").json()["report"]
+        assert (counts["read"], counts["kept"], counts["dropped"]) == (15000, 15000, 0)
+        graph = {"kind": "graph", "nodes": 3, "name": unique("graph"), "budget": PEOPLE["budget"]}
+        assert register(service.admin, graph, b"0 1\n", "e.txt").json()["report"] is None
+
+    def test_a_refusal_tells_all_problems_and_leaves_nothing(self, service: Service) -> None:
+        before = service.stored()
+        reply = register(service.admin, {**PEOPLE, "name": unique("table")}, b"sex,age\nMale,5\nmale,5\nmale,s3cr3t\n")
+        problem = refused(reply, "invalid-dataset")
+        assert [(p["row"], p["attribute"]) for p in problem["problems"]] == [(1, "sex"), (3, "age")]
+        assert (problem["row"], problem["attribute"], problem["outside"]) == (1, "sex", {"sex": 1, "age": 1})
+        assert "s3cr3t" not in reply.text
+        assert service.stored() == before
+
+    def test_every_kind_of_attribute(self, service: Service, noise: Noise) -> None:
+        """From a file between semicolons to exact counts: numbers, dates and missing values are asked as they were
+        written. Catches a reader that places a value elsewhere than a condition looks for it."""
+        name = unique("table")
+        spec = {
+            **PEOPLE,
+            "name": name,
+            "null_values": ["NA"],
+            "attributes": [
+                {"name": "income", "lower": 0, "upper": 10, "grid": 0.5, "outside": "clamp", "missing": True},
+                {"name": "born", "dates": ["1990-01-01", "1999-12-31"], "by": "month"},
+                {"name": "smoker", "values": ["false", "true"]},
+            ],
+        }
+        records = [("3,25", "1990-05-01", "TRUE"), ("99", "1990-05-31 12:00", "False"), ("NA", "1999-12-31", "true")]
+        data = "\r\n".join([";".join(record) for record in [("income", "born", "smoker"), *records]])
+        reply = register(service.admin, spec, data.encode(), "r.csv")
+        assert reply.status_code == 201, reply.text
+        for condition, count in (
+            ({"income": 3.5}, 1),
+            ({"income": {"ge": 3, "lt": 3.5}}, 0),
+            ({"income": 10}, 1),
+            ({"income": None}, 1),
+            ({"born": "1990-05"}, 2),
+            ({"born": {"ge": "1999-12-01"}}, 1),
+            ({"smoker": "true"}, 2),
+        ):
+            assert truth_of(service, noise, name, {"type": "predicate", "where": condition}) == count, condition
+
     def test_names_are_never_reused(self, service: Service) -> None:
         """Catches a name taken twice, now or after retirement: transcripts would speak of two data sets."""
         name = people(service)

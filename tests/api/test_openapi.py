@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
+from app.http.openapi import extra_schemas
 from tests.api.support import (
     ARROW,
     JSON,
@@ -166,6 +167,19 @@ def test_what_happens_is_what_is_described(
     bounded(given(case=operation.as_strategy(headers=headers))(check))()
     if role in OPERATIONS[label] and label not in BEYOND_SCHEMA:
         assert statuses & {200, 201, 204}, statuses
+
+
+def test_a_declaration_has_its_schema(fuzzed: Service) -> None:
+    """Catches a form whose field spec is any text, and a schema that is named and not there. What the schema says is
+    tested with the examples of docs/datasets.md."""
+    document = fuzzed.admin.get("/openapi.json").json()
+    form = document["paths"]["/v1/datasets"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    assert form["schema"]["properties"]["spec"] == {"$ref": "#/components/schemas/Declaration"}
+    shown = document["components"]["schemas"]
+    assert shown["Declaration"] == extra_schemas()["Declaration"]
+    fields = shown["TableSpec"]["properties"]
+    assert {"encoding", "null_values", "outside", "capacity", "attributes"} <= fields.keys()
+    assert {"grid", "dates", "by", "missing", "outside"} <= shown["Attribute"]["properties"].keys()
 
 
 def test_nothing_is_left_out(schema: Any) -> None:

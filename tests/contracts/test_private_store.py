@@ -78,6 +78,14 @@ def test_an_upload_is_what_was_sent(upload: Callable[..., Upload]) -> None:
     assert str(COUNTS[2, 3]) not in repr(upload())
 
 
+def test_a_report_of_the_records(upload: Callable[..., Upload]) -> None:
+    """Catches a store that tells nothing of what became of them, and one that shows it where it may be logged."""
+    told = upload().report
+    assert told is not None
+    assert (told["read"], told["kept"], told["dropped"], told["clamped"]) == (COUNTS.sum(), COUNTS.sum(), 0, 0)
+    assert "kept" not in repr(upload())
+
+
 @pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
 def test_nonsense_is_refused(store: PrivateStore, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "upload").write_bytes(content)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from app.client import Curator
 from app.demo.server import Server, running_server
 from tests.integration.servers import run
 
-SPEC = {
+SPEC: dict[str, Any] = {
     "name": "people",
     "kind": "table",
     "attributes": [
@@ -113,6 +114,33 @@ class TestHelp:
             check=True,
         ).stdout.split()
         assert not {"numpy", "pyarrow", "fastapi", "sqlalchemy", "opendp"} & set(loaded)
+
+
+class TestRegistration:
+    def test_what_became_of_the_records(self, server: Server, tmp_path: Path) -> None:
+        """A table of what was dropped, clamped and missing, with totals. Catches a report that nobody sees."""
+        age = {"name": "age", "lower": 0, "upper": 100, "grid": 1, "outside": "clamp", "missing": True}
+        spec = {**SPEC, "name": "reported", "outside": "drop", "attributes": [SPEC["attributes"][0], age]}
+        (tmp_path / "spec.json").write_text(json.dumps(spec))
+        rows = ["female,20"] * 5 + ["male,120"] * 3 + ["male,"] * 2 + ["other,20"]
+        (tmp_path / "r.csv").write_text("\n".join(["sex,age", *rows]))
+        done = curator(server, "dataset", "add", str(tmp_path / "spec.json"), str(tmp_path / "r.csv"))
+        assert done.returncode == 0, done.stderr
+        assert "11 records read, 10 kept" in done.stdout
+        lines = [line.replace("│", " ").split() for line in done.stdout.splitlines()]
+        assert ["sex", "1", "0", "0"] in lines
+        assert ["age", "0", "3", "2"] in lines
+        assert ["records", "in", "all", "1", "3"] in lines
+
+    def test_all_problems(self, server: Server, tmp_path: Path) -> None:
+        (tmp_path / "spec.json").write_text(json.dumps({**SPEC, "name": "refused"}))
+        (tmp_path / "r.csv").write_text("sex,age\nmale,20\nMale,20\nfemale,s3cr3t\n")
+        done = curator(server, "dataset", "add", str(tmp_path / "spec.json"), str(tmp_path / "r.csv"))
+        assert done.returncode == 1
+        assert "row 2, attribute sex, expected one of the declared values" in done.stderr
+        assert "row 3, attribute age, expected a number from 0 to 100" in done.stderr
+        assert "outside: sex 1, age 1" in done.stderr
+        assert "s3cr3t" not in done.stderr
 
 
 class TestRefusals:

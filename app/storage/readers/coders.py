@@ -321,7 +321,7 @@ def _blank(column: Any) -> Mask:
 
 def _or_truth(found: Places, column: Any, false: int, true: int) -> Places:
     """Places found, and those of false and true in any case of letters."""
-    if not is_text(column.type) and not pa.types.is_boolean(column.type):
+    if not (found < 0).any() or not (is_text(column.type) or pa.types.is_boolean(column.type)):
         return found
     word = pc.utf8_lower(trimmed(pc.cast(column, pa.large_string())))
     found = np.where((found < 0) & _true(pc.equal(word, "false")), false, found)

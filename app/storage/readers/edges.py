@@ -25,8 +25,8 @@ from app.storage.readers.columns import (
 from app.storage.readers.triples import Triples, matrix_of_cells
 from app.storage.readers.types import integer_type
 
-#: Whatever the ending: a comma where the first line has one, else white space.
-_SEPARATORS = ", "
+#: Whatever the ending: a comma where the first line has one, else a semicolon, else white space.
+_SEPARATORS = ",; "
 
 
 def has_weights(filename: str, path: Path) -> bool:

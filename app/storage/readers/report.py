@@ -53,7 +53,7 @@ class Problem:
     expected: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Tally:
     """Records of which an attribute had a value that dropped them, was moved to a bound, or was missing; the latter two
     of kept records alone.
@@ -64,7 +64,7 @@ class Tally:
     missing: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Report:
     """Counts the records of a file, a batch at a time.
 

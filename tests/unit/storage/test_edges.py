@@ -39,7 +39,7 @@ def parquet(**columns: Any) -> bytes:
 
 
 edges = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40)
-separators = st.sampled_from([",", " ", "\t", ", ", "   ", " \t "])
+separators = st.sampled_from([",", " ", "\t", ", ", ";", "   ", " \t "])
 
 
 class TestLists:

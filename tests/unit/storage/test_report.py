@@ -133,5 +133,15 @@ def test_arrays_have_a_report_too(tmp_path: Path) -> None:
     assert shown["attributes"]["score"]["missing"] == 0
 
 
+def test_nothing_of_it_is_shown(tmp_path: Path) -> None:
+    """Its numbers are private. Catches a report that a log line or an error would print."""
+    (tmp_path / "t.csv").write_text("code,score\n" + "1,1\n" * 4711)
+    parsed = parse_spec({"name": "x", "budget": BUDGET, **TABLE})
+    read = read_private(parsed, "t.csv", tmp_path / "t.csv", memory_limit=1 << 28)
+    assert read.report is not None
+    for shown in (read, read.report, read.report.attributes["code"]):
+        assert "4711" not in repr(shown) + str(shown)
+
+
 def test_other_kinds_have_none() -> None:
     assert told({"kind": "multiset"}, "w.csv", b"element\nthe\n") is None
