@@ -15,14 +15,25 @@ from tests.api.support import JSON, Service, ask, refused, register, serving, un
 MOST, PEOPLE, EACH = 3, 400, 5
 SPEC: JSON = {
     "kind": "table",
-    "attributes": [{"name": "a", "size": 4}, {"name": "b", "size": 6}],
+    "attributes": [
+        {"name": "a", "size": 4},
+        {"name": "b", "size": 6},
+        {"name": "n", "lower": 0, "upper": 9, "grid": 1},
+    ],
     "unit": {"column": "who", "max_records": MOST},
     "records_public": True,
     "budget": {"epsilon": 20.0, "delta": 1e-6},
 }
 RANDOM = np.random.default_rng(2)
 CSV = "\n".join(
-    ["who,a,b", *(f"w{i},{RANDOM.integers(4)},{RANDOM.integers(6)}" for _ in range(EACH) for i in range(PEOPLE))]
+    [
+        "who,a,b,n",
+        *(
+            f"w{i},{RANDOM.integers(4)},{RANDOM.integers(6)},{RANDOM.integers(10)}"
+            for _ in range(EACH)
+            for i in range(PEOPLE)
+        ),
+    ]
 ).encode()
 SESSIONS: list[JSON] = [
     {"mechanism": {"construction": "mw"}, "max_updates": 3, "max_queries": 40},
@@ -49,6 +60,9 @@ def test_of_each_person_so_many_records_are_kept(service: Service) -> None:
     assert reply.status_code == 201, reply.text
     descriptor = reply.json()
     assert descriptor["records"] == MOST * PEOPLE
+    report = descriptor["report"]
+    assert (report["read"], report["kept"]) == (EACH * PEOPLE, MOST * PEOPLE)
+    assert (report["dropped"], report["beyond_cap"]) == (0, (EACH - MOST) * PEOPLE)
     assert descriptor["gamma"] == MOST
     assert descriptor["privacy_unit"] == 'one person ("who") with all of up to 3 records added or removed'
     assert service.admin.get(f"/v1/datasets/{name}").json()["domain"]["unit"] == SPEC["unit"]
@@ -68,6 +82,10 @@ def test_every_mechanism_is_asked_and_replayed(service: Service, tmp_path: Path)
             {"type": "predicate", "where": {"a": [0, 2], "b": {"ge": 2}}},
         ):
             assert abs(ask(analyst, id, question)["value"]) < 1e5
+        if more == {"mechanism": {"construction": "evidence"}, "max_queries": 10}:
+            # About half of nine, of three records of each.
+            answer = ask(analyst, id, {"type": "sum", "of": "n"})
+            assert abs(answer["value"] - 4.5 * MOST * PEOPLE) < 8 * answer["standard_error"] + 500
         path = tmp_path / f"{number}.ndjson"
         path.write_bytes(analyst.get(f"/v1/sessions/{id}/transcript").content)
         verdict = replay_file(path)

@@ -84,7 +84,7 @@ def measured(world: Any, name: str, telling: np.ndarray) -> float:
     world.open(ann, name, mechanism={"construction": "histogram"}, epsilon=EPSILON, max_queries=1, max_updates=None)
     services = world.built.services
     found = [
-        services.measurements.get(AUDITOR, name, item["id"]).measurement
+        services.measurements.get(AUDITOR, name, item["id"]).release.counts
         for item in services.measurements.list(AUDITOR, name, 0, 10).items
     ]
     whole = next(each for each in found if each.marginal.shape == SHAPE)
