@@ -13,7 +13,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.evidence import EvidenceMechanism
 from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import grid_of
-from app.curator.mechanisms import Wish
+from app.curator.mechanisms import Measure, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
@@ -109,6 +109,29 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
         event = DiscreteLaplaceAnswer(scale, MOST) if law == "laplace" else DiscreteGaussianAnswer(scale, MOST**2)
         assert price.renyi == renyi_cost(event, data.budget.order)
         assert price.pure in (None, ceil_to(MOST / scale))
+
+
+def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
+    """A sum of numbers from 0 to 90 is measured about 45, from which a record is 45 away at most, and five are 225;
+    the count that is measured with it moves by its own multiple. Would catch a moment that is priced, or scaled, for
+    one record."""
+    found = []
+    for most in (1, MOST):
+        numbers = [{"name": "x", "size": 64}, {"name": "n", "lower": 0, "upper": 90, "grid": 1}]
+        data, asked = dataset(most, attributes=numbers), request("evidence", max_queries=300)
+        mechanism = EvidenceMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
+        question = data.space.compile(parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}))
+        due = mechanism.decide(mechanism.start(), question, Wish())
+        assert isinstance(due, Measure)
+        assert due.strategy is not None
+        assert due.terms.noise.law == "gaussian"
+        assert max(due.strategy.largest) == 45
+        moved = sum((most * largest) ** 2 for largest in due.strategy.largest)
+        assert due.terms.price.renyi == renyi_cost(
+            DiscreteGaussianAnswer(due.terms.noise.scale, moved), data.budget.order
+        )
+        found.append(float(due.terms.noise.scale))
+    assert found[1] == pytest.approx(MOST * found[0], rel=1e-3)
 
 
 def test_a_bought_number_of_records_moves_by_a_persons() -> None:
