@@ -260,7 +260,8 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
 
 def show_report(report: Report) -> None:
     """Print what became of the records of a file, one row an attribute that did not simply keep all."""
-    out.print(f"{cell(report.read)} records read, {cell(report.kept)} kept", markup=False)
+    beyond = f", {cell(report.beyond_cap)} beyond what is kept of one person" if report.beyond_cap else ""
+    out.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
     table = Table("attribute")
     for column in ("dropped", "clamped", "missing"):
         table.add_column(column, justify="right")

@@ -117,20 +117,22 @@ class Report:
 
     ``attributes`` has for each attribute how many records it dropped, and of the kept ones in how many its value was
     moved to a bound (``clamped``) or ``missing``. A record counts once in ``dropped`` and ``clamped``, and once in each
-    attribute that is a reason.
+    attribute that is a reason. ``beyond_cap`` are records of persons who have more than are kept of anybody.
     """
 
     read: int
     kept: int
     dropped: int
     clamped: int
+    beyond_cap: int
     attributes: Mapping[str, Mapping[str, int]]
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From the ``report`` of a registration."""
-        read, kept, dropped, clamped = (int(need(reply, name)) for name in ("read", "kept", "dropped", "clamped"))
-        return cls(read, kept, dropped, clamped, dict(need(reply, "attributes")))
+        names = ("read", "kept", "dropped", "clamped", "beyond_cap")
+        read, kept, dropped, clamped, beyond = (int(need(reply, name)) for name in names)
+        return cls(read, kept, dropped, clamped, beyond, dict(need(reply, "attributes")))
 
 
 @dataclass(frozen=True)

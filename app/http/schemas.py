@@ -88,12 +88,15 @@ class TallyView(Reply):
 
 
 class ReportView(Reply):
-    """What became of the records of a table's file; ``dropped`` and ``clamped`` count a record once."""
+    """What became of the records of a table's file; ``dropped`` and ``clamped`` count a record once, and
+    ``beyond_cap`` are those of persons who have more than are kept of anybody.
+    """
 
     read: int
     kept: int
     dropped: int
     clamped: int
+    beyond_cap: int
     attributes: dict[str, TallyView]
 
 

@@ -32,7 +32,19 @@ from app.services.errors import BudgetExhausted, NotFound, Unavailable
 from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery, InvalidRequest
-from tests.integration.world import ADMIN, HIT, World, eventually, ledger_of, make_world, open_session, query, wait
+from tests.integration.world import (
+    ADMIN,
+    HIT,
+    SHAPE,
+    SPEC,
+    World,
+    eventually,
+    ledger_of,
+    make_world,
+    open_session,
+    query,
+    wait,
+)
 
 #: A lane that dies in the middle of a commit is what `crash_in_a_commit` is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -41,8 +53,11 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 SIDES = (5, 6)
 EDGES = "".join(f"{i},{j}\n" for i in range(SIDES[0]) for j in range(SIDES[1]) if (i * j) % 3)
 #: Data sets: a table with its number public, one whose number is bought, a bipartite graph, a table on which an exact
-#: session may come first, and one on which other noise than pure is rare.
-TABLES = ("open", "bought", "fresh", "quiet")
+#: session may come first, one on which other noise than pure is rare, and one whose unit is a person.
+TABLES = ("open", "bought", "fresh", "quiet", "persons")
+#: Each has three records more than are kept.
+PERSONS = "a,b,who\n" + "".join(f"{i % SHAPE[0]},{i % SHAPE[1]},p{i % 100}\n" for i in range(800))
+UNIT = {"column": "who", "max_records": 5}
 GRAPH = "graph"
 
 TABLE_MECHANISMS: list[dict[str, Any]] = [
@@ -115,8 +130,11 @@ class Books(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = make_world(self.folder)
         self.ann = self.world.analyst("ann")
-        for name in TABLES:
+        for name in TABLES[:-1]:
             self.world.register(name, budget=BUDGET, records_public=name != "bought")
+        self.world.register_file(
+            {**SPEC, "name": "persons", "budget": BUDGET, "unit": UNIT}, "people.csv", PERSONS.encode()
+        )
         self.world.register_file(
             {"name": GRAPH, "kind": "bipartite", "left": SIDES[0], "right": SIDES[1], "budget": BUDGET},
             "edges.csv",
@@ -178,7 +196,7 @@ class Books(RuleBasedStateMachine):
     # ------------------------------------------------------------------ what may happen
 
     @rule(
-        dataset=st.sampled_from(["open", "bought", "fresh", GRAPH]),
+        dataset=st.sampled_from(["open", "bought", "fresh", "persons", GRAPH]),
         number=NUMBERS,
         epsilon=st.sampled_from([0.1, 0.3, 0.5]),
         updates=st.sampled_from([1, 3, 6]),
@@ -211,7 +229,7 @@ class Books(RuleBasedStateMachine):
         )
 
     @rule(
-        dataset=st.sampled_from(["open", "bought", "fresh"]),
+        dataset=st.sampled_from(["open", "bought", "fresh", "persons"]),
         construction=st.sampled_from(["evidence", "evidence", "histogram"]),
         epsilon=st.sampled_from([0.1, 0.3, 1.0]),
         queries=st.sampled_from([{}, {"max_queries": 3}, {"max_queries": 40}]),

@@ -68,7 +68,8 @@ class Tally:
 class Report:
     """Counts the records of a file, a batch at a time.
 
-    ``read`` is ``kept`` and ``dropped`` and, while there are problems, the records that have one. ``dropped`` and
+    ``read`` is ``kept``, ``dropped`` and ``beyond_cap`` (of persons who have more than are kept of anybody) and, while
+    there are problems, the records that have one. ``clamped`` and ``missing`` are told before the cap. ``dropped`` and
     ``clamped`` count a record once, however many of its values are the reason; ``attributes`` count it in each of them.
     ``outside`` counts for each attribute the values that refuse the file; ``problems`` are the first of these in the
     order of the file.
@@ -79,6 +80,7 @@ class Report:
     kept: int = 0
     dropped: int = 0
     clamped: int = 0
+    beyond_cap: int = 0
     attributes: dict[str, Tally] = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     outside: dict[str, int] = field(default_factory=dict)
@@ -128,6 +130,11 @@ class Report:
         for name, without in missing.items():
             self.attributes[name].missing += without
 
+    def cap(self, beyond: int) -> None:
+        """Count records as beyond the cap that were kept so far."""
+        self.kept -= beyond
+        self.beyond_cap += beyond
+
     def check(self) -> None:
         """Refuse what the whole file shows to be no data set.
 
@@ -163,6 +170,7 @@ class Report:
             "kept": self.kept,
             "dropped": self.dropped,
             "clamped": self.clamped,
+            "beyond_cap": self.beyond_cap,
             "attributes": {name: asdict(tally) for name, tally in self.attributes.items()},
         }
 

@@ -1,6 +1,7 @@
 """Tables: records become counts over the product of the declared attributes."""
 
 import math
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.coders import coder_of
 from app.storage.readers.encodings import utf8
 from app.storage.readers.named import SEPARATORS, named_columns
-from app.storage.readers.report import Report
+from app.storage.readers.persons import Capping
+from app.storage.readers.report import Coded, Report, Rule
 from app.storage.readers.sums import exact_sum
 from app.storage.readers.types import integer_type
 
@@ -29,13 +31,12 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
 
     A numeric value v lies in bin i when edge i <= v < edge i+1; the last bin holds its upper edge too. On a grid it is
     the nearest number. A value outside the domain (an empty cell and NaN are, unless they are declared) is moved to the
-    nearest bound, drops the record, or refuses the file, as the attribute says or else the table.
+    nearest bound, drops the record, or refuses the file, as the attribute says or else the table. So does a record of
+    which it is not said whose it is, where persons are the unit; of each person the declared number of records is kept.
 
     Raises:
         InvalidDataset: for a value outside that refuses the file, after all of it was read: with all such.
     """
-    if spec.unit is not None:
-        raise InvalidDataset("unit: persons are not read yet: leave it out")
     shape = tuple(attribute.length for attribute in spec.attributes)
     capacity = spec.capacity or DEFAULT_CAPACITY
     dtype = integer_type(0, capacity)
@@ -47,30 +48,50 @@ def read_table(spec: TableSpec, suffix: str, path: Path, memory_limit: int) -> t
             f"{memory_limit}: leave out attributes, or declare fewer values and bins"
             + (", or give the records" if cells > MOST_COUNTED else "")
         )
+    if given and spec.unit is not None:
+        raise InvalidDataset("counts do not say whose records they are, which unit needs: give the records")
     if given:
         return _read_counts(spec, read_array(suffix, path, shape, memory_limit), dtype, capacity)
     sink = _Counts(shape, dtype) if cells <= MOST_COUNTED else _Columns(shape, memory_limit)
+    names, owners, capping = [attribute.name for attribute in spec.attributes], [], None
+    if spec.unit is not None:
+        names.append(spec.unit.column)
+        owners = [Rule(spec.unit.column, "a text that says whose record it is", spec.outside == "refuse")]
+        capping = Capping(spec.unit, shape, secrets.token_bytes(32), memory_limit, spec.null_values or ())
     with utf8(path, spec.encoding if suffix in SEPARATORS else None, memory_limit) as readable:
         file = named_columns(
             suffix,
             readable,
-            [attribute.name for attribute in spec.attributes],
-            max_rows=None if _may_drop(spec) else capacity,
+            names,
+            max_rows=None if _may_drop(spec) or capping is not None else capacity,
             memory_limit=memory_limit,
         )
         coders = [coder_of(attribute, spec, decimal_comma=file.separator == ";") for attribute in spec.attributes]
-        report = Report([coder.rule for coder in coders])
+        report = Report([*(coder.rule for coder in coders), *owners])
         for batch in file.batches:
-            coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=True)]
+            coded = [coder(column) for coder, column in zip(coders, batch.columns, strict=False)]
+            if capping is not None:
+                coded.append(Coded(capping.identify(batch.columns[-1]), np.zeros(len(batch), np.bool_)))
             kept = report.add(batch.first, coded)
-            if report.kept > capacity:
-                raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
+            if capping is None:
+                _check_capacity(report, capacity)
             if not report.problems:  # else the rest is read to see what is wrong with it
-                sink.add([column.places if kept.all() else column.places[kept] for column in coded])
+                (capping or sink).add([column.places if kept.all() else column.places[kept] for column in coded])
     for coder in coders:
         coder.check()
     report.check()
+    if capping is not None:
+        records = capping.kept()
+        report.cap(capping.beyond)
+        _check_capacity(report, capacity)
+        for codes in records:
+            sink.add(codes)
     return sink.data(report.kept), report
+
+
+def _check_capacity(report: Report, capacity: int) -> None:
+    if report.kept > capacity:
+        raise InvalidDataset(f"the file holds more records than the declared capacity of {capacity}")
 
 
 def _may_drop(spec: TableSpec) -> bool:

@@ -38,7 +38,7 @@ def test_against_a_loop(records: list[tuple[str, str]], block: int) -> None:
     """Catches a record that is counted twice, one outside in two attributes that counts in one of them, a clamped or
     missing value of a record that was dropped, and counts that are lost between batches."""
     expected: JSON = {
-        "read": len(records), "kept": 0, "dropped": 0, "clamped": 0,
+        "read": len(records), "kept": 0, "dropped": 0, "clamped": 0, "beyond_cap": 0,
         "attributes": {name: {"dropped": 0, "clamped": 0, "missing": 0} for name in ("code", "score")},
     }  # fmt: skip
     for code, score in records:
