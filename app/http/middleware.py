@@ -60,8 +60,8 @@ def _unfinished() -> Response:
 
 
 def _not_allowed(scope: Scope) -> Response:
-    # The framework names only the methods of the first route with this path. A path that is written out comes first, and
-    # is not one of a name as well, though a name may be spelled like its end.
+    # The framework names only the methods of the first route with this path. A path that is written out comes first:
+    # it is no other path with a name in it, though a name may be spelled like its end.
     matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
     same = [route for route in matching if route.path == matching[0].path]
     allowed = ", ".join(sorted({method for route in same for method in getattr(route, "methods", ())}))
