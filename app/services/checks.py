@@ -122,7 +122,7 @@ class _Draft:
 
 
 def _without_absent(spec: TableSpec, columns: Sequence[str]) -> tuple[Spec | None, list[CuratorError]]:
-    """A table's declaration without the attributes that the file has no column for, and a problem for each of these."""
+    """A table's declaration without what the file has no column for, and a problem for each such column."""
     absent: list[CuratorError] = [
         InvalidDataset(
             f'the file has no column "{attribute.name}": its first line must name every declared column',
@@ -131,6 +131,9 @@ def _without_absent(spec: TableSpec, columns: Sequence[str]) -> tuple[Spec | Non
         for attribute in spec.attributes
         if attribute.name not in columns
     ]
+    if spec.unit is not None and spec.unit.column not in columns:
+        absent.append(InvalidDataset(f'unit: the file has no column "{spec.unit.column}" to tell whose a record is'))
+        spec = spec.model_copy(update={"unit": None})
     left = tuple(attribute for attribute in spec.attributes if attribute.name in columns)
     return spec.model_copy(update={"attributes": left}) if left else None, absent
 

@@ -147,13 +147,14 @@ def name_of(text: str, otherwise: str = "dataset") -> str:
 
 
 def to_draft(declared: Mapping[str, Any], columns: Sequence[str] | None) -> list[str] | None:
-    """The columns that a draft must be made of: all where a table declares no attributes, else those of attributes that
-    say nothing but their name (and whether they may be without a value). None where there are such and ``columns``,
-    the file's, are not known.
+    """The columns that a draft must be made of: all but that of a unit where a table declares no attributes, else those
+    of attributes that say nothing but their name (and whether they may be without a value). None where there are such
+    and ``columns``, the file's, are not known.
     """
-    attributes = declared.get("attributes")
+    attributes, unit = declared.get("attributes"), declared.get("unit")
     if attributes is None:
-        return None if columns is None else list(columns)
+        person = unit.get("column") if isinstance(unit, Mapping) else None
+        return None if columns is None else [name for name in columns if name != person]
     if not isinstance(attributes, list):
         return []
     names = [item["name"] for item in attributes if _says_nothing(item) and isinstance(item["name"], str)]

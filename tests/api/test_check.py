@@ -170,6 +170,14 @@ class TestProblems:
         assert "other" not in json.dumps(found["problems"])
         assert found["report"] is None
 
+    def test_a_unit_without_its_column_is_one(self, service: Service) -> None:
+        """Catches records that would be protected one by one, as nothing tells whose they are."""
+        spec = {**PEOPLE, "name": "p", "unit": {"column": "person", "max_records": 3}}
+        found = check(service, "sex,age\nmale,3\n", spec)
+        assert [problem["detail"] for problem in found["problems"]] == [
+            'unit: the file has no column "person" to tell whose a record is'
+        ]
+
     def test_more_than_are_told_are_counted(self, service: Service) -> None:
         """Catches a reply that grows with the declaration, and one that does not say that it was cut."""
         declared = {**PEOPLE, "name": "p", **{f"unknown{n}": 1 for n in range(MOST_PROBLEMS + 20)}}

@@ -270,6 +270,10 @@ class TestWhole:
         """Catches a file's name that makes a declaration unusable."""
         assert NAME.fullmatch(name_of(text))
 
+    def test_whose_a_record_is_is_no_attribute(self) -> None:
+        """Catches a draft that its own unit makes unsound."""
+        assert to_draft({"unit": {"column": "who", "max_records": 3}}, ["who", "age"]) == ["age"]
+
     def test_columns_must_be_known_where_one_is_drafted(self) -> None:
         """Catches a draft of an array, which would have no attributes."""
         assert to_draft({}, None) is None
