@@ -17,7 +17,7 @@ from app.services.principals import Principal
 from app.spaces import drafts, imports
 from app.spaces.drafts import Layout
 from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
-from app.spaces.spec import Spec, TableSpec, problems_of, written
+from app.spaces.spec import Spec, TableSpec, problems_of
 
 #: Problems that are told.
 MOST_PROBLEMS = 100
@@ -60,7 +60,6 @@ class Checks:
         if foreign is not None or document.get("kind", "table") == "table":
             draft = self._drafted(document, filename, path, table, foreign=foreign is not None)
         spec, problems = problems_of(draft.document)
-        shown = draft.document if spec is None or problems else written(spec)
         found: list[CuratorError] = [*problems]
         if isinstance(spec, TableSpec) and draft.columns is not None:
             spec, absent = _without_absent(spec, draft.columns)
@@ -75,7 +74,7 @@ class Checks:
         if len(listed) > MOST_PROBLEMS:
             notes = [*notes, f"{len(listed):,} problems were found: the first {MOST_PROBLEMS} are told"]
         return {
-            "spec": shown,
+            "spec": draft.document,
             "problems": listed[:MOST_PROBLEMS],
             "report": report,
             "warnings": warnings,

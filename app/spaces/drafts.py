@@ -211,13 +211,13 @@ def attribute_of(summary: ColumnSummary) -> tuple[dict[str, Any] | None, list[st
         return None, ["left out: no attribute can have this name"]
     if not summary.filled:
         return None, ["left out: it has no values"]
-    fields, notes = _fields(summary)
-    if fields is None:
-        return None, notes
-    made = {"name": name, **fields, **({"missing": True} if summary.empty else {})}
     try:
+        fields, notes = _fields(summary)
+        if fields is None:
+            return None, notes
+        made = {"name": name, **fields, **({"missing": True} if summary.empty else {})}
         Attribute.model_validate(made)
-    except ValidationError:
+    except (ValidationError, OverflowError):
         return None, ["left out: its numbers are too many, too large or too fine: declare bounds and bins yourself"]
     return made, notes
 
@@ -346,5 +346,9 @@ def _power(number: Fraction) -> Fraction:
 
 
 def plain(number: Fraction) -> int | float:
-    """A number as JSON writes the nearest one."""
-    return number.numerator if _whole(number) else float(number)
+    """A number as JSON writes the nearest one.
+
+    Raises:
+        OverflowError: when it is beyond all floats.
+    """
+    return number.numerator if _whole(number) and abs(number) < 2**53 else float(number)

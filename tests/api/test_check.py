@@ -91,7 +91,7 @@ class TestDrafts:
         found = check(service, "sex,age\nmale,3\n", {**PEOPLE, "name": "p"})
         assert found["warnings"] == []
         assert found["notes"] == []
-        assert found["spec"] == {**PEOPLE, "name": "p", "outside": "refuse", "access": "open", "description": ""}
+        assert found["spec"] == {**PEOPLE, "name": "p"}
 
     @pytest.mark.parametrize(
         ("data", "filename"),
