@@ -43,10 +43,8 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
         PayloadTooLarge: when the body is larger than uploads may be.
         Unavailable: when the bodies of all requests leave no room for it.
     """
-    spec, upload = await _read_form(request, context)
-    if spec is None:
-        raise _incomplete()
-    return _parsed(spec, context), upload
+    spec, upload = await _read_form(request, context, whole=True)
+    return _parsed(spec or "", context), upload
 
 
 async def read_checked(request: Request, context: Context) -> tuple[Any, UploadFile]:
@@ -58,7 +56,7 @@ async def read_checked(request: Request, context: Context) -> tuple[Any, UploadF
         PayloadTooLarge: as :func:`read_upload`.
         Unavailable: as :func:`read_upload`.
     """
-    spec, upload = await _read_form(request, context)
+    spec, upload = await _read_form(request, context, whole=False)
     text = (spec or "").strip()
     if not text:
         return None, upload
@@ -76,8 +74,8 @@ def _parsed(spec: str, context: Context) -> Any:
         raise InvalidDataset(f"spec: {error.detail}") from None
 
 
-async def _read_form(request: Request, context: Context) -> tuple[str | None, UploadFile]:
-    """The field ``spec``, if there is one, and the file ``data`` of a multipart body."""
+async def _read_form(request: Request, context: Context, *, whole: bool) -> tuple[str | None, UploadFile]:
+    """The field ``spec`` and the file ``data`` of a multipart body; unless ``whole``, the former may not be there."""
     limit, size = context.limits.max_body_bytes, 0
     if media_type(request) != "multipart/form-data":
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
@@ -103,15 +101,14 @@ async def _read_form(request: Request, context: Context) -> tuple[str | None, Up
     if isinstance(spec, UploadFile):
         raise InvalidRequest("spec is a form field with JSON, not a file")
     names = sorted(name for name, _ in form.multi_items())
-    if names not in (["data"], ["data", "spec"]) or not isinstance(upload, UploadFile):
-        raise _incomplete()
+    if not isinstance(upload, UploadFile) or names not in (["data", "spec"], ["data", "spec"] if whole else ["data"]):
+        needed = (
+            "the fields spec (JSON) and data (a file with a name) are needed, each once"
+            if whole
+            else "the field data (a file with a name) is needed, and beside it at most a spec"
+        )
+        raise InvalidRequest(f"{needed}; is the body complete?")
     return spec, upload
-
-
-def _incomplete() -> InvalidRequest:
-    return InvalidRequest(
-        "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
-    )
 
 
 @asynccontextmanager
