@@ -330,7 +330,9 @@ _WHOLE = {
 }
 _REAL = {"float", "double", "number", "decimal"}
 _DATE = {"date", "dateTime", "datetime", "dateTimeStamp"}
+#: Where the versions of the vocabulary list the values of a column, each in words of its own.
 _LISTS = ("keyValues", "keys", "publicKeys", "publicKeysValues", "partitions", "publicPartitions")
+#: Terms that are mapped, or of which nothing is lost: they say nothing of the data, or the same in other words.
 _CSVW_COLUMN = {
     "name",
     "titles",
@@ -353,7 +355,6 @@ _CSVW_COLUMN = {
     "suppressOutput",
     "maxNumPartitions",
 }
-#: Of these nothing is lost: they say the same in other words, or nothing of the data.
 _CSVW_TABLE = {
     "@context",
     "@type",
