@@ -5,6 +5,8 @@ It reads one kind of upload: counts of a table or matrix as a ``.npy`` file.
 
 from __future__ import annotations
 
+import csv
+import datetime
 import hashlib
 import itertools
 import threading
@@ -17,6 +19,7 @@ import numpy as np
 
 from app.services.errors import Unavailable
 from app.services.ports import Upload
+from app.spaces.drafts import ColumnSummary, Layout, Numbers
 from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
@@ -50,6 +53,15 @@ class MemoryPrivateStore:
         records = int(np.abs(array).sum())
         report = {"read": records, "kept": records, "dropped": 0, "clamped": 0, "attributes": {}}
         return Upload(spec, float(np.abs(array).sum()), array, marks, report if spec.kind == "table" else None)
+
+    def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
+        if filename.endswith(".npy"):
+            return None
+        return tuple(path.read_text().splitlines()[0].split(","))
+
+    def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        return tuple(_summary(name, [row[name].strip() for row in rows]) for name in layout.names)
 
     @contextmanager
     def registration(self) -> Iterator[None]:
@@ -93,3 +105,24 @@ class MemoryPrivateStore:
             keep = set(known())
             for name in [name for name in self.files if name not in keep]:
                 del self.files[name]
+
+
+def _summary(name: str, cells: list[str]) -> ColumnSummary:
+    """What a column of plain cells holds: numbers with a point, days, or texts, one by one."""
+    filled = [cell for cell in cells if cell]
+    numbers = dates = None
+    try:
+        values = sorted({float(cell) for cell in filled})
+        decimals = max(len(cell.partition(".")[2].rstrip("0")) for cell in filled)
+        numbers = Numbers(values[0], values[-1], decimals, tuple(values) if len(values) <= 100 else None)
+    except ValueError:
+        pass
+    try:
+        days = [datetime.date.fromisoformat(cell) for cell in filled]
+        dates = min(days), max(days)
+    except ValueError:
+        pass
+    labels = tuple(sorted(set(filled)))
+    return ColumnSummary(
+        name, len(filled), len(filled) < len(cells), labels if len(labels) <= 100 else None, numbers, dates
+    )

@@ -21,6 +21,7 @@ from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.services.answering.dispatch import Answering
+from app.services.checks import Checks
 from app.services.datasets import Datasets
 from app.services.exports import ExportSpace
 from app.services.measurements import Measurements
@@ -102,7 +103,14 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
-    services = Services(Principals(store, utc_now), datasets, sessions, Measurements(store, datasets), answering)
+    services = Services(
+        Principals(store, utc_now),
+        datasets,
+        Checks(datasets, private),
+        sessions,
+        Measurements(store, datasets),
+        answering,
+    )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(
         services=services,

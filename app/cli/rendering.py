@@ -15,7 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
-    from app.client import Answer, Comparison, Dataset, Marginal, Plan, Principal, Problem, Report, SessionState
+    from app.client import Answer, Check, Comparison, Dataset, Marginal, Plan, Principal, Problem, Report, SessionState
     from app.client.answers import Answered
 
 out = Console(highlight=False)
@@ -52,6 +52,21 @@ def _facts(title: str, facts: Mapping[str, object]) -> Table:
     for name, value in facts.items():
         table.add_row(name, cell(value))
     return table
+
+
+def show_check(found: Check) -> None:
+    """Print on standard error what a check found beside the declaration."""
+    if found.problems:
+        table = Table("record", "attribute", "problem", title="A registration would be refused", title_justify="left")
+        for problem in found.problems:
+            row = "" if problem.row is None else cell(problem.row)
+            table.add_row(row, Text(problem.attribute or ""), Text(problem.detail))
+        err.print(table)
+    if found.report is not None:
+        show_report(found.report, err)
+    for what, sentences in (("Warning", found.warnings), ("Note", found.notes)):
+        for sentence in sentences:
+            err.print(f"{what}: {sentence}", markup=False, soft_wrap=True)
 
 
 def show_plan(made: Plan, chosen: Mapping[str, object]) -> None:
@@ -258,10 +273,10 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     out.print(table)
 
 
-def show_report(report: Report) -> None:
+def show_report(report: Report, to: Console = out) -> None:
     """Print what became of the records of a file, one row an attribute that did not simply keep all."""
     beyond = f", {cell(report.beyond_cap)} beyond what is kept of one person" if report.beyond_cap else ""
-    out.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
+    to.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
     table = Table("attribute")
     for column in ("dropped", "clamped", "missing"):
         table.add_column(column, justify="right")
@@ -271,7 +286,7 @@ def show_report(report: Report) -> None:
     if table.row_count:
         table.add_section()
         table.add_row("records in all", cell(report.dropped), cell(report.clamped), "")
-        out.print(table)
+        to.print(table)
 
 
 def show_problem(problem: Problem) -> None:

@@ -18,6 +18,8 @@ from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
 from app.client.models import (
     Budget,
     BudgetSum,
+    Check,
+    CheckedProblem,
     Comparison,
     Dataset,
     Hypothesis,
@@ -47,6 +49,8 @@ __all__ = [
     "AnswerAxis",
     "Budget",
     "BudgetSum",
+    "Check",
+    "CheckedProblem",
     "Comparison",
     "Curator",
     "Dataset",

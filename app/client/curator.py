@@ -24,6 +24,7 @@ from app.client.answers import Answer, Marginal, parse_answer
 from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
+    Check,
     Comparison,
     Dataset,
     Hypothesis,
@@ -75,6 +76,29 @@ def _list(page: JSON, name: str) -> list[Any]:
     if not isinstance(items, list):
         raise ProtocolError(f"{name} is not a list")
     return items
+
+
+def _form(spec: str | None, data: Data, filename: str | None, files: ExitStack) -> Callable[[], dict[str, Any]]:
+    """The form of an upload, made anew for each try; ``files`` closes what it opens.
+
+    Raises:
+        ValueError: for bytes without a filename.
+    """
+    if isinstance(data, np.ndarray):
+        buffer = io.BytesIO()
+        np.save(buffer, data, allow_pickle=False)
+        data, filename = buffer.getvalue(), filename or "data.npy"
+    if isinstance(data, bytes) and filename is None:
+        raise ValueError("filename is needed with bytes: its ending tells the format")
+    fields = {} if spec is None else {"spec": spec}
+
+    def content() -> dict[str, Any]:
+        if isinstance(data, bytes):
+            return {"data": fields, "files": {"data": (filename, data)}}
+        path = Path(os.fspath(data))
+        return {"data": fields, "files": {"data": (filename or path.name, files.enter_context(path.open("rb")))}}
+
+    return content
 
 
 def _new_key() -> str:
@@ -145,25 +169,32 @@ class Curator:
         Raises:
             ValueError: for bytes without a filename.
         """
-        if isinstance(data, np.ndarray):
-            buffer = io.BytesIO()
-            np.save(buffer, data, allow_pickle=False)
-            data, filename = buffer.getvalue(), filename or "data.npy"
-        if isinstance(data, bytes) and filename is None:
-            raise ValueError("filename is needed with bytes: its ending tells the format")
-        form = {"spec": json.dumps(spec, allow_nan=False, default=_number)}
         with ExitStack() as files:
-
-            def content() -> dict[str, Any]:
-                if isinstance(data, bytes):
-                    return {"data": form, "files": {"data": (filename, data)}}
-                path = Path(os.fspath(data))
-                return {
-                    "data": form,
-                    "files": {"data": (filename or path.name, files.enter_context(path.open("rb")))},
-                }
-
+            content = _form(json.dumps(spec, allow_nan=False, default=_number), data, filename, files)
             return Dataset.parse(self._transport.json(Call("POST", "/v1/datasets", content=content)))
+
+    def check(
+        self, data: Data, spec: JSON | str | None = None, *, filename: str | None = None, table: str | None = None
+    ) -> Check:
+        """What a registration would find wrong with a file, all of it; nothing is registered, kept or charged.
+
+        Args:
+            data: as for :meth:`register`.
+            spec: the declaration, as far as it is known: what it leaves out is drafted from the file, everything where
+                it is None. As text it may be YAML, or a SmartNoise or CSVW document.
+            filename: as for :meth:`register`.
+            table: which table of a document of several.
+
+        Raises:
+            ValueError: for bytes without a filename.
+        """
+        if spec is not None and not isinstance(spec, str):
+            spec = json.dumps(spec, allow_nan=False, default=_number)
+        path = "/v1/datasets/check" + ("" if table is None else "?" + urlencode({"table": table}))
+        with ExitStack() as files:
+            # A check changes nothing and may be repeated. The key tells the transport so; the service ignores it.
+            call = Call("POST", path, content=_form(spec, data, filename, files), key=_new_key())
+            return Check.parse(self._transport.json(call))
 
     def datasets(self) -> list[Dataset]:
         """Public descriptors of all data sets."""

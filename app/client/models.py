@@ -164,6 +164,50 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class CheckedProblem:
+    """Something that a registration would be refused for, and the attribute and the record, from 1, where it is met."""
+
+    detail: str
+    attribute: str | None = None
+    row: int | None = None
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From an item of ``problems`` in the reply to ``POST /v1/datasets/check``."""
+        return cls(str(need(reply, "detail")), reply.get("attribute"), optional_int(reply.get("row")))
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a registration would find wrong, and ``spec``, the declaration with what was left out of it.
+
+    A drafted declaration was made by reading the private file: it is for the admin's eyes until what was guessed is
+    replaced by what is known without the data. ``report`` tells what would become of the records, None where that is
+    not known.
+    """
+
+    spec: JSON = field(repr=False)
+    problems: tuple[CheckedProblem, ...]
+    report: Report | None = field(repr=False)
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/datasets/check``."""
+        report = need(reply, "report")
+        return cls(
+            cast(JSON, need(reply, "spec")),
+            tuple(CheckedProblem.parse(item) for item in need(reply, "problems")),
+            None if report is None else Report.parse(report),
+            tuple(map(str, need(reply, "warnings"))),
+            tuple(map(str, need(reply, "notes"))),
+            dict(reply),
+        )
+
+
+@dataclass(frozen=True)
 class Ledger:
     """A data set's ledger. ``raw`` is the last page of it, with the entries of all pages."""
 

@@ -60,9 +60,11 @@ def _unfinished() -> Response:
 
 
 def _not_allowed(scope: Scope) -> Response:
-    # The framework names only the methods of the first route with this path.
+    # The framework names only the methods of the first route with this path. A path that is written out comes first:
+    # it is no other path with a name in it, though a name may be spelled like its end.
     matching = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
-    allowed = ", ".join(sorted({method for route in matching for method in getattr(route, "methods", ())}))
+    same = [route for route in matching if route.path == matching[0].path]
+    allowed = ", ".join(sorted({method for route in same for method in getattr(route, "methods", ())}))
     reply = problems.response(MethodNotAllowed(f"this path does not take {scope['method'][:16]}: it takes {allowed}"))
     reply.headers["Allow"] = allowed
     return reply

@@ -35,17 +35,34 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def multipart() -> dict[str, Any]:
-    """The body of a registration."""
+#: Which table of a document of several is meant.
+TABLE: dict[str, Any] = {
+    "name": "table",
+    "in": "query",
+    "required": False,
+    "description": "of a SmartNoise or CSVW document with several tables: the name of one",
+    "schema": {"type": "string"},
+}
+
+
+def multipart(*, draft: bool = False) -> dict[str, Any]:
+    """The body of a registration, or of a check, whose declaration may be left out."""
+    declaration = {"$ref": _REF.format(model="Declaration")}
+    if draft:
+        declaration = {
+            "type": "string",
+            "description": "the declaration as JSON or YAML, as far as it is known: what is left out is drafted; or a "
+            "SmartNoise or CSVW document",
+        }
     return {
         "required": True,
         "content": {
             "multipart/form-data": {
                 "schema": {
                     "type": "object",
-                    "required": ["spec", "data"],
+                    "required": ["data"] if draft else ["spec", "data"],
                     "properties": {
-                        "spec": {"$ref": _REF.format(model="Declaration")},
+                        "spec": declaration,
                         "data": {
                             "type": "string",
                             "format": "binary",
@@ -56,7 +73,7 @@ def multipart() -> dict[str, Any]:
                         },
                     },
                 },
-                "encoding": {"spec": {"contentType": "application/json"}},
+                "encoding": {} if draft else {"spec": {"contentType": "application/json"}},
             }
         },
     }

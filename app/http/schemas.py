@@ -109,6 +109,29 @@ class RegisteredView(DatasetView):
     report: ReportView | None
 
 
+class CheckedProblem(Reply):
+    """Something that a registration would be refused for; ``row`` and ``attribute`` say where, if it has a place."""
+
+    detail: str
+    row: int = 0
+    attribute: str = ""
+
+
+class CheckView(Reply):
+    """What a registration would find wrong, and the declaration with what was left out of it.
+
+    ``report`` tells what would become of the file's records, null where that is not known. ``warnings`` are those of a
+    registration, and one more where the file was read for a draft; ``notes`` tell what was left out of the declaration,
+    or read otherwise than it was written.
+    """
+
+    spec: dict[str, Any]
+    problems: list[CheckedProblem]
+    report: ReportView | None
+    warnings: list[str]
+    notes: list[str]
+
+
 class GrantView(Reply):
     """An analyst's cap on a data set."""
 

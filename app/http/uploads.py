@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -14,6 +17,7 @@ from app.http import bodies, json_bodies
 from app.http.context import Context
 from app.http.headers import media_type
 from app.spaces.errors import InvalidDataset, InvalidRequest
+from app.spaces.imports import parse_yaml
 
 
 class Form(MultiPartParser):
@@ -39,6 +43,39 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
         PayloadTooLarge: when the body is larger than uploads may be.
         Unavailable: when the bodies of all requests leave no room for it.
     """
+    spec, upload = await _read_form(request, context, whole=True)
+    return _parsed(spec or "", context), upload
+
+
+async def read_checked(request: Request, context: Context) -> tuple[Any, UploadFile]:
+    """As :func:`read_upload`, of a form whose spec may be YAML, or be left out or empty: then it is None.
+
+    Raises:
+        InvalidRequest: when the body is not a form with a file and, if anything else, a spec.
+        InvalidDataset: when the spec is neither JSON nor YAML.
+        PayloadTooLarge: as :func:`read_upload`.
+        Unavailable: as :func:`read_upload`.
+    """
+    spec, upload = await _read_form(request, context, whole=False)
+    text = (spec or "").strip()
+    if not text:
+        return None, upload
+    if text.startswith("{"):
+        return _parsed(text, context), upload
+    return await run_in_threadpool(parse_yaml, text, context.limits.max_json_depth), upload
+
+
+def _parsed(spec: str, context: Context) -> Any:
+    declared = spec.encode()
+    json_bodies.weigh(declared)
+    try:
+        return json_bodies.parse_json(declared, context.limits.max_json_depth)
+    except InvalidRequest as error:
+        raise InvalidDataset(f"spec: {error.detail}") from None
+
+
+async def _read_form(request: Request, context: Context, *, whole: bool) -> tuple[str | None, UploadFile]:
+    """The field ``spec`` and the file ``data`` of a multipart body; unless ``whole``, the former may not be there."""
     limit, size = context.limits.max_body_bytes, 0
     if media_type(request) != "multipart/form-data":
         raise InvalidRequest("send multipart/form-data with the fields spec (JSON) and data (a file)")
@@ -64,16 +101,25 @@ async def read_upload(request: Request, context: Context) -> tuple[Any, UploadFi
     if isinstance(spec, UploadFile):
         raise InvalidRequest("spec is a form field with JSON, not a file")
     names = sorted(name for name, _ in form.multi_items())
-    if names != ["data", "spec"] or spec is None or not isinstance(upload, UploadFile):
-        raise InvalidRequest(
-            "the fields spec (JSON) and data (a file with a name) are needed, each once; is the body complete?"
+    if not isinstance(upload, UploadFile) or names not in (["data", "spec"], ["data", "spec"] if whole else ["data"]):
+        needed = (
+            "the fields spec (JSON) and data (a file with a name) are needed, each once"
+            if whole
+            else "the field data (a file with a name) is needed, and beside it at most a spec"
         )
-    declared = spec.encode()
-    json_bodies.weigh(declared)
+        raise InvalidRequest(f"{needed}; is the body complete?")
+    return spec, upload
+
+
+@asynccontextmanager
+async def in_memory(upload: UploadFile) -> AsyncIterator[Path]:
+    """The path of an anonymous memory file with the upload's bytes, which is there while this is entered."""
+    descriptor = await run_in_threadpool(into_memory, upload)
     try:
-        return json_bodies.parse_json(declared, context.limits.max_json_depth), upload
-    except InvalidRequest as error:
-        raise InvalidDataset(f"spec: {error.detail}") from None
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+        await upload.close()
 
 
 def into_memory(upload: UploadFile) -> int:

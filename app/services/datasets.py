@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -98,13 +98,8 @@ class Datasets:
         """
         actor.require("admin")
         spec = parse_spec(declared)
-        try:
-            PublicDataset(spec).budget  # noqa: B018 - computed, and kept for all that are to come
-        except InvalidBudget as error:
-            raise InvalidDataset(f"budget: {error}") from None
-        space_of(spec)  # refuses what cannot be addressed
-        with self._store.read() as tx:
-            self._check_free(tx, spec.name)
+        for refusal in self._refusals(spec):
+            raise refusal
         try:
             row, told = self._keep(spec, filename, path)
         except CuratorError:
@@ -114,6 +109,38 @@ class Datasets:
             self._sweep()
             raise
         return {**self._view(row, []), **told}
+
+    def examine(
+        self, spec: Spec, filename: str, path: Path
+    ) -> tuple[list[CuratorError], list[str], Mapping[str, Any] | None]:
+        """Every problem that a registration of this would meet, where it tells the first, and what it would warn of;
+        nothing is kept.
+
+        Returns:
+            The problems; the warnings; and the report of what would become of the file's records, if it is known.
+        """
+        problems = [*self._refusals(spec)]
+        try:
+            upload = self._read(spec, filename, path)
+        except CuratorError as error:
+            return [*problems, error], [], None
+        # What to warn of is computed from a declaration that holds, whatever its name.
+        warnings = self._warnings(upload) if all(isinstance(problem, Conflict) for problem in problems) else []
+        return problems, warnings, upload.report
+
+    def _refusals(self, spec: Spec) -> Iterator[CuratorError]:
+        """Why a declaration cannot be registered, whatever its file holds."""
+        try:
+            PublicDataset(spec).budget  # noqa: B018 - computed, and kept for all that are to come
+        except InvalidBudget as error:
+            yield InvalidDataset(f"budget: {error}")
+        try:
+            space_of(spec)
+        except CuratorError as error:  # it cannot be addressed
+            yield error
+        with self._store.read() as tx:
+            if tx.dataset(spec.name) is not None:
+                yield self._in_use(spec.name)
 
     def _keep(self, spec: Spec, filename: str, path: Path) -> tuple[DatasetRow, dict[str, Any]]:
         """Write file and row, the row last; and what to tell who registers."""
@@ -184,14 +211,9 @@ class Datasets:
             return [entry["file_name"] for entry in tx.vault_entries().values()]
 
     def _read(self, spec: Spec, filename: str, path: Path) -> Upload:
-        """The uploaded numbers. Parsers of damaged files raise almost anything, and quote what they read."""
-        try:
+        """The uploaded numbers."""
+        with reading():
             return self._private.read_upload(spec, filename, path)
-        except CuratorError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, the file is at fault and its words are private
-            log.warning("an upload could not be read", error=type(error).__name__)
-            raise InvalidDataset("the file cannot be read: it is damaged, or not what its name says") from None
 
     def _check_free(self, tx: Transaction, name: str) -> None:
         if tx.dataset(name) is not None:
@@ -414,6 +436,22 @@ class Datasets:
                 _check_open(row)
             return
         spending.check_cap(spending.account_of_owner(actor.name, budget, holdings), holds, Decimal(granted), epsilon)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """While an upload is read: parsers of damaged files raise almost anything, and quote what they read.
+
+    Raises:
+        InvalidDataset: in the place of whatever else is raised.
+    """
+    try:
+        yield
+    except CuratorError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it was, the file is at fault and its words are private
+        log.warning("an upload could not be read", error=type(error).__name__)
+        raise InvalidDataset("the file cannot be read: it is damaged, or not what its name says") from None
 
 
 def _check_open(row: DatasetRow) -> None:

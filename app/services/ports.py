@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from app.privacy.ledger import Share
+from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.space import Space
 from app.spaces.spec import Spec
 from app.spaces.tensor import Array, PrivateTensor
@@ -340,6 +341,12 @@ class PrivateStore(Protocol):
 
     def read_upload(self, spec: Spec, filename: str, path: Path) -> Upload:
         """Parse an uploaded file. Raises InvalidDataset."""
+
+    def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
+        """Names of the columns of a table's file; None for an array. Raises InvalidDataset."""
+
+    def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
+        """What the columns that the layout names hold in a table's file, for a draft. Raises InvalidDataset."""
 
     def registration(self) -> AbstractContextManager[None]:
         """Held from before :meth:`put` until the row that names the file is committed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.services.answering.dispatch import Answering
+from app.services.checks import Checks
 from app.services.datasets import Datasets
 from app.services.measurements import Measurements
 from app.services.principals import Principals
@@ -17,6 +18,7 @@ class Services:
 
     principals: Principals
     datasets: Datasets
+    checks: Checks
     sessions: Sessions
     measurements: Measurements
     answering: Answering

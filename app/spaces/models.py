@@ -13,15 +13,20 @@ _MOST_TOLD = 1000
 
 
 def explain(error: ValidationError) -> str:
+    """The first problems in one sentence, without the offending values."""
+    return "; ".join(told(error)[:5])
+
+
+def told(error: ValidationError) -> list[str]:
     """One sentence a problem: where it is and what is wrong, without the offending value."""
     if error.error_count() > _MOST_TOLD:
-        return f"{error.error_count():,} fields are unknown or not of their kind"
+        return [f"{error.error_count():,} fields are unknown or not of their kind"]
     parts = []
-    for item in error.errors(include_input=False, include_url=False, include_context=False)[:5]:
+    for item in error.errors(include_input=False, include_url=False, include_context=False):
         where = ".".join(str(step) for step in item["loc"]) or "body"
         message = str(item["msg"]).removeprefix("Value error, ")
         parts.append(f"{where}: {message}")
-    return "; ".join(parts)
+    return parts
 
 
 class Model(BaseModel):

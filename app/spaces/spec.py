@@ -15,9 +15,11 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from app.spaces.attributes import Attribute, check_trimmed
 from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.models import Model, Number, Real, Whole, explain
+from app.spaces.models import Model, Number, Real, Whole, explain, told
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: The most attributes of a table.
+MOST_ATTRIBUTES = 60
 #: Largest sum of counts a table or multiset may hold when its number of records is not public.
 DEFAULT_CAPACITY = 2**31 - 1
 #: In a list that may be long only the first wrong item is described: a problem takes far more memory than its item.
@@ -98,7 +100,9 @@ class TableSpec(Declaration):
     """
 
     kind: Literal["table"]
-    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(min_length=1, max_length=60)
+    attributes: Annotated[tuple[Attribute, ...], Field(fail_fast=True)] = Field(
+        min_length=1, max_length=MOST_ATTRIBUTES
+    )
     outside: Literal["refuse", "drop"] = Field(
         default="refuse", description="what becomes of a record with a value outside, where its attribute says nothing"
     )
@@ -281,3 +285,59 @@ def parse_spec(declared: Any) -> Spec:
         return _ADAPTER.validate_python(declared)
     except ValidationError as error:
         raise InvalidDataset(explain(error)) from None
+
+
+def problems_of(declared: Any) -> tuple[Spec | None, list[InvalidDataset]]:
+    """Every problem of a declaration, where :func:`parse_spec` tells the first ones, and what is sound of it.
+
+    Args:
+        declared: parsed JSON.
+
+    Returns:
+        The declaration without what has a problem (another budget stands in for one that has), by which a file can be
+        looked at; None where nothing of the kind is left. And the problems, one sentence each; those of an attribute
+        name it.
+    """
+    if not isinstance(declared, dict):
+        return None, [InvalidDataset("the spec must be a JSON object")]
+    found: list[InvalidDataset] = []
+    attributes = declared.get("attributes")
+    nothing = False
+    if declared.get("kind") == "table" and isinstance(attributes, list) and attributes:
+        sound = []
+        for place, item in enumerate(attributes[:MOST_ATTRIBUTES]):
+            try:
+                Attribute.model_validate(item)
+            except ValidationError as error:
+                name = item.get("name") if isinstance(item, dict) else None
+                named = isinstance(name, str) and 0 < len(name) <= 128
+                where, fact = (f'attribute "{name}"', {"attribute": name}) if named else (f"attributes.{place}", {})
+                found += [
+                    InvalidDataset(f"{where}: {problem.removeprefix('body: ')}", **fact) for problem in told(error)
+                ]
+            else:
+                sound.append(item)
+        if len(attributes) > MOST_ATTRIBUTES:
+            found.append(InvalidDataset(f"attributes: a table has at most {MOST_ATTRIBUTES}, not {len(attributes)}"))
+        nothing = not sound
+        # Something has to stand there for the rest to be looked at.
+        declared = {**declared, "attributes": sound or [{"name": "-", "size": 1}]}
+    spec: Spec | None
+    try:
+        spec = _ADAPTER.validate_python(declared)
+    except ValidationError as error:
+        found += [InvalidDataset(problem) for problem in told(error)]
+        spec = _without(declared, error)
+    return None if nothing else spec, found
+
+
+def _without(declared: dict[str, Any], error: ValidationError) -> Spec | None:
+    """A declaration without the fields that have a problem; None where there is none without them."""
+    wrong = {item["loc"][1] for item in error.errors(include_input=False, include_url=False) if len(item["loc"]) > 1}
+    left: dict[str, Any] = {name: value for name, value in declared.items() if name not in wrong}
+    if "budget" in wrong:
+        left["budget"] = {"epsilon": 1, "delta": 1e-9}
+    try:
+        return _ADAPTER.validate_python(left)
+    except ValidationError:
+        return None

@@ -20,13 +20,14 @@ import structlog
 
 from app.services.errors import Unavailable
 from app.services.ports import Upload
+from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.multiset import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import PrivateTensor
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
-from app.storage.readers import has_weights, read_private
+from app.storage.readers import column_names, has_weights, read_private, summarise
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 
 log = structlog.get_logger(__name__)
@@ -91,6 +92,22 @@ class VaultStore:
             digest = hashlib.file_digest(file, "sha256").digest()
         contents = {"upload": digest, "numbers": content_of(data)}
         return Upload(spec, math.ldexp(data.mass, -bits), data, contents, report)
+
+    def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
+        """Names of the columns of a table's file; None for an array of counts, which names none.
+
+        Raises:
+            InvalidDataset: when the file's name or its beginning tells no table.
+        """
+        return column_names(filename, path, layout, memory_limit=self._memory_limit)
+
+    def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
+        """What the columns that the layout names hold in a table's file, for a draft; nothing of it is kept.
+
+        Raises:
+            InvalidDataset: when the file cannot be read to its end.
+        """
+        return summarise(filename, path, layout, memory_limit=self._memory_limit)
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the file is committed."""

@@ -569,10 +569,60 @@ def test_requests(world: World, d: st.DataObject) -> None:
             replies.append((reply.status, reply.headers, reply.body))
 
 
+#: Documents that a check reads, to be hurt.
+DOCUMENTS: list[Any] = [
+    {"name": "p", "attributes": [{"name": "a"}, {"name": "b", "missing": True}], "null_values": ["x"]},
+    {"": {"s": {"t": {"max_ids": 2, "a": {"type": "int", "lower": 0, "upper": 5}, "b": {"private_id": True}}}}},
+    {"max_ids": 1, "row_privacy": True, "columns": {"a": {"type": "float", "lower": 0.5, "upper": 9}}},
+    {
+        "@type": "Table",
+        "tableSchema": {
+            "columns": [
+                {"titles": ["a", "A"], "datatype": {"base": "integer", "minimum": 0, "maximum": "7"}},
+                {"name": "b", "datatype": "string", "keyValues": ["x", "y"], "nullableProportion": 0.1},
+            ]
+        },
+    },
+]
+
+
+@drawn
+@given(st.data())
+def test_checks(world: World, d: st.DataObject) -> None:
+    """Drafts and checks of hurt files and documents: a check of what is registered has no problem, and nothing of any
+    check stays.
+    """
+    spec = SPECS[d.draw(st.sampled_from(sorted(SPECS)))]
+    names, rows = records_of(d, spec)
+    filename = d.draw(st.sampled_from(["data.csv", "data.parquet"]))
+    data = parquet_of(d, names, rows) if filename == "data.parquet" else text_of(d, names, rows, ",")
+    if d.draw(st.booleans()):
+        data = hurt(d, data)
+    declared = {"name": unique("f"), "budget": BUDGET, **spec}
+    document = json.dumps(changed(d, d.draw(st.sampled_from(DOCUMENTS))))
+    if d.draw(st.booleans()):
+        document = hurt(d, document.encode()).decode("utf-8", "replace")
+    # The first byte of a document tells JSON from YAML; JSON is YAML too.
+    document = d.draw(st.sampled_from(["", "# \n"])) + document
+    found = []
+    for words in (None, json.dumps(declared), document):
+        with world.watched() as replies:
+            form = {} if words is None else {"spec": words}
+            files = {"data": (filename, data)}
+            reply = world.service.admin.post("/v1/datasets/check", data=form, files=files)
+            replies.append((reply.status_code, reply.headers, reply.content))
+            assert reply.status_code in (200, 422)
+        assert world.database.execute("PRAGMA data_version").fetchone()[0] == world.commits
+        assert {path.name for path in world.service.settings.vault_dir.iterdir()} == world.files
+        found.append(reply)
+    registered = register(world.service.admin, declared, data, filename)
+    assert (registered.status_code == 201) == (found[1].json()["problems"] == []), (declared, data, found[1].text)
+
+
 def test_every_route_is_drawn(world: World) -> None:
     """Catches a route that comes and is not tried here."""
     paths = {(method, path.split("?")[0]) for method, path, _ in ROUTES}
-    paths |= {("POST", "/v1/datasets")}
+    paths |= {("POST", "/v1/datasets"), ("POST", "/v1/datasets/check")}
     for route in world.service.built.app.routes:
         path = getattr(route, "path", "")
         if path.startswith("/v1"):

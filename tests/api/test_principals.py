@@ -17,6 +17,7 @@ ROUTES = [
     ("DELETE", "/v1/principals/nobody", "admin"),
     ("POST", "/v1/principals/nobody/key", "admin"),
     ("POST", "/v1/datasets", "admin"),
+    ("POST", "/v1/datasets/check", "admin"),
     ("GET", "/v1/datasets", "admin analyst auditor"),
     ("GET", "/v1/datasets/nothing", "admin analyst auditor"),
     ("PUT", "/v1/datasets/nothing/grants/nobody", "admin"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from app.services.errors import Unavailable
 from app.services.ports import PrivateStore, Upload
+from app.spaces.drafts import Layout, Numbers
 from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
@@ -96,6 +98,31 @@ def test_nonsense_is_refused(store: PrivateStore, tmp_path: Path, content: bytes
 def test_another_shape_is_refused(upload: Callable[..., Upload]) -> None:
     with pytest.raises(InvalidDataset):
         upload(COUNTS.T.copy())
+
+
+def test_columns_are_summarised(store: PrivateStore, tmp_path: Path) -> None:
+    """Catches a column left out, in another's place, or with another extreme, and a cell without a value that is taken
+    for one: two readers that share no line agree.
+    """
+    path = tmp_path / "upload"
+    rows = ["a,2.50,2020-01-31,7", ",-1,2021-02-01,7", "b,0.125,1999-12-31,", "a,,2020-01-31,9"]
+    path.write_text("\n".join(["word,number,day,code", *rows, ""]))
+    assert store.columns("people.csv", path, Layout()) == ("word", "number", "day", "code")
+    found = store.summarise("people.csv", path, Layout(("code", "word", "number", "day")))
+    assert found == MemoryPrivateStore().summarise("people.csv", path, Layout(("code", "word", "number", "day")))
+    assert [summary.name for summary in found] == ["code", "word", "number", "day"]
+    assert [summary.empty for summary in found] == [True, True, True, False]
+    assert found[2].numbers == Numbers(-1.0, 2.5, 3, (-1.0, 0.125, 2.5))
+    assert found[3].dates == (datetime.date(1999, 12, 31), datetime.date(2021, 2, 1))
+    assert "2.5" not in repr(found)
+    assert "'a'" not in repr(found)
+    assert "1999" not in repr(found)
+
+
+def test_an_array_names_no_columns(store: PrivateStore, tmp_path: Path) -> None:
+    """Catches counts taken for a file of records."""
+    np.save(tmp_path / "counts.npy", COUNTS)
+    assert store.columns("counts.npy", tmp_path / "counts.npy", Layout()) is None
 
 
 def test_numbers_come_back(store: PrivateStore, entry: dict[str, str]) -> None:

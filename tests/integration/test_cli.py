@@ -89,6 +89,7 @@ class TestHelp:
             ["principal", "rotate"],
             ["compare"],
             ["dataset", "add"],
+            ["dataset", "check"],
             ["plan"],
             ["session"],
             ["session", "open"],
@@ -184,6 +185,74 @@ class TestRefusals:
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         assert done.stderr.strip()
+
+
+class TestChecks:
+    """A declaration is drafted, corrected and registered by commands alone."""
+
+    DATA = "sex,age,note\n" + "".join(f"{('female', 'male')[n % 2]},{n % 90},note {n}\n" for n in range(500))
+
+    def test_a_draft_is_json_and_the_rest_is_said_aside(self, server: Server, tmp_path: Path) -> None:
+        """Catches words among the JSON, a draft without its warning, and one that cannot be registered."""
+        data, draft = tmp_path / "drafted people.csv", tmp_path / "draft.json"
+        data.write_text(self.DATA)
+        done = curator(server, "dataset", "check", str(data))
+        assert done.returncode == 0, done.stderr
+        spec = json.loads(done.stdout)
+        assert spec["name"] == "drafted-people"
+        assert "private" in done.stderr
+        assert '"note"' in done.stderr
+        assert "500 records read" in done.stderr
+        done = curator(server, "dataset", "check", str(data), "--out", str(draft))
+        assert (done.returncode, done.stdout) == (0, "")
+        assert json.loads(draft.read_text()) == spec
+        assert curator(server, "dataset", "add", str(draft), str(data)).returncode == 0
+
+    def test_problems_fail(self, server: Server, tmp_path: Path) -> None:
+        """Catches a script that registers in spite of problems, and a name that is taken for a style."""
+        data, spec = tmp_path / "p.csv", tmp_path / "p.json"
+        data.write_text(self.DATA)
+        attributes = [{"name": "age", "lower": 0, "upper": 50, "bins": 5}, {"name": "[red]", "size": 2}]
+        spec.write_text(json.dumps({"name": "p", "attributes": attributes}))
+        done = curator(server, "dataset", "check", str(data), "--spec", str(spec))
+        assert done.returncode == 1
+        assert json.loads(done.stdout)["attributes"] == attributes
+        assert "refused" in done.stderr
+        assert "[red]" in done.stderr
+        assert "52" in done.stderr  # the first record whose age is beyond its bound
+
+    def test_a_document_of_several_tables(self, server: Server, tmp_path: Path) -> None:
+        """Catches an option that does not reach the service."""
+        data, spec = tmp_path / "p.csv", tmp_path / "p.yaml"
+        data.write_text(self.DATA)
+        spec.write_text(
+            "db:\n  s:\n"
+            "    one: {row_privacy: true, age: {type: int, lower: 0, upper: 100}}\n"
+            "    two: {row_privacy: true, age: {type: int, lower: 0, upper: 200}}\n"
+        )
+        done = curator(server, "dataset", "check", str(data), "--spec", str(spec))
+        assert done.returncode == 1
+        assert "s.one, s.two" in done.stderr
+        done = curator(server, "dataset", "check", str(data), "--spec", str(spec), "--table", "two")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["attributes"][0]["upper"] == 200
+
+    def test_the_client(self, server: Server) -> None:
+        """Catches a field of the reply that the client does not have, and bytes that are sent without their name."""
+        with Curator(server.url, server.admin_key) as client:
+            found = client.check(
+                b"a,b\n1,x\n9,y\n", {"name": "p", "attributes": [{"name": "a", "size": 3}]}, filename="d.csv"
+            )
+            assert found.spec["budget"] == {"epsilon": 1.0, "delta": 1e-9}
+            assert [(problem.attribute, problem.row) for problem in found.problems] == [("a", 2)]
+            assert found.report is None
+            whole = client.check(b"a,b\n1,x\n9,y\n", filename="d.csv")
+            assert whole.problems == ()
+            assert whole.report is not None
+            assert whole.report.kept == 2
+            assert whole.warnings
+            with pytest.raises(ValueError, match="filename"):
+                client.check(b"a\n1\n")
 
 
 class TestAnalysis:

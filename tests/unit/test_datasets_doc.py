@@ -74,8 +74,7 @@ def test_every_kind_has_an_example_that_is_taken(examples: list[tuple[JSON, str,
 
 def test_every_field_is_in_an_example_and_explained(text: str, examples: list[tuple[JSON, str, bytes]]) -> None:
     """Would catch a field that readers are not told of."""
-    # Persons as a unit are declared, and no file of theirs is read yet.
-    fields = {name for kind in KINDS for name in kind.model_fields} - {"unit"}
+    fields = {name for kind in KINDS for name in kind.model_fields}
     assert set().union(*(declared for declared, _, _ in examples)) == fields
     attributes = [attribute for declared, _, _ in examples for attribute in declared.get("attributes", ())]
     assert set().union(*attributes) == set(Attribute.model_fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from app.cli.connection import client
 from app.cli.groups import datasets
 from app.cli.inputs import parse_decimal, parse_object
 from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
-from app.cli.rendering import err, out, print_json, show_datasets, show_report
+from app.cli.rendering import err, out, print_json, show_check, show_datasets, show_report
 
 
 @datasets.command("add")
@@ -31,6 +32,44 @@ def dataset_add(
         show_report(registered.report)
     for warning in registered.warnings:
         err.print(f"Warning: {warning}", markup=False, soft_wrap=True)
+
+
+@datasets.command("check")
+def dataset_check(
+    data: Annotated[Path, ExistingFile],
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="The declaration as far as it is known, in JSON or YAML, or a SmartNoise or CSVW document. Left out, "
+            "all of it is drafted.",
+            show_default=False,
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="Which table of a document with several.", show_default=False)
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Write the declaration to this file.", show_default=False)
+    ] = None,
+) -> None:
+    """Check a declaration and its file DATA, or draft one. Nothing is registered or kept.
+
+    The declaration is printed as JSON, what is wrong with it or should be known of it on standard error. The command
+    fails where a registration would.
+    """
+    text = None if spec is None else spec.read_text(encoding="utf-8")
+    with client(f"Checking {data.name}") as curator:
+        found = curator.check(data, text, table=table)
+    if to is None:
+        print_json(found.spec)
+    else:
+        to.write_text(json.dumps(found.spec, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    show_check(found)
+    if found.problems:
+        raise typer.Exit(1)
 
 
 @datasets.command("list")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.http import bodies, paging, schemas
 from app.http.context import Context
-from app.http.openapi import MOVEMENT, NAMED, multipart, page_parameters, problem_responses
+from app.http.openapi import MOVEMENT, NAMED, TABLE, multipart, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.http.requests import json_object
-from app.http.uploads import into_memory, read_upload
+from app.http.uploads import in_memory, read_checked, read_upload
+from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import NAME
 
@@ -32,22 +30,29 @@ def add_routes(app: FastAPI, context: Context) -> None:
         openapi_extra={"requestBody": multipart()},
     )
     async def register(request: Request) -> Response:
-        actor = await context.authenticator.authenticate(request, heavy=True)
-        actor.require("admin")
-        limit = context.limits.max_body_bytes
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
-            raise bodies.too_large(limit)
+        actor = await _uploader(request, context)
         spec, upload = await read_upload(request, context)
-        descriptor = await run_in_threadpool(into_memory, upload)
-        try:
-            path = Path(f"/proc/self/fd/{descriptor}")
-            filename = upload.filename or ""
-            view = await run_in_threadpool(context.services.datasets.register, actor, spec, filename, path)
-        finally:
-            os.close(descriptor)
-            await upload.close()
+        async with in_memory(upload) as path:
+            view = await run_in_threadpool(context.services.datasets.register, actor, spec, upload.filename or "", path)
         return json_reply(view, 201)
+
+    @app.post(
+        "/v1/datasets/check",
+        tags=["data sets"],
+        summary="Check a declaration and its file, or draft one; nothing is registered or kept",
+        response_model=schemas.CheckView,
+        responses=problem_responses(401, 403, 413, 422),
+        openapi_extra={"requestBody": multipart(draft=True), "parameters": [TABLE]},
+    )
+    async def check(request: Request) -> Response:
+        actor = await _uploader(request, context)
+        table = request.query_params.get("table")
+        spec, upload = await read_checked(request, context)
+        async with in_memory(upload) as path:
+            view = await run_in_threadpool(
+                context.services.checks.check, actor, spec, upload.filename or "", path, table
+            )
+        return json_reply(view)
 
     @app.get(
         "/v1/datasets",
@@ -124,3 +129,14 @@ def add_routes(app: FastAPI, context: Context) -> None:
     async def retire(request: Request, name: str) -> Response:
         actor = await context.authenticator.authenticate(request)
         return json_reply(await run_in_threadpool(context.services.datasets.retire, actor, name))
+
+
+async def _uploader(request: Request, context: Context) -> Principal:
+    """Who sends a file: an admin, and no more bytes than a body may have."""
+    actor = await context.authenticator.authenticate(request, heavy=True)
+    actor.require("admin")
+    limit = context.limits.max_body_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise bodies.too_large(limit)
+    return actor

@@ -32,8 +32,10 @@ _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _NO_DAY = np.iinfo(np.int64).min
 #: No day of the calendar is as far from the epoch, and no file of days means one that is.
 _FAR = 10_000_000
-_TIME = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|[+-]\d{2}(:?\d{2})?))?")
-_DECIMAL_COMMA = r"^[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?$"
+#: What may follow a date, and is cut off.
+TIME = re.compile(r"[T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?( ?(Z|UTC|[+-]\d{2}(:?\d{2})?))?")
+#: A number as it is written where fields are separated by semicolons.
+DECIMAL_COMMA = r"^[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?$"
 _WHOLE = r"^([+-]?[0-9]+)\.0*$"
 
 
@@ -106,7 +108,7 @@ class Coder(ABC):
         """The numbers of a column; NaN for none."""
         if self._comma and is_text(column.type):
             cells = trimmed(column)
-            commas = pc.match_substring_regex(cells, _DECIMAL_COMMA)
+            commas = pc.match_substring_regex(cells, DECIMAL_COMMA)
             if pc.any(commas).as_py():
                 self._commas = True
                 column = pc.if_else(commas, pc.replace_substring(cells, ",", "."), cells)
@@ -279,7 +281,7 @@ class _Dates(Coder):
         if self.attribute.by != "day" and re.fullmatch(r"[0-9]{4}-[0-9]{2}", text):
             text += "-01"
         date, time = text[:10], text[10:]
-        if time and not _TIME.fullmatch(time):
+        if time and not TIME.fullmatch(time):
             return _NO_DAY
         try:
             return day(date).toordinal() - _EPOCH

@@ -374,6 +374,17 @@ def parquet_columns(path: Path) -> list[str]:
     return names
 
 
+def nested_columns(path: Path) -> frozenset[str]:
+    """Names of the columns of a Parquet file that hold lists or structures, which no reader takes.
+
+    Raises:
+        InvalidDataset: when it is no Parquet file, or a truncated one.
+    """
+    with contextlib.suppress(*_DAMAGE), pa.parquet.ParquetFile(path, memory_map=False) as file:
+        return frozenset(str(field.name).strip() for field in file.schema_arrow if pa.types.is_nested(field.type))
+    raise InvalidDataset(_DAMAGED)
+
+
 def parquet_batches(path: Path, wanted: Sequence[int], *, max_rows: int | None, memory_limit: int) -> Iterator[Batch]:
     """The columns at positions ``wanted`` of a file whose columns' names differ.
 
