@@ -335,8 +335,8 @@ class _Replay:
                 self._due_at_opening(session, measured)
             if not self.pins and self._still_due(session):
                 raise _Broken("the session did not measure what was due at its opening", sequence)
-        except _UNREADABLE as error:
-            raise _Broken(f"a measurement is of another table: {type(error).__name__}", sequence) from None
+        except _UNREADABLE:
+            raise _Broken("a measurement is of another table", sequence) from None
 
     def _still_due(self, session: Session) -> bool:
         """Whether something had to be measured at the opening that was not told."""
@@ -454,9 +454,9 @@ class _Replay:
             self._afford(session.known_bytes, sequence)
             try:
                 self._answer(session, query, record, measured, sequence)
-            except _UNREADABLE as error:
+            except _UNREADABLE:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
-                raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
+                raise _Broken("the answer follows from nothing", sequence) from None
         second = _second(record.get("recorded_at"))
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
@@ -758,8 +758,8 @@ def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:
         return Verdict(False, {}, broken.problem, broken.sequence)
     except OSError:
         raise
-    except Exception as error:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
-        return Verdict(False, {}, f"the file makes no sense: {type(error).__name__}", state._next())
+    except Exception:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
+        return Verdict(False, {}, "the file makes no sense", state._next())
 
 
 def replay(

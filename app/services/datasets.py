@@ -34,6 +34,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
+from app.spaces.naming import meant
 from app.spaces.spec import NAME, Spec, parse_spec, written
 
 log = structlog.get_logger(__name__)
@@ -205,7 +206,7 @@ class Datasets:
         # What could not be a name is not looked up: not every database takes every character.
         row = tx.dataset(name, lock=lock) if NAME.fullmatch(name) else None
         if row is None:
-            raise NotFound(f"there is no data set {name[:64]!r}")
+            raise NotFound(f"there is no data set {name[:64]!r}{meant(name, tx.vault_entries())}")
         return row
 
     @staticmethod

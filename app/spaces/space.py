@@ -212,8 +212,8 @@ class Space(ABC):
         """
         try:
             query = self._read_canonical(form, blobs)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise InvalidQuery(f"not a canonical query: {type(error).__name__}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
+            raise InvalidQuery("not a canonical query") from None
         if query.canonical != form:
             raise InvalidQuery("not the canonical form of what it says")
         return query

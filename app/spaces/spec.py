@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from app.spaces.attributes import Attribute, check_trimmed
 from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.models import Model, Number, Real, Whole, explain
+from app.spaces.explaining import explain
+from app.spaces.models import Model, Number, Real, Whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Largest sum of counts a table or multiset may hold when its number of records is not public.
@@ -280,4 +281,4 @@ def parse_spec(declared: Any) -> Spec:
     try:
         return _ADAPTER.validate_python(declared)
     except ValidationError as error:
-        raise InvalidDataset(explain(error)) from None
+        raise InvalidDataset(explain(error, Spec, declared)) from None

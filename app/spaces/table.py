@@ -12,6 +12,7 @@ from app.spaces import canonical, conditions, marginals
 from app.spaces.attributes import Attribute
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
+from app.spaces.naming import unknown
 from app.spaces.query import (
     Blobs,
     CompiledLocal,
@@ -54,8 +55,7 @@ class TableSpace(CellSpace):
     def _named(self, name: str) -> tuple[int, Values]:
         found = self._axis.get(name)
         if found is None:
-            known = ", ".join(list(self._axis)[:8])
-            raise InvalidQuery(f"unknown attribute {name[:64]!r}: the attributes are {known}")
+            raise InvalidQuery(unknown("attribute", name, self._axis, "the attributes are"))
         return found
 
     @cached_property
