@@ -6,7 +6,8 @@ The rules, in the order they are checked:
 2. The header's data set and mechanism say what they say once and in full, and its plan follows from them.
 3. Sequences run from 1 without a gap; each entry carries the hash before it and its own; times do not go back.
 4. Each query is the canonical form of what it says, on the header's space. Dense weights stand right before the first
-   entry that names them, once, and nowhere else.
+   entry that names them, once, and nowhere else. Where the question stands beside it as it was asked, it compiles to
+   that form.
 5. Values lie on the answer grid. A hypothesis' answer is the hypothesis' own, to one unit; a measurement lies further
    than the threshold from it; a cached answer is the first one given; a bound is the plan's and no more than rounding
    the weights can add.
@@ -28,6 +29,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -64,6 +66,7 @@ from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.statistics import CompiledStatistic
+from app.spaces.query_request import WANTED, parse_query
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ _WORK_FACTOR = 4
 _KEPT_FACTOR, _ELEMENTS_FACTOR = 8, 32
 #: Bytes that a query of the universe's size takes a cell, while it is read from its weights record.
 _DENSE_BYTES = 32
+#: Bytes that compiling a question takes for each value that it looks at.
+_ASKED_BYTES = 24
 #: What reading a stranger's JSON as something else may raise.
 _UNREADABLE = (
     AssertionError,
@@ -432,6 +437,7 @@ class _Replay:
                     measurement=record.get("measurement"),
                     tested=_tested(record.get("tested")),
                     wish=record.get("wish"),
+                    asked=self._asked(session, query, record, sequence),
                 )
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
@@ -461,6 +467,25 @@ class _Replay:
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
+
+    def _asked(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> bytes | None:
+        """The question in the words that an entry has for it, in canonical bytes; None where it has none.
+
+        What is asked must be what was answered.
+        """
+        if "asked" not in record:
+            return None
+        asked, told = record["asked"], records.words(record["asked"])
+        if told is None or not isinstance(asked, dict) or not WANTED.isdisjoint(asked):
+            raise _Broken("the question as asked is none that an entry keeps", sequence)
+        meant, space = None, session.dataset.space
+        with suppress(CuratorError):
+            words = parse_query(asked)
+            self._afford(_ASKED_BYTES * space.looked_at(words), sequence)
+            meant = space.compile(words)
+        if meant is None or meant.canonical_bytes != query.canonical_bytes:
+            raise _Broken("the question as asked does not compile to the recorded query", sequence)
+        return told
 
     def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
         """A price that the session can still pay."""

@@ -167,9 +167,8 @@ def _found(path: Path, sent: Any, *, missing: bool) -> Path:
     """A way through JSON without the steps that it does not have: what was sent may be short for what was read."""
     found: list[int | str] = []
     for number, step in enumerate(path, 1):
-        if isinstance(sent, dict) and step in sent:
-            sent = sent[step]
-        elif isinstance(sent, list) and isinstance(step, int) and step < len(sent):
+        inside = isinstance(sent, list) and isinstance(step, int) and step < len(sent)
+        if inside or (isinstance(sent, dict) and step in sent):
             sent = sent[step]
         elif not (missing and number == len(path)):
             continue

@@ -61,6 +61,10 @@ class QueryModel(BaseModel):
         return self
 
 
+#: The fields that are no part of a question.
+WANTED = frozenset(QueryModel.model_fields)
+
+
 class Condition(BaseModel):
     """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.
 

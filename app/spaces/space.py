@@ -202,6 +202,10 @@ class Space(ABC):
                 is unbounded.
         """
 
+    def looked_at(self, request: QueryRequest) -> int:
+        """The most values along axes that compiling a request looks at, beside those that it lists."""
+        return sum(self.shape)
+
     def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         """The query a canonical form stands for; ``blobs`` holds dense weights by SHA-256.
 

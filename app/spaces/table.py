@@ -68,6 +68,12 @@ class TableSpace(CellSpace):
         found = ((axis, values.starting()) for axis, values in self._axis.values())
         return {axis: cells for axis, cells in found if cells is not None}
 
+    def looked_at(self, request: QueryRequest) -> int:
+        if not isinstance(request, PredicateQuery | MarginalQuery | StatisticQuery):
+            return sum(self.shape)
+        ranges = conditions.ranges(request.where) & self._axis.keys()
+        return sum(self.shape[self._axis[name][0]] for name in ranges)
+
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):
             return self._predicate(request.where)
