@@ -56,7 +56,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Header
-from app.curator.plan import Plan
+from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.evidence.policy import Buy
@@ -640,6 +640,8 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
+                "spent_epsilon": _part(plan, paid),
+                "reserved_epsilon": float(plan.epsilon),
                 "spent": str(paid.renyi),
                 "reserved": str(plan.reserved),
                 "spent_pure": None if plan.reserved_pure is None else str(paid.pure),
@@ -722,6 +724,13 @@ class _Replay:
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
         return session.released(query, told, measured.release.units)
+
+
+def _part(plan: SessionPlan, paid: Amounts) -> float:
+    """What was paid as a part of the session's epsilon, in the sum that this is a share of."""
+    if plan.regime == "pure" and paid.pure is not None:
+        return float(paid.pure)
+    return float(Fraction(plan.epsilon) * Fraction(paid.renyi) / Fraction(plan.reserved))
 
 
 def _tested(told: Any) -> list[int] | None:

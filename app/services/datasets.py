@@ -342,7 +342,9 @@ class Datasets:
             **spending.account_view(account),
             "epsilon": spending.budget_view(account),
         }
-        page = Page([_movement(movement) for _, movement in movements], str(movements[-1][0]) if others else None)
+        page = Page(
+            [_movement(movement, account) for _, movement in movements], str(movements[-1][0]) if others else None
+        )
         return view, page
 
     def retire(self, actor: Principal, name: str) -> dict[str, Any]:
@@ -427,10 +429,11 @@ def _kept_by_others() -> Unavailable:
     return Unavailable("another process holds the data set: send the request again a little later")
 
 
-def _movement(row: LedgerRow) -> dict[str, Any]:
+def _movement(row: LedgerRow, account: Account) -> dict[str, Any]:
     return {
         "session": row.session,
         "kind": row.kind,
+        "epsilon": spending.moved_epsilon(row, account),
         "amount": row.amount,
         "pure": row.pure,
         "sequence": row.sequence,
