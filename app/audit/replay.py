@@ -65,8 +65,8 @@ from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
-from app.spaces.statistics import CompiledStatistic
 from app.spaces.query_request import WANTED, parse_query
+from app.spaces.statistics import CompiledStatistic
 
 
 @dataclass(frozen=True)
@@ -481,7 +481,7 @@ class _Replay:
         meant, space = None, session.dataset.space
         with suppress(CuratorError):
             words = parse_query(asked)
-            self._afford(_ASKED_BYTES * space.looked_at(words), sequence)
+            self._afford(_LINE_FACTOR * len(told) + _ASKED_BYTES * space.looked_at(words), sequence)
             meant = space.compile(words)
         if meant is None or meant.canonical_bytes != query.canonical_bytes:
             raise _Broken("the question as asked does not compile to the recorded query", sequence)

@@ -16,7 +16,19 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
-    from app.client import Answer, Comparison, Dataset, Ledger, Marginal, Member, Plan, Principal, Problem, Report, SessionState
+    from app.client import (
+        Answer,
+        Comparison,
+        Dataset,
+        Ledger,
+        Marginal,
+        Member,
+        Plan,
+        Principal,
+        Problem,
+        Report,
+        SessionState,
+    )
     from app.client.answers import Answered
 
 out = Console(highlight=False)
