@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,13 @@ import rfc8785
 
 #: Version of the transcript's format.
 FORMAT = 1
+#: The most bytes that a question as it was asked may take in an entry.
+MOST_WORDS = 64 * 1024
+_NUMBERS = frozenset((int, float))
+#: Below it a number without a fraction is an integer that JSON keeps.
+_EXACT = 2.0**53
+#: An exponent, which the two libraries write otherwise, or a text that looks like one.
+_EXPONENT = re.compile(rb"e(?<=\de)")
 #: What stands around the weights and the hash in a weights record, which is read and written without a JSON library.
 WEIGHTS_HEAD, WEIGHTS_MIDDLE, WEIGHTS_TAIL = b'{"data":"', b'","record":"weights","sha256":"', b'"}'
 
@@ -47,6 +55,55 @@ def _number(value: float | None) -> bytes:
     return b"null" if value is None else rfc8785.dumps(value)
 
 
+def words(document: Any) -> bytes | None:
+    """RFC 8785 bytes of a question as it was asked; None where it is too long to be kept, or has a number of
+    which JSON does not keep every digit.
+
+    Written by a faster library, which differs in few things: numbers without a fraction are made integers beforehand,
+    and what has exponents or other letters than ASCII is left to the slower one.
+    """
+    try:
+        plain, left = _plain(document, MOST_WORDS // 2)
+        if left < 0:
+            return None
+        written = orjson.dumps(plain, option=orjson.OPT_SORT_KEYS)
+        if not written.isascii() or _EXPONENT.search(written):
+            written = rfc8785.dumps(document)
+    except (OverflowError, rfc8785.CanonicalizationError):
+        return None
+    return written if len(written) <= MOST_WORDS else None
+
+
+def _plain(node: Any, left: int) -> tuple[Any, int]:
+    """A document without fractions of zero, and how many more values it might have had: below 0, it has too many.
+
+    Raises:
+        OverflowError: when it has a number of which JSON does not keep every digit.
+    """
+    if type(node) is dict:
+        left -= len(node)
+        made: dict[str, Any] = {}
+        for name, child in node.items() if left >= 0 else ():
+            made[name], left = _plain(child, left)
+        return made, left
+    if type(node) is list:
+        left -= len(node)
+        if left < 0:
+            return node, left
+        if node and _NUMBERS.issuperset(map(type, node)):
+            if max(map(abs, node)) >= _EXACT:
+                raise OverflowError
+            return [int(n) if type(n) is float and n.is_integer() else n for n in node], left
+        items: list[Any] = []
+        for child in node:
+            item, left = _plain(child, left)
+            items.append(item)
+        return items, left
+    if type(node) in _NUMBERS and abs(node) >= _EXACT:
+        raise OverflowError
+    return (int(node) if type(node) is float and node.is_integer() else node), left
+
+
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """An entry's canonical line and the hash that names it."""
@@ -55,10 +112,14 @@ class Sealed:
     entry_hash: str
 
 
-def _seal(body: bytes) -> Sealed:
-    # "entry_hash" sorts before every other key, so the sealed line is the body with the hash put in front.
-    digest = sha256(body)
-    return Sealed(b'{"entry_hash":"' + digest.encode() + b'",' + body[1:], digest)
+def _seal(body: bytes, asked: bytes | None = None) -> Sealed:
+    # "entry_hash" sorts before every other key but "asked": the hash is put in front, or right behind that.
+    if asked is None:
+        digest = sha256(body)
+        return Sealed(b'{"entry_hash":"' + digest.encode() + b'",' + body[1:], digest)
+    front = b'{"asked":' + asked + b","
+    digest = sha256(front + body[1:])
+    return Sealed(front + b'"entry_hash":"' + digest.encode() + b'",' + body[1:], digest)
 
 
 def answer_entry(
@@ -74,8 +135,9 @@ def answer_entry(
     measurement: str | None = None,
     tested: Sequence[int] | None = None,
     wish: Mapping[str, float] | None = None,
+    asked: bytes | None = None,
 ) -> Sealed:
-    """The record of one answer; ``query`` is in canonical bytes already.
+    """The record of one answer; ``query`` and ``asked``, the words of the question, are in canonical bytes already.
 
     A single number stands as ``value``, several as ``values``, and null for none. ``measurement`` is the hash of the
     record of what was measured for it, ``tested`` are the counts that a test found near enough, ``wish`` the accuracy
@@ -96,7 +158,8 @@ def answer_entry(
             b',"unverified":true' if unverified else b"",
             _values(values),
             b"" if wish is None else b',"wish":' + canonical(dict(wish)),
-        )
+        ),
+        asked,
     )
 
 

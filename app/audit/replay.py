@@ -6,7 +6,8 @@ The rules, in the order they are checked:
 2. The header's data set and mechanism say what they say once and in full, and its plan follows from them.
 3. Sequences run from 1 without a gap; each entry carries the hash before it and its own; times do not go back.
 4. Each query is the canonical form of what it says, on the header's space. Dense weights stand right before the first
-   entry that names them, once, and nowhere else.
+   entry that names them, once, and nowhere else. Where the question stands beside it as it was asked, it compiles to
+   that form.
 5. Values lie on the answer grid. A hypothesis' answer is the hypothesis' own, to one unit; a measurement lies further
    than the threshold from it; a cached answer is the first one given; a bound is the plan's and no more than rounding
    the weights can add.
@@ -28,6 +29,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -54,7 +56,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Header
-from app.curator.plan import Plan
+from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.evidence.policy import Buy
@@ -63,6 +65,7 @@ from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
+from app.spaces.query_request import WANTED, parse_query
 from app.spaces.statistics import CompiledStatistic
 
 
@@ -96,6 +99,8 @@ _WORK_FACTOR = 4
 _KEPT_FACTOR, _ELEMENTS_FACTOR = 8, 32
 #: Bytes that a query of the universe's size takes a cell, while it is read from its weights record.
 _DENSE_BYTES = 32
+#: Bytes that compiling a question takes for each value that it looks at.
+_ASKED_BYTES = 24
 #: What reading a stranger's JSON as something else may raise.
 _UNREADABLE = (
     AssertionError,
@@ -335,8 +340,8 @@ class _Replay:
                 self._due_at_opening(session, measured)
             if not self.pins and self._still_due(session):
                 raise _Broken("the session did not measure what was due at its opening", sequence)
-        except _UNREADABLE as error:
-            raise _Broken(f"a measurement is of another table: {type(error).__name__}", sequence) from None
+        except _UNREADABLE:
+            raise _Broken("a measurement is of another table", sequence) from None
 
     def _still_due(self, session: Session) -> bool:
         """Whether something had to be measured at the opening that was not told."""
@@ -432,6 +437,7 @@ class _Replay:
                     measurement=record.get("measurement"),
                     tested=_tested(record.get("tested")),
                     wish=record.get("wish"),
+                    asked=self._asked(session, query, record, sequence),
                 )
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
@@ -454,13 +460,32 @@ class _Replay:
             self._afford(session.known_bytes, sequence)
             try:
                 self._answer(session, query, record, measured, sequence)
-            except _UNREADABLE as error:
+            except _UNREADABLE:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
-                raise _Broken(f"the answer follows from nothing: {type(error).__name__}", sequence) from None
+                raise _Broken("the answer follows from nothing", sequence) from None
         second = _second(record.get("recorded_at"))
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
+
+    def _asked(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> bytes | None:
+        """The question in the words that an entry has for it, in canonical bytes; None where it has none.
+
+        What is asked must be what was answered.
+        """
+        if "asked" not in record:
+            return None
+        asked, told = record["asked"], records.words(record["asked"])
+        if told is None or not isinstance(asked, dict) or not WANTED.isdisjoint(asked):
+            raise _Broken("the question as asked is none that an entry keeps", sequence)
+        meant, space = None, session.dataset.space
+        with suppress(CuratorError):
+            words = parse_query(asked)
+            self._afford(_LINE_FACTOR * len(told) + _ASKED_BYTES * space.looked_at(words), sequence)
+            meant = space.compile(words)
+        if meant is None or meant.canonical_bytes != query.canonical_bytes:
+            raise _Broken("the question as asked does not compile to the recorded query", sequence)
+        return told
 
     def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
         """A price that the session can still pay."""
@@ -615,6 +640,8 @@ class _Replay:
                 **{f"{source}_answers": count for source, count in self.counts.items()},
                 "error_bound": plan.error_bound,
                 "beta": plan.beta,
+                "spent_epsilon": _part(plan, paid),
+                "reserved_epsilon": float(plan.epsilon),
                 "spent": str(paid.renyi),
                 "reserved": str(plan.reserved),
                 "spent_pure": None if plan.reserved_pure is None else str(paid.pure),
@@ -699,6 +726,13 @@ class _Replay:
         return session.released(query, told, measured.release.units)
 
 
+def _part(plan: SessionPlan, paid: Amounts) -> float:
+    """What was paid as a part of the session's epsilon, in the sum that this is a share of."""
+    if plan.regime == "pure" and paid.pure is not None:
+        return float(paid.pure)
+    return float(Fraction(plan.epsilon) * Fraction(paid.renyi) / Fraction(plan.reserved))
+
+
 def _tested(told: Any) -> list[int] | None:
     """The counts that an entry says were tested.
 
@@ -758,8 +792,8 @@ def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:
         return Verdict(False, {}, broken.problem, broken.sequence)
     except OSError:
         raise
-    except Exception as error:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
-        return Verdict(False, {}, f"the file makes no sense: {type(error).__name__}", state._next())
+    except Exception:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
+        return Verdict(False, {}, "the file makes no sense", state._next())
 
 
 def replay(

@@ -35,8 +35,10 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
     """
     try:
         parsed = json.loads(text, object_pairs_hook=_object_of)
+    except json.JSONDecodeError as error:
+        raise Refusal(f"{where} is not JSON from line {error.lineno} column {error.colno} on") from None
     except ValueError as error:
-        raise Refusal(f"{where} is not JSON: {error}") from None
+        raise Refusal(f"{where}: {error}") from None
     if not isinstance(parsed, dict):
         raise Refusal(f"{where} is not a JSON object")
     return parsed

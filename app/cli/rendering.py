@@ -5,17 +5,31 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from app.audit.replay import Verdict
-    from app.client import Answer, Check, Comparison, Dataset, Marginal, Plan, Principal, Problem, Report, SessionState
+    from app.client import (
+        Answer,
+        Check,
+        Comparison,
+        Dataset,
+        Ledger,
+        Marginal,
+        Member,
+        Plan,
+        Principal,
+        Problem,
+        Report,
+        SessionState,
+    )
     from app.client.answers import Answered
 
 out = Console(highlight=False)
@@ -48,7 +62,7 @@ def progress_of(done: int | None, left: int | None) -> str:
 def _facts(title: str, facts: Mapping[str, object]) -> Table:
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
-    table.add_column(justify="right")
+    table.add_column(justify="right", overflow="fold")
     for name, value in facts.items():
         table.add_row(name, cell(value))
     return table
@@ -196,32 +210,87 @@ def show_state(state: SessionState, *, as_json: bool) -> None:
                 "queries": progress_of(state.queries_asked, state.queries_left),
                 "updates": progress_of(state.updates_used, state.updates_left),
                 "error bound (counts)": state.plan.error_bound,
-                "spent (Rényi, at the ledger's order)": state.spent,
-                "reserved (Rényi)": state.reserved,
+                "spent of epsilon": state.spent_epsilon,
+                "reserved of epsilon": state.reserved_epsilon,
+                "spent exactly (Rényi, at the ledger's order)": state.spent,
+                "reserved exactly (Rényi)": state.reserved,
                 "head hash": state.head_hash,
             },
         )
     )
 
 
+def _listing(*columns: str, numbers: Collection[str] = (), whole: str | None = None) -> Table:
+    """A table of which no cell loses a character, however narrow the terminal is.
+
+    Args:
+        columns: their headings.
+        numbers: those that are set to the right.
+        whole: one that is never broken into lines.
+    """
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold", no_wrap=name == whole)
+    return table
+
+
 def show_sessions(found: list[SessionState], *, as_json: bool) -> None:
-    """Print sessions, one row each."""
+    """Print sessions, one row each; amounts are parts of the data set's epsilon."""
     if as_json:
         print_json([state.raw for state in found])
         return
-    table = Table("session", "data set", "construction", "status")
-    for column in ("queries", "updates"):
-        table.add_column(column, justify="right")
+    numbers = ("queries", "spent", "reserved")
+    table = _listing("session", "owner\ndata set", "answers by\nstatus", *numbers, numbers=numbers, whole="session")
     for state in found:
         table.add_row(
             state.id,
-            state.dataset,
-            str(state.mechanism.get("construction", "")),
-            state.status,
+            f"{state.owner or ''}\n{state.dataset}",
+            f"{state.mechanism.get('construction', '')}\n{state.status}",
             progress_of(state.queries_asked, state.queries_left),
-            progress_of(state.updates_used, state.updates_left),
+            cell(state.spent_epsilon),
+            cell(state.reserved_epsilon),
         )
     out.print(table)
+
+
+def show_principals(found: list[Member], *, as_json: bool) -> None:
+    """Print who may call, one row each."""
+    if as_json:
+        print_json([member.raw for member in found])
+        return
+    table = _listing("name", "role", "since", "key revoked")
+    for member in found:
+        table.add_row(member.name, member.role, member.created_at, member.revoked_at or "")
+    out.print(table)
+
+
+def show_ledger(found: Ledger, *, as_json: bool) -> None:
+    """Print a ledger: its movements, what they come to, and what is left; as epsilons first, and then exact."""
+    if as_json:
+        print_json(found.raw)
+        return
+    from app.client import Budget
+
+    raw = found.raw
+    where = "session, entry, time"
+    table = _listing("movement", "epsilon", where, "exact", numbers=("epsilon",), whole=where)
+    for entry in found.entries:
+        place = [entry["session"] or "", entry["sequence"] and f"entry {entry['sequence']:,}", entry["recorded_at"]]
+        exact = [entry["amount"], entry["pure"] and f"pure {entry['pure']}"]
+        lines = ("\n".join(filter(None, part)) for part in (place, exact))
+        table.add_row(str(entry["kind"]), cell(entry["epsilon"]), *lines)
+    out.print(table)
+    sums = Budget.parse(raw["epsilon"])
+    totals = _listing("counted by", "spent", "reserved", "remaining", numbers=("spent", "reserved", "remaining"))
+    for name, of in (("renyi", sums.renyi), ("pure", sums.pure)):
+        counts = " (counts)" if name == sums.regime else ""
+        totals.add_row(f"{name}{counts}", *map(cell, (of.spent_epsilon, of.reserved_epsilon, of.remaining_epsilon)))
+    out.print(f"epsilon {cell(sums.epsilon)}, of which are", markup=False)
+    out.print(totals)
+    exactly = _listing("exactly", "sum", "of", "remaining")
+    exactly.add_row(f"renyi, order {raw['order']}", raw["sum"], raw["budget"], raw["remaining"])
+    exactly.add_row("pure", raw["pure"]["sum"], raw["pure"]["budget"], raw["pure"]["remaining"])
+    out.print(exactly)
 
 
 def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
@@ -236,7 +305,8 @@ def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
             }
         )
     elif verdict.ok:
-        table = Table("the transcript replays", "", title_justify="left")
+        table = Table("the transcript replays", title_justify="left")
+        table.add_column("", overflow="fold")
         for name, value in verdict.summary.items():
             table.add_row(name.replace("_", " "), cell(value))
         out.print(table)
@@ -256,20 +326,17 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
     if as_json:
         print_json([item.raw for item in found])
         return
-    table = Table("name", "kind")
-    for column in ("epsilon", "delta", "spent", "reserved", "remaining"):
-        table.add_column(column, justify="right")
-    table.add_column("counted by")
+    numbers = ("epsilon\ndelta", "spent", "reserved", "remaining")
+    table = _listing("name", "kind\nstatus", *numbers, "counted by", numbers=numbers)
     for item in found:
         budget = item.budget
-        amounts = (
-            budget.epsilon,
-            budget.delta,
-            budget.spent_epsilon,
-            budget.reserved_epsilon,
-            budget.remaining_epsilon,
+        table.add_row(
+            item.name,
+            f"{item.kind}\n{item.raw.get('status', '')}",
+            f"{cell(budget.epsilon)}\n{cell(budget.delta)}",
+            *map(cell, (budget.spent_epsilon, budget.reserved_epsilon, budget.remaining_epsilon)),
+            budget.regime,
         )
-        table.add_row(item.name, item.kind, *map(cell, amounts), budget.regime)
     out.print(table)
 
 

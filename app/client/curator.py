@@ -29,6 +29,7 @@ from app.client.models import (
     Dataset,
     Hypothesis,
     Ledger,
+    Member,
     Plan,
     Principal,
     SessionState,
@@ -146,6 +147,10 @@ class Curator:
     def add_principal(self, name: str, role: str) -> Principal:
         """Add somebody who may call, as admin, analyst or auditor. The key is in this reply alone."""
         return Principal.parse(self._transport.json(_json_call("POST", "/v1/principals", {"name": name, "role": role})))
+
+    def principals(self) -> list[Member]:
+        """Everybody who may call or ever might, without keys."""
+        return [Member.parse(item) for item in self._items("/v1/principals")]
 
     def rotate_key(self, name: str) -> Principal:
         """Replace a principal's key, also a revoked one. The new key is in this reply alone."""

@@ -63,6 +63,29 @@ class Principal:
 
 
 @dataclass(frozen=True)
+class Member:
+    """Somebody who may call the service, or might until ``revoked_at``."""
+
+    name: str
+    role: str
+    created_at: str
+    revoked_at: str | None
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From an item of ``GET /v1/principals``."""
+        revoked = reply.get("revoked_at")
+        return cls(
+            str(need(reply, "name")),
+            str(need(reply, "role")),
+            str(need(reply, "created_at")),
+            None if revoked is None else str(revoked),
+            dict(reply),
+        )
+
+
+@dataclass(frozen=True)
 class BudgetSum:
     """How much of epsilon is spent, held by open sessions, and left, by one of the two sums of a budget."""
 
@@ -335,7 +358,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class SessionState:
-    """Where a session stands. Counters are None in a reply that does not carry them."""
+    """Where a session stands. Counters are None in a reply that does not carry them.
+
+    ``spent`` and ``reserved`` are exact, at the ledger's order; ``spent_epsilon`` and ``reserved_epsilon`` are parts of
+    the epsilon that the session was opened with.
+    """
 
     id: str
     dataset: str
@@ -350,12 +377,16 @@ class SessionState:
     reserved: Decimal | None
     sequence: int | None
     head_hash: str | None
+    owner: str | None
+    spent_epsilon: float | None
+    reserved_epsilon: float | None
     raw: JSON = field(repr=False)
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From any reply that describes a session."""
         spent, reserved, head = reply.get("spent"), reply.get("reserved"), reply.get("head_hash")
+        owner = reply.get("owner")
         return cls(
             id=str(need(reply, "id")),
             dataset=str(need(reply, "dataset")),
@@ -370,6 +401,9 @@ class SessionState:
             reserved=None if reserved is None else amount(reserved),
             sequence=optional_int(reply.get("sequence")),
             head_hash=None if head is None else str(head),
+            owner=None if owner is None else str(owner),
+            spent_epsilon=optional_float(reply.get("spent_epsilon")),
+            reserved_epsilon=optional_float(reply.get("reserved_epsilon")),
             raw=dict(reply),
         )
 

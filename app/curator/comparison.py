@@ -26,6 +26,7 @@ root of k, where a plan's grows with the logarithm.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -105,7 +106,8 @@ def parse_comparison(asked: Mapping[str, Any]) -> list[SessionRequest]:
         try:
             found.append(parse_request({**common, "mechanism": mechanism}))
         except InvalidRequest as error:
-            raise InvalidRequest(f"mechanisms.{index}: {error.detail}") from None
+            within = re.sub(r"(^|; )mechanism(?=[.:])", rf"\1mechanisms.{index}", error.detail)
+            raise InvalidRequest(within if within != error.detail else f"mechanisms.{index}: {within}") from None
     return found
 
 

@@ -10,7 +10,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from app.constructions.mechanism import DirectNoise, FromEvidence, Mechanism
 from app.spaces.errors import InvalidRequest
-from app.spaces.models import Model, Whole, explain
+from app.spaces.explaining import explain
+from app.spaces.models import Model, Whole
 
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9
@@ -134,4 +135,4 @@ def parse_request(asked: Any) -> SessionRequest:
     try:
         return SessionRequest.model_validate(asked)
     except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
+        raise InvalidRequest(explain(error, SessionRequest, asked)) from None

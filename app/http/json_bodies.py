@@ -48,7 +48,8 @@ def parse_json(body: bytes, depth: int) -> Any:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+        place = f"from line {error.lineno} column {error.colno} on" if body.strip() else "as it is empty"
+        raise InvalidRequest(f"the body is not JSON {place}: send a JSON document in UTF-8") from None
     finally:
         gc.enable()
     if body.count(b"[") + body.count(b"{") > depth and _deeper(document, depth):

@@ -143,7 +143,8 @@ class GrantView(Reply):
 class LedgerView(Reply):
     """Exact amounts at the ledger's Renyi order, as decimal strings; ``pure`` has those of the pure sum.
 
-    An entry's ``pure`` is null where not all of its noise is pure. All but ``entries`` are of the whole ledger, on each
+    An entry's ``epsilon`` is its part of the data set's, in the sum that ``regime`` names; its ``pure`` is null where
+    not all of its noise is pure. All but ``entries`` are of the whole ledger, on each
     of its pages; ``next`` is the address of the next page, if any.
     """
 

@@ -34,6 +34,7 @@ from app.services.ports import (
 from app.services.principals import Principal
 from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
+from app.spaces.naming import meant
 from app.spaces.spec import NAME, Spec, parse_spec, written
 
 log = structlog.get_logger(__name__)
@@ -227,7 +228,7 @@ class Datasets:
         # What could not be a name is not looked up: not every database takes every character.
         row = tx.dataset(name, lock=lock) if NAME.fullmatch(name) else None
         if row is None:
-            raise NotFound(f"there is no data set {name[:64]!r}")
+            raise NotFound(f"there is no data set {name[:64]!r}{meant(name, tx.vault_entries())}")
         return row
 
     @staticmethod
@@ -363,7 +364,9 @@ class Datasets:
             **spending.account_view(account),
             "epsilon": spending.budget_view(account),
         }
-        page = Page([_movement(movement) for _, movement in movements], str(movements[-1][0]) if others else None)
+        page = Page(
+            [_movement(movement, account) for _, movement in movements], str(movements[-1][0]) if others else None
+        )
         return view, page
 
     def retire(self, actor: Principal, name: str) -> dict[str, Any]:
@@ -464,10 +467,11 @@ def _kept_by_others() -> Unavailable:
     return Unavailable("another process holds the data set: send the request again a little later")
 
 
-def _movement(row: LedgerRow) -> dict[str, Any]:
+def _movement(row: LedgerRow, account: Account) -> dict[str, Any]:
     return {
         "session": row.session,
         "kind": row.kind,
+        "epsilon": spending.moved_epsilon(row, account),
         "amount": row.amount,
         "pure": row.pure,
         "sequence": row.sequence,

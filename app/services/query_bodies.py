@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from app.audit import records
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
-from app.spaces.query_request import QueryModel, parse_query
+from app.spaces.query_request import WANTED, QueryModel, parse_query
 from app.spaces.space import Space
 
 
@@ -46,6 +47,16 @@ def check_body(asked: Any) -> None:
     """
     if not isinstance(asked, dict | DenseBody):
         raise InvalidQuery("a query is a JSON object with a type")
+
+
+def words(asked: Any) -> bytes | None:
+    """The question that was asked, as a transcript keeps it beside its compiled form; None of an array, or a long one.
+
+    What is wanted of the answer is no part of it.
+    """
+    if not isinstance(asked, dict):
+        return None
+    return records.words({name: part for name, part in asked.items() if name not in WANTED})
 
 
 def compiled(space: Space, asked: Any) -> Asked:

@@ -142,6 +142,13 @@ def budget_view(account: Account) -> dict[str, Any]:
     }
 
 
+def moved_epsilon(row: LedgerRow, account: Account) -> float:
+    """What a movement is of a data set's epsilon, rounded up, in the sum that says what is left of the whole."""
+    if account.regime == "pure" and row.pure is not None:
+        return float(ceil_to(Decimal(row.pure), SHOWN))
+    return float(account.budget.spent_epsilon(Decimal(row.amount)))
+
+
 def account_view(account: Account) -> dict[str, Any]:
     """A data set's exact amounts."""
     return {

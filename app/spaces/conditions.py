@@ -32,6 +32,16 @@ def named(where: Where) -> set[str]:
     return {name for part in _parts(where) for name in part.conditions}
 
 
+def ranges(where: Where) -> set[str]:
+    """The attributes of which conditions name a range, which is looked at value by value."""
+    return {
+        name
+        for part in _parts(where)
+        for name, condition in part.conditions.items()
+        if condition.in_ is None and condition.equals is None and not condition.names_missing
+    }
+
+
 def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
     """By axis the sorted values that satisfy conditions of which all must hold; None where there are others.
 

@@ -1,4 +1,4 @@
-"""What declarations and requests are made of: closed models, numbers that JSON keeps, problems in words."""
+"""What declarations and requests are made of: closed models, numbers that JSON keeps."""
 
 from __future__ import annotations
 
@@ -6,27 +6,7 @@ import math
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
-
-#: Describing a problem takes about a kilobyte, and only a few are shown: beyond so many they are counted alone.
-_MOST_TOLD = 1000
-
-
-def explain(error: ValidationError) -> str:
-    """The first problems in one sentence, without the offending values."""
-    return "; ".join(told(error)[:5])
-
-
-def told(error: ValidationError) -> list[str]:
-    """One sentence a problem: where it is and what is wrong, without the offending value."""
-    if error.error_count() > _MOST_TOLD:
-        return [f"{error.error_count():,} fields are unknown or not of their kind"]
-    parts = []
-    for item in error.errors(include_input=False, include_url=False, include_context=False):
-        where = ".".join(str(step) for step in item["loc"]) or "body"
-        message = str(item["msg"]).removeprefix("Value error, ")
-        parts.append(f"{where}: {message}")
-    return parts
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 
 class Model(BaseModel):

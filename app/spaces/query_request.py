@@ -25,7 +25,7 @@ from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.models import explain
+from app.spaces.explaining import explain
 
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
@@ -59,6 +59,10 @@ class QueryModel(BaseModel):
         if self.unverified and self.within is not None:
             raise ValueError("an unverified answer has no interval: leave within out")
         return self
+
+
+#: The fields that are no part of a question.
+WANTED = frozenset(QueryModel.model_fields)
 
 
 class Condition(BaseModel):
@@ -304,7 +308,7 @@ def parse_wanted(given: Mapping[str, Any]) -> QueryModel:
     try:
         return QueryModel.model_validate(given)
     except ValidationError as error:
-        raise InvalidQuery(explain(error)) from None
+        raise InvalidQuery(explain(error, QueryModel, given)) from None
 
 
 _ADAPTER: TypeAdapter[QueryRequest] = TypeAdapter(QueryRequest)
@@ -319,4 +323,4 @@ def parse_query(asked: Any) -> QueryRequest:
     try:
         return _ADAPTER.validate_python(asked)
     except ValidationError as error:
-        raise InvalidQuery(explain(error)) from None
+        raise InvalidQuery(explain(error, QueryRequest, asked)) from None

@@ -202,6 +202,10 @@ class Space(ABC):
                 is unbounded.
         """
 
+    def looked_at(self, request: QueryRequest) -> int:
+        """The most values along axes that compiling a request looks at, beside those that it lists."""
+        return sum(self.shape)
+
     def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
         """The query a canonical form stands for; ``blobs`` holds dense weights by SHA-256.
 
@@ -212,8 +216,8 @@ class Space(ABC):
         """
         try:
             query = self._read_canonical(form, blobs)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise InvalidQuery(f"not a canonical query: {type(error).__name__}") from None
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
+            raise InvalidQuery("not a canonical query") from None
         if query.canonical != form:
             raise InvalidQuery("not the canonical form of what it says")
         return query

@@ -15,7 +15,8 @@ from pydantic import Field, TypeAdapter, ValidationError, field_validator, model
 
 from app.spaces.attributes import Attribute, check_trimmed
 from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.models import Model, Number, Real, Whole, explain, told
+from app.spaces.explaining import explain, problems
+from app.spaces.models import Model, Number, Real, Whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: The most attributes of a table.
@@ -284,7 +285,7 @@ def parse_spec(declared: Any) -> Spec:
     try:
         return _ADAPTER.validate_python(declared)
     except ValidationError as error:
-        raise InvalidDataset(explain(error)) from None
+        raise InvalidDataset(explain(error, Spec, declared)) from None
 
 
 def problems_of(declared: Any) -> tuple[Spec | None, list[InvalidDataset]]:
@@ -313,7 +314,8 @@ def problems_of(declared: Any) -> tuple[Spec | None, list[InvalidDataset]]:
                 named = isinstance(name, str) and 0 < len(name) <= 128
                 where, fact = (f'attribute "{name}"', {"attribute": name}) if named else (f"attributes.{place}", {})
                 found += [
-                    InvalidDataset(f"{where}: {problem.removeprefix('body: ')}", **fact) for problem in told(error)
+                    InvalidDataset(f"{where}: {problem.removeprefix('body: ')}", **fact)
+                    for problem in problems(error, Attribute, item)
                 ]
             else:
                 sound.append(item)
@@ -326,7 +328,7 @@ def problems_of(declared: Any) -> tuple[Spec | None, list[InvalidDataset]]:
     try:
         spec = _ADAPTER.validate_python(declared)
     except ValidationError as error:
-        found += [InvalidDataset(problem) for problem in told(error)]
+        found += [InvalidDataset(problem) for problem in problems(error, Spec, declared)]
         spec = _without(declared, error)
     return None if nothing else spec, found
 

@@ -12,6 +12,7 @@ from app.spaces import canonical, conditions, marginals
 from app.spaces.attributes import Attribute
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
+from app.spaces.naming import unknown
 from app.spaces.query import (
     Blobs,
     CompiledLocal,
@@ -54,8 +55,7 @@ class TableSpace(CellSpace):
     def _named(self, name: str) -> tuple[int, Values]:
         found = self._axis.get(name)
         if found is None:
-            known = ", ".join(list(self._axis)[:8])
-            raise InvalidQuery(f"unknown attribute {name[:64]!r}: the attributes are {known}")
+            raise InvalidQuery(unknown("attribute", name, self._axis, "the attributes are"))
         return found
 
     @cached_property
@@ -67,6 +67,12 @@ class TableSpace(CellSpace):
         """By axis the cells that values are counted in before anything is asked, where not value by value."""
         found = ((axis, values.starting()) for axis, values in self._axis.values())
         return {axis: cells for axis, cells in found if cells is not None}
+
+    def looked_at(self, request: QueryRequest) -> int:
+        if not isinstance(request, PredicateQuery | MarginalQuery | StatisticQuery):
+            return sum(self.shape)
+        ranges = conditions.ranges(request.where) & self._axis.keys()
+        return sum(self.shape[self._axis[name][0]] for name in ranges)
 
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):

@@ -22,6 +22,7 @@ import numpy as np
 
 from app.spaces.attributes import Attribute, day
 from app.spaces.errors import InvalidQuery
+from app.spaces.naming import listed
 from app.spaces.query_request import Condition
 from app.spaces.tensor import IntArray
 
@@ -30,8 +31,8 @@ Label = int | float | str | None
 #: In so many cells at most are values counted at first where there are many and no bins are declared; such numbers of
 #: cells can be halved, or nearly, again and again.
 MOST_STARTING, _LEAST_STARTING = 64, 33
-#: Refusals name so many of the values that there are, and labels of so many characters whole.
-_MOST_LISTED, _MOST_SHOWN = 20, 64
+#: Of a label that is not known so many characters are looked at.
+_MOST_SHOWN = 64
 
 
 class Values(ABC):
@@ -171,7 +172,7 @@ class _Categories(Values):
             # 3 and "3" are two values.
             return f": it is declared as {_quoted(self._declared[words.index(near[0])])}"
         meant = f": did you mean {_quoted(near[0])}?" if near else ""
-        return f"{meant}{'; they are ' if meant else ', which are '}{listed(map(_quoted, self._declared))}"
+        return f"{meant}{'; they are ' if meant else ', which are '}{listed([_quoted(v) for v in self._declared])}"
 
     def _range(self, condition: Condition) -> tuple[int, int]:
         word = "between needs" if condition.between is not None else "comparisons need"
@@ -332,7 +333,7 @@ class _Bins(_Ordered):
             raise self._refusal(f"{word} needs numbers")
         found = self._found.get(Fraction(Decimal(repr(value))))
         if found is None:
-            edges = listed(_plain(edge) for edge in self._edges)
+            edges = listed([_plain(edge) for edge in self._edges])
             raise self._refusal(f"{word} must fall on bin edges, which are {edges}{self._cut(value)}")
         return found
 
@@ -487,13 +488,6 @@ class _Dates(_Fine):
     def _text(self, place: int) -> str:
         text = self.attribute.begins(place + self._zero).isoformat()
         return {"day": text, "month": text[:7], "year": text[:4]}[self.attribute.by or "day"]
-
-
-def listed(items: Iterable[str], most: int = _MOST_LISTED) -> str:
-    """Things as a sentence names them: all of them up to a number, and how many more there are."""
-    told = list(items)
-    more = f" and {len(told) - most:,} more" if len(told) > most else ""
-    return ", ".join(text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..." for text in told[:most]) + more
 
 
 def _quoted(value: int | str) -> str:

@@ -58,7 +58,7 @@ def _believed_until(stamp: FileStamp) -> float:
 def _unusable(error: Exception) -> Unavailable:
     what = "missing" if isinstance(error, VaultMissing) else "not what was registered, or cannot be read"
     return Unavailable(
-        f"the data set's private file is {what} ({type(error).__name__}): nothing is answered from it until an "
+        f"the data set's private file is {what}: nothing is answered from it until an "
         "operator puts it back from a backup",
         retry_after=60,
     )
@@ -255,8 +255,8 @@ class VaultResealer:
         try:
             data = self._old.open(found)
             made = self._new.put(name, data)
-        except VaultError as error:
-            raise Unavailable(f"neither key opens the private file ({type(error).__name__})") from None
+        except VaultError:
+            raise Unavailable("neither key opens the private file") from None
         numbers = self._new.mark(made.file_name, content_of(data))
         return {"file_name": made.file_name, "digest": made.digest, "numbers": numbers}
 

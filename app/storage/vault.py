@@ -55,7 +55,7 @@ _ALIGNMENT = 64
 _MAX_HEADER = 1 << 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.ASCII)
 _TEMPORARY = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,160}\.tmp", re.ASCII)
-_DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<i4", "<i8"})
+_DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _LOCK = ".registrations.lock"
 
 

@@ -85,6 +85,54 @@ class TestTheTrailer:
         assert verdict.ok, verdict
 
 
+#: Entries that tell the question as it was asked.
+ASKED = [i for i in ENTRIES if "asked" in story().documents[i]]
+
+
+class TestTheQuestionAsAsked:
+    """Words that people read beside another question than was answered."""
+
+    def test_honest_entries_have_it(self) -> None:
+        assert len(ASKED) == sum(story().documents[i]["record"] == "answer" for i in ENTRIES) > 10
+        assert not any({"unverified", "within"} & story().documents[i]["asked"].keys() for i in ASKED)
+
+    @pytest.mark.parametrize("at", ASKED)
+    def test_another_question(self, at: int) -> None:
+        """By hand and with all hashes made anew: named at the entry that tells it."""
+        other = {"type": "sparse", "indices": [0, 3], "weights": [1, 0.5]}
+        assert not replay(changed(at, asked=other)).ok
+        verdict = replay(rewritten(at, asked=other))
+        refused(verdict, "the question as asked does not compile to the recorded query")
+        assert verdict.sequence == story().sequence(at)
+
+    @pytest.mark.parametrize(
+        ("asked", "says"),
+        [
+            ({"type": "predicate", "where": {"x0": "nobody"}}, "does not compile"),
+            ({"type": "predicate", "where": {"income": 3}}, "does not compile"),
+            ({"type": "cut", "left": "all", "right": "all"}, "does not compile"),
+            ({}, "does not compile"),
+            ([], "none that an entry keeps"),
+            (None, "none that an entry keeps"),
+            ("how many?", "none that an entry keeps"),
+            ({"type": "predicate", "where": {"x0": "é"}, "unverified": False}, "none that an entry keeps"),
+            ({"type": "predicate", "where": {"x0": "é"}, "within": 3}, "none that an entry keeps"),
+            ({"type": "predicate", "where": {"x0": ["é"] * 20_000}}, "none that an entry keeps"),
+        ],
+    )
+    def test_what_is_no_question_of_this_session(self, asked: Any, says: str) -> None:
+        refused(replay(rewritten(ASKED[0], asked=asked)), says)
+
+    def test_another_spelling_of_the_same(self) -> None:
+        """A forger may spell the question otherwise: it is the same one, and nothing else follows from its words."""
+        assert replay(rewritten(ASKED[0], asked={"type": "predicate", "where": {"x0": ["é"]}})).ok
+
+    def test_entries_without_it(self) -> None:
+        """Transcripts from before it was kept, and of arrays, stay readable."""
+        documents = [{k: v for k, v in d.items() if k != "asked"} for d in copy.deepcopy(story().documents)]
+        assert replay(reseal(documents)).ok
+
+
 def weights(blob: bytes) -> bytes:
     return records.weights_record(hashlib.sha256(blob).hexdigest(), blob)
 

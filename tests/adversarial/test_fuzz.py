@@ -52,6 +52,7 @@ from tests.api.support import (
     serving,
     unique,
 )
+from tests.foreign import FOREIGN
 
 #: Some examples in every run, many where they are drawn anew.
 drawn = settings(max_examples=40 if settings().derandomize else 400)
@@ -99,6 +100,7 @@ class World:
                 document = json.loads(body)
                 assert STATUS[document["type"].removeprefix("/problems/")] == status == document["status"]
                 assert len(document["detail"]) >= 10
+                assert not FOREIGN.search(document["detail"]), document["detail"]
         if all(status >= 400 for status, _, _ in replies):
             # Nothing stays of what was refused: no row, no private file.
             assert self._commits() == self.commits

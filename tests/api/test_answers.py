@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from app.audit.replay import replay
 from tests.api.support import (
     ARROW,
     COUNTS,
     JSON,
     NPY,
+    PEOPLE,
     Noise,
     Service,
     arrow,
@@ -30,6 +32,7 @@ from tests.api.support import (
     where,
 )
 from tests.api.test_sessions import read_chain
+from tests.unit.audit.transcripts import reseal
 
 FEMALE, MALE = where(sex={"equals": "female"}), where(sex={"equals": "male"})
 YOUNG, OLD = where(age={"between": [0, 20]}), where(age={"between": [60, 80]})
@@ -403,3 +406,65 @@ class TestBatch:
 
 def _but_hash(answer: JSON) -> JSON:
     return {name: value for name, value in answer.items() if name != "entry_hash"}
+
+
+class TestTheWordsOfAQuestion:
+    """A transcript has each question as it was asked, so that people can read it."""
+
+    ASKED: ClassVar[list[JSON]] = [
+        {"type": "predicate", "where": {"age": {"ge": 20, "lt": 60}, "sex": "female"}},
+        {"type": "predicate", "where": {"sex": ["female"], "age": {"between": [20.0, 60.0]}}},
+        {"type": "predicate", "where": {"any": [{"sex": "male"}, {"not": {"age": {"ge": 20}}}]}},
+        {"type": "marginal", "attributes": ["age", "sex"], "bins": {"age": [0, 40, 80]}},
+        {"type": "product", "weights": {"sex": [1.0, 0.00001]}},
+        {"type": "dense", "weights": [0.25] * 8},
+    ]
+    WANTED: ClassVar[JSON] = {"confidence": 0.9, "adaptive": True}
+
+    def test_each_answer_has_its_own(self, service: Service, analyst: httpx.Client) -> None:
+        """Catches words that are lost, those of the first question beside a cached answer, what was wanted among them,
+        a batch that keeps none, and words that a replay does not find to be the question."""
+        id = open_session(analyst, people(service), mechanism={"construction": "laplace"}, max_updates=None)["id"]
+        for words in self.ASKED[:3]:
+            ask(analyst, id, words | self.WANTED)
+        batch = analyst.post(
+            f"/v1/sessions/{id}/queries/batch", json={"queries": [w | self.WANTED for w in self.ASKED[3:]]}
+        )
+        assert batch.status_code == 200, batch.text
+        content = analyst.get(f"/v1/sessions/{id}/transcript").content
+        entries = read_chain(content)[1]
+        assert [entry["asked"] for entry in entries] == self.ASKED
+        assert entries[1]["source"] == "cached"
+        assert entries[1]["query"] == entries[0]["query"]
+        verdict = replay(content.splitlines())
+        assert verdict.ok, verdict
+
+    def test_arrays_and_long_ones_have_none(self, service: Service, analyst: httpx.Client) -> None:
+        """Catches a transcript that keeps megabytes twice."""
+        id = open_session(analyst, people(service), mechanism={"construction": "laplace"}, max_updates=None)["id"]
+        long = where(sex={"in": ["female"] * 10_000})
+        assert len(json.dumps(long)) > 64 * 1024
+        ask(analyst, id, long)
+        body = npy(np.full(8, 0.5))
+        reply = analyst.post(f"/v1/sessions/{id}/queries", content=body, headers={"Content-Type": NPY})
+        assert reply.status_code == 200
+        content = analyst.get(f"/v1/sessions/{id}/transcript").content
+        assert ["asked" in entry for entry in read_chain(content)[1]] == [False, False]
+        assert replay(content.splitlines()).ok
+
+    def test_of_a_long_axis(self, service: Service, analyst: httpx.Client) -> None:
+        """Catches a replay that makes two billion values because a file of a kilobyte says so, and one that calls an
+        honest question about one of them too large."""
+        spec = PEOPLE | {"name": unique("long"), "attributes": [{"name": "x", "size": 2**31 - 1}]}
+        assert register(service.admin, spec, b"x\n5\n7\n", "x.csv").status_code == 201
+        words = session_words(spec["name"], mechanism={"construction": "laplace"})
+        del words["max_updates"]
+        id = analyst.post("/v1/sessions", json=words).json()["id"]
+        ask(analyst, id, where(x=5))
+        lines = analyst.get(f"/v1/sessions/{id}/transcript").content.splitlines()
+        assert replay(lines).ok
+        documents = [json.loads(line) for line in lines]
+        documents[1]["asked"] = where(x={"ge": 5})
+        verdict = replay(reseal(documents))
+        assert not verdict.ok
+        assert "needs more memory than the limit" in str(verdict.problem)

@@ -505,7 +505,7 @@ for label, asked, words in [
     ("a condition of a new kind", where(sex={"like": "m%"}), ("like",)),
     ("a condition null", where(sex=None), ("sex",)),
     ("a bare value that is none", where(sex="other"), ("sex",)),
-    ("a bare list of nothing", where(age=[]), ("in",)),
+    ("a bare list of nothing", where(age=[]), ("where.age: must not be empty",)),
     ("comparisons of categories", where(sex={"ge": "female"}), ("sex", "comparisons")),
     ("a comparison across a bin", where(age={"ge": 30}), ("age", "bin edges")),
     ("comparisons of two lower ends", where(age={"ge": 20, "gt": 20}), ("ge", "gt")),

@@ -211,6 +211,7 @@ class TestRegistration:
             assert reply.status_code == 201, reply.text
             told = reply.json()
             assert told["report"] == {
+                "beyond_cap": 0,
                 "read": 4 + warned,
                 "kept": 2,
                 "dropped": 2 + warned,
@@ -386,3 +387,15 @@ class TestRetirement:
         refused(analyst.post("/v1/plans", json=session_words(name)), "not-found")
         refused(analyst.post("/v1/sessions", json=session_words(name)), "not-found")
         refused(service.admin.delete(f"/v1/datasets/{name}"), "not-found")
+
+
+def test_an_unknown_data_set_names_the_near_one(service: Service) -> None:
+    """Catches a refusal that leaves an analyst to guess a name that everybody may list, and one that proposes a data
+    set that is retired."""
+    name = unique("survey")
+    near = people(service, name=name)
+    analyst = service.principal("analyst")
+    for reply in (analyst.get(f"/v1/datasets/{near}x"), analyst.post("/v1/sessions", json=session_words(f"{near}x"))):
+        assert refused(reply, "not-found")["detail"] == f"there is no data set '{near}x': did you mean '{near}'?"
+    assert service.admin.delete(f"/v1/datasets/{near}").status_code == 200
+    assert f"'{near}'?" not in refused(analyst.get(f"/v1/datasets/{near}x"), "not-found")["detail"]

@@ -74,6 +74,16 @@ def curator(
     return run(arguments, {**environment, "COLUMNS": "160"}, stdin)
 
 
+def narrow(server: Server, *arguments: str, key: str | None = None) -> str:
+    """What a command prints on a terminal of eighty columns."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+    environment |= {"CURATOR_URL": server.url, "CURATOR_API_KEY": key or server.admin_key, "COLUMNS": "80"}
+    done = run(arguments, environment, "")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    return done.stdout
+
+
 class TestHelp:
     @pytest.mark.parametrize(
         "command",
@@ -87,6 +97,10 @@ class TestHelp:
             ["vault", "rotate"],
             ["principal", "add"],
             ["principal", "rotate"],
+            ["principal", "list"],
+            ["ledger"],
+            ["session", "list"],
+            ["dataset", "list"],
             ["compare"],
             ["dataset", "add"],
             ["dataset", "check"],
@@ -341,6 +355,49 @@ class TestAnalysis:
     def test_dataset_list(self, server: Server, people: None) -> None:
         done = curator(server, "dataset", "list")
         assert "people" in done.stdout
+
+    def test_listings_lose_nothing_on_a_narrow_terminal(self, server: Server, people: None, session: str) -> None:
+        """Catches an id, a name or an amount cut off at eighty columns, where somebody copies it from, and a session
+        whose owner, state or cost is not told."""
+        owner = "somebody.with.a.name.of.sixty-four.characters-" + "x" * 18
+        key = curator(server, "principal", "add", owner).stdout.strip()
+        opened = curator(
+            server, "session", "open", "people", "-e", "0.125", "-k", "50", "-m", "laplace", "--json", key=key
+        )  # fmt: skip
+        assert opened.returncode == 0, opened.stderr
+        id = json.loads(opened.stdout)["id"]
+        asked = curator(server, "ask", id, "--where", "sex=female", key=key)
+        assert asked.returncode == 0, asked.stderr
+
+        listed = narrow(server, "session", "list", key=key)
+        assert id in listed
+        together = "".join(listed.split())
+        assert all(part in listed for part in ("people", "laplace", "open", "1 of 50"))
+        principals = narrow(server, "principal", "list")
+        assert owner in "".join(principals.split()) or owner[:20] in principals
+        assert "…" not in listed + principals
+        state = json.loads(curator(server, "session", "show", id, "--json", key=key).stdout)
+        assert f"{state['spent_epsilon']:,.6g}" in together
+        assert f"{state['reserved_epsilon']:,.6g}" in together
+
+        whole = json.loads(curator(server, "ledger", "people", "--json").stdout)
+        told = narrow(server, "ledger", "people")
+        assert "…" not in told
+        for entry in whole["entries"]:
+            assert entry["session"] in told
+            assert f" {entry['epsilon']:,.6g} " in told
+        last = next(entry for entry in whole["entries"] if (entry["session"], entry["kind"]) == (id, "charge"))
+        assert last["epsilon"] == pytest.approx(float(last["amount"]) / float(whole["budget"]))
+        assert "exactly" in told
+        assert told.index("0.125") < told.index("exactly")
+
+        data_sets = narrow(server, "dataset", "list")
+        assert "registered" in "".join(data_sets.split())
+        remaining = json.loads(curator(server, "dataset", "show", "people").stdout)["budget"]["remaining_epsilon"]
+        assert f"{remaining:,.6g}" in "".join(data_sets.split())
+        rows = json.loads(curator(server, "principal", "list", "--json").stdout)
+        assert {"name", "role", "created_at", "revoked_at"} == rows[0].keys()
+        assert owner in {row["name"] for row in rows}
 
     def test_a_principal_gets_a_key_that_works(self, server: Server) -> None:
         done = curator(server, "principal", "add", "ann", "--role", "analyst")

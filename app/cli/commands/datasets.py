@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from app.cli.connection import client
-from app.cli.groups import datasets
+from app.cli.groups import cli, datasets
 from app.cli.inputs import parse_decimal, parse_object
 from app.cli.options import AsJson, DatasetName, Epsilon, ExistingFile
-from app.cli.rendering import err, out, print_json, show_check, show_datasets, show_report
+from app.cli.rendering import err, out, print_json, show_check, show_datasets, show_ledger, show_report
 
 
 @datasets.command("add")
@@ -74,7 +74,7 @@ def dataset_check(
 
 @datasets.command("list")
 def dataset_list(as_json: AsJson = False) -> None:
-    """List the data sets and what is left of their budgets."""
+    """List the data sets, whether they are still there, and what is left of their budgets."""
     with client("Asking for the data sets") as curator:
         found = curator.datasets()
     show_datasets(found, as_json=as_json)
@@ -86,6 +86,14 @@ def dataset_show(name: DatasetName) -> None:
     with client("Asking for the data set") as curator:
         found = curator.dataset(name)
     print_json(found.raw)
+
+
+@cli.command()
+def ledger(name: DatasetName, as_json: AsJson = False) -> None:
+    """List every movement of a data set's budget, what they come to, and what is left."""
+    with client("Asking for the ledger") as curator:
+        found = curator.ledger(name)
+    show_ledger(found, as_json=as_json)
 
 
 @datasets.command("grant")

@@ -9,7 +9,7 @@ import typer
 from app.cli.connection import client
 from app.cli.groups import principals
 from app.cli.options import AsJson
-from app.cli.rendering import out, show_key
+from app.cli.rendering import out, show_key, show_principals
 
 
 @principals.command("add")
@@ -22,6 +22,14 @@ def principal_add(
     with client("Adding the principal") as curator:
         added = curator.add_principal(name, role)
     show_key(added, as_json=as_json)
+
+
+@principals.command("list")
+def principal_list(as_json: AsJson = False) -> None:
+    """List who may call, and whose key is revoked. Keys are never shown again."""
+    with client("Asking for the principals") as curator:
+        found = curator.principals()
+    show_principals(found, as_json=as_json)
 
 
 @principals.command("rotate")

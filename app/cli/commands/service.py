@@ -132,17 +132,18 @@ def _operating() -> Iterator[None]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.bootstrap.preconditions import StartRefused
+    from app.settings import PREFIX, Settings
+    from app.spaces.explaining import problems
 
     try:
         yield
     except StartRefused as refused:
         raise Refusal(str(refused)) from None
     except ValidationError as invalid:
-        wrong = [
-            f"CURATOR_{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}"
-            for item in invalid.errors(include_input=False, include_url=False, include_context=False)
-        ]
-        raise Refusal("; ".join(wrong)) from None
+        found = (
+            problem.partition(":") for problem in problems(invalid, Settings, dict.fromkeys(Settings.model_fields))
+        )
+        raise Refusal("; ".join(f"{PREFIX}{name.upper()}:{words}" for name, _, words in found)) from None
     except SQLAlchemyError as failed:
         # The driver's own message names server and database, never the password; the statement is left out.
         raise Refusal(f"the database: {getattr(failed, 'orig', None) or failed}") from None

@@ -19,11 +19,10 @@ from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.query_bodies import check_body
 from app.spaces.errors import InvalidRequest
-from app.spaces.query_request import QueryModel, parse_wanted
+from app.spaces.query_request import WANTED, QueryModel, parse_wanted
 
 MAX_BATCH = 10_000
-#: What the address of an array says of the answer that is wanted.
-_WANTED = frozenset(QueryModel.model_fields)
+#: What the address of an array says of the answer that is wanted, in words.
 _WORDS = ", ".join(QueryModel.model_fields)
 
 
@@ -54,7 +53,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
                 digest = await run_in_threadpool(_sha256, body)
                 key = idempotency_key(request, actor, [media_type, digest, wanted.model_dump()])
         else:
-            if request.scope["query_string"] and not _WANTED.isdisjoint(request.query_params):
+            if request.scope["query_string"] and not WANTED.isdisjoint(request.query_params):
                 raise InvalidRequest(f"{_WORDS} are fields of a JSON query: only an array has them in the address")
             asked = await json_body(request, context, actor)
             key = idempotency_key(request, actor, asked)

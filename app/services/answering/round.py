@@ -21,7 +21,7 @@ from app.services import spending
 from app.services.answering.work import LaneContext, Work
 from app.services.errors import PayloadTooLarge
 from app.services.ports import EntryKind, EntryRow, EvidenceRow, SessionRow, WeightsRow
-from app.services.query_bodies import compiled
+from app.services.query_bodies import compiled, words
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
@@ -73,13 +73,13 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        words = compiled(session.dataset.space, asked)
-        query = words.query
-        wish = Wish(words.within, words.confidence, words.adaptive)
+        question = compiled(session.dataset.space, asked)
+        query = question.query
+        wish = Wish(question.within, question.confidence, question.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
             raise PayloadTooLarge(f"a query may take at most {RECORD_BYTES:,} bytes of records", limit=RECORD_BYTES)
         work.base.setdefault(live.row.id, live.row)
-        due = session.consider(query, unverified=words.unverified, wish=wish)
+        due = session.consider(query, unverified=question.unverified, wish=wish)
         price = None
         if not isinstance(due, Answer):
             private = _private(live, query, due)
@@ -93,7 +93,7 @@ class Rounds:
                     due = session.missed(query, due)
                 else:
                     price, due = due.terms.price, self._residents.released(live, query, due, released)
-            return self._record(live, query, due, price, wish, work)
+            return self._record(live, query, words(asked), due, price, wish, work)
         except CuratorError as error:
             raise _Unfinished from error
 
@@ -136,7 +136,14 @@ class Rounds:
         return released
 
     def _record(
-        self, live: Live, query: Query, answer: Answer, price: Amounts | None, wish: Wish, work: Work
+        self,
+        live: Live,
+        query: Query,
+        asked: bytes | None,
+        answer: Answer,
+        price: Amounts | None,
+        wish: Wish,
+        work: Work,
     ) -> dict[str, Any]:
         """Take an answer into the session's state and into the work; ``price`` is what it costs. The reply."""
         session, row = live.session, live.row
@@ -156,6 +163,7 @@ class Rounds:
             measurement=measured,
             tested=None if answer.tested is None else answer.tested.tolist(),
             wish=wish.document(),
+            asked=asked,
         )
         self._residents.record(live, query, answer)
         share = None

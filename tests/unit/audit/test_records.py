@@ -70,6 +70,83 @@ def test_an_answer_is_what_the_library_writes(
     assert records.parse(sealed.line) == json.loads(sealed.line)
 
 
+NUMBERS = st.one_of(
+    VALUES, st.integers(-(2**53) + 1, 2**53 - 1), st.sampled_from([1e-5, 1.5e-7, 0.1234567890123456, 1e15, 1e16, 2**53])
+)
+DOCUMENTS = st.recursive(
+    NUMBERS | st.none() | st.booleans() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(NUMBERS, max_size=6)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "where", "é", "\U0001f600", "\uffff", "1e5"]), DOCUMENTS, max_size=4))
+def test_words_are_what_the_library_writes(asked: dict[str, Any]) -> None:
+    """Would catch 1.0 beside 1, exponents in another form, and keys in the order of another encoding: the faster
+    library would write all of these otherwise. Only numbers of which JSON loses digits are not kept."""
+    kept = records.words(asked)
+    if kept is None:
+        assert any(abs(number) >= 2**53 for number in numbers_of(asked))
+    else:
+        assert kept == rfc8785.dumps(asked)
+        assert rfc8785.dumps(json.loads(kept)) == kept
+
+
+def numbers_of(node: Any) -> list[float]:
+    if isinstance(node, dict | list):
+        return [n for child in (node.values() if isinstance(node, dict) else node) for n in numbers_of(child)]
+    return [node] if isinstance(node, int | float) else []
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ({"weights": [0.5] * 15_000}, True),
+        ({"weights": [0.5] * 20_000}, False),
+        ({"weights": [[1]] * 40_000}, False),
+        ({"a": "x" * (64 * 1024 - 8)}, True),
+        ({"a": "x" * (64 * 1024 - 7)}, False),
+        ({"weights": [[0.25] * 2000] * 2000}, False),
+    ],
+)
+def test_long_words_are_left_out(asked: dict[str, Any], kept: bool) -> None:
+    """Would catch a transcript that grows by the arrays that were sent, and a limit a byte off."""
+    assert (records.words(asked) is not None) is kept
+
+
+@given(DOCUMENTS.map(lambda d: {"type": d}), HASHES)
+def test_an_answer_has_its_words_in_the_chain(asked: dict[str, Any], previous: str) -> None:
+    """Would catch the words outside of what the hash covers, or the hash out of its place in the line."""
+    kept = records.words(asked)
+    sealed = records.answer_entry(
+        sequence=1,
+        query=b"{}",
+        values=[0.5],
+        source="hypothesis",
+        error_bound=None,
+        unverified=False,
+        recorded_at="2026-01-01T00:00:00Z",
+        previous_hash=previous,
+        asked=kept,
+    )
+    document = {
+        "record": "answer",
+        "sequence": 1,
+        "query": {},
+        "value": 0.5,
+        "source": "hypothesis",
+        "error_bound": None,
+        "recorded_at": "2026-01-01T00:00:00Z",
+        "previous_hash": previous,
+    } | ({} if kept is None else {"asked": asked})
+    assert sealed.entry_hash == hashlib.sha256(rfc8785.dumps(document)).hexdigest()
+    assert sealed.line == rfc8785.dumps(document | {"entry_hash": sealed.entry_hash})
+
+
 @given(st.integers(1, 2**53 - 1), TIMES, HASHES)
 def test_a_forfeit_is_what_the_library_writes(sequence: int, at: str, previous: str) -> None:
     sealed = records.forfeit_entry(sequence=sequence, recorded_at=at, previous_hash=previous)

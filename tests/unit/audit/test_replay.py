@@ -520,12 +520,15 @@ def test_an_answer_after_exhaustion_is_found() -> None:
     assert exhausted().session.updates_left == 0
     assert exhausted().documents[-2]["source"] == "cached"
     last = exhausted().session.sequence
-    new = {"axes": [[0, {"range": [0, 2]}]], "type": "product"}
+    new: dict[str, Any] = {
+        "query": {"axes": [[0, {"range": [0, 2]}]], "type": "product"},
+        "asked": {"type": "predicate", "where": {"x0": ["é", "b"]}},
+    }
     for source in ("hypothesis", "measurement", "cached"):
 
         def change(documents: list[Document], source: str = source) -> None:
             entry = copy.deepcopy(documents[-2])
-            documents.insert(-1, entry | {"query": new, "source": source, "value": 9000.0, "error_bound": 1e6})
+            documents.insert(-1, entry | new | {"source": source, "value": 9000.0, "error_bound": 1e6})
 
         refused(forged(change, exhausted), last + 1, "updates-exhausted")
 
@@ -535,7 +538,7 @@ def test_an_answer_after_exhaustion_is_found() -> None:
     refused(forged(forfeit, exhausted), last + 1, "after the last update")
 
     def unverified(documents: list[Document]) -> None:
-        documents[-2] |= {"query": new, "unverified": True, "source": "hypothesis", "error_bound": None}
+        documents[-2] |= new | {"unverified": True, "source": "hypothesis", "error_bound": None}
 
     refused(forged(unverified, exhausted), last, "not the one that was due")
 
@@ -547,7 +550,8 @@ def test_more_queries_than_the_plan_are_found() -> None:
     def change(documents: list[Document]) -> None:
         extra = next(d for d in documents if d.get("source") == "measurement")
         query = {"type": "product", "axes": [[0, {"range": [0, 2]}]]}
-        documents.insert(-1, copy.deepcopy(extra) | {"query": query, "value": 2.0**30})
+        asked = {"type": "predicate", "where": {"x0": ["é", "b"]}}
+        documents.insert(-1, copy.deepcopy(extra) | {"query": query, "asked": asked, "value": 2.0**30})
 
     refused(forged(change, few), 6, "queries-exhausted")
 
@@ -744,6 +748,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
     entry = {
         **documents[-2],
         "query": query.canonical,
+        "asked": CELLS[2],
         "value": value,
         "source": "hypothesis",
         "error_bound": session.mechanism.error_bound(query),

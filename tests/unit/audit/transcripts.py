@@ -28,6 +28,7 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.privacy.ledger import Account
+from app.services.query_bodies import words as as_asked
 from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from tests.strategies import Universe, Words, released
@@ -144,6 +145,7 @@ def play_session(
             unverified=answer.unverified,
             recorded_at=at,
             previous_hash=head,
+            asked=None if isinstance(words, str) else as_asked(words),
         )
         played.lines.append(sealed.line)
         head = sealed.entry_hash

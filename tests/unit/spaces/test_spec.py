@@ -50,7 +50,7 @@ CODES = {"name": "x", "size": 2}
 REFUSED: list[tuple[Any, str]] = [
     (None, "JSON object"),
     ([], "JSON object"),
-    (OWN, "discriminator 'kind'"),
+    (OWN, "kind: say which: table, bipartite, graph, matrix, multiset"),
     (OWN | {"kind": "tree"}, "table"),
     (table(), "attributes"),
     (table(*({"name": f"x{i}", "size": 1} for i in range(61))), "attributes"),
