@@ -67,7 +67,7 @@ class Certificate:
         """
         if not isinstance(question, Sum):
             # Each answer is a sum of whole cells.
-            merged = self.marginal.cells // math.prod(self._on(question)[0].shape)
+            merged = self.marginal.cells // math.prod(self._on(question)[0].shape) * question.merged
             for k, attribute in enumerate(question.attributes):
                 own = self.marginal.partition(self.marginal.attributes.index(attribute))
                 merged *= int(question.told(k).over(own).counts.max())

@@ -235,8 +235,8 @@ class ContractMechanism(EvidenceMechanism):
         """How far values are off at most by the measurement that was made for them."""
         own = Certificate(measurement.marginal, measurement.units, 0.0, 0.0, 0, tested=False)
         centre = selected(own.centre(question), chosen)
-        # Its cells are those that the question tells apart, each of which is an answer of a marginal.
-        length = 1.0
+        # Its cells are those that the question tells apart, one or some of which make an answer of a marginal.
+        length = math.sqrt(question.merged)
         if isinstance(question, Sum):
             weights = question.on(question.partitions)
             length = float(np.sqrt(np.square(weights).sum()))

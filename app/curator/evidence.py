@@ -36,7 +36,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.questions import Chosen, question_of, selected, spread, statistic_of
+from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
@@ -52,8 +52,6 @@ from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.
 MOST_WEIGHTS = 1 << 20
-#: The most cells that are counted and drawn for one question: a second or so, in which others of its lane wait.
-MOST_COUNTED = 1 << 16
 #: Tables of more cells than this are kept as records.
 MOST_COUNTS = 1 << 24
 #: Why there is no hypothesis to show.
@@ -146,12 +144,8 @@ class EvidenceMechanism:
                 "(predicate, product, marginal), or in a session of gaussian or laplace"
             )
         counts = query.base if isinstance(query, CompiledStatistic) else query
-        cells = 1 if counts.is_zero else question_of(counts, self._space.shape)[0].cells
-        if cells > MOST_COUNTED:
-            raise InvalidQuery(
-                f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
-                "attributes, or merge values"
-            )
+        if not counts.is_zero:
+            check_told(question_of(counts, self._space.shape)[0].cells)
 
     def decide(self, state: State, query: Query, wish: Wish, leaning: float = 0.0) -> Answer | Due:
         """An estimate where that is good enough or nothing can be paid, else a measurement.

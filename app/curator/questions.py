@@ -8,12 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from app.evidence.measurements import Marginal, Partition
-from app.evidence.questions import Cells, Local, Product, Question
+from app.evidence.questions import Cells, Groups, Local, Product, Question
 from app.evidence.statistics import Statistic
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import Array, FloatArray, IntArray
 
+#: The most cells that are counted and drawn for one question: a second or so, in which others of its lane wait.
+MOST_COUNTED = 1 << 16
 #: Which of a question's answers are a query's, along each of its attributes; None where all are.
 Chosen = tuple[IntArray, ...] | None
 
@@ -25,6 +28,7 @@ def question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
     those outside of each condition: the others cost nothing, and tell something.
 
     Raises:
+        InvalidQuery: when a marginal with conditions on attributes together tells too many cells apart.
         TypeError: for a query that no table has.
     """
     if isinstance(query, CompiledProduct):
@@ -43,6 +47,8 @@ def question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
 
 
 def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, Chosen]:
+    if query.among is not None:
+        return _groups_of(query, *query.among, sizes), None
     partitions: dict[int, Partition | None] = {}
     firsts: dict[int, IntArray] = {}
     for axis, cells in zip(query.axes, query.cells, strict=True):
@@ -73,6 +79,55 @@ def statistic_of(query: CompiledStatistic, sizes: Sequence[int]) -> Statistic:
         selected(places, chosen),
         query.levels,
     )
+
+
+def _groups_of(query: CompiledMarginal, together: tuple[int, ...], selection: Array, sizes: Sequence[int]) -> Groups:
+    """The cells that a marginal tells apart among records that attributes select together, as the answers' sums."""
+    told: dict[int, Partition] = {}
+    counted = dict(zip(query.axes, query.cells, strict=True))
+    for axis, cells in counted.items():
+        told[axis] = Partition.singles(sizes[axis]) if cells.labels is None else Partition.of(cells.labels)
+    for axis, index in query.where:
+        within = np.zeros(sizes[axis], np.int64)
+        within[index] = 1
+        told[axis] = Partition.of(within)
+    for place, axis in enumerate(together):
+        rows = np.packbits(np.moveaxis(selection, place, 0).reshape(sizes[axis], -1), axis=1)
+        own = Partition.of(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+        told[axis] = told[axis].met(own) if axis in told else own
+    marginal = Marginal.of(sizes, told)
+    check_told(marginal.cells)
+    where, rank = dict(query.where), len(marginal.attributes)
+    answers: IntArray = np.zeros((), np.int64)
+    inside = np.ones((), bool)
+    for place, axis in enumerate(marginal.attributes):
+        members = told[axis].members
+        labels = np.zeros(len(members), np.int64)
+        if axis in counted:
+            cells = counted[axis]
+            labels = members if cells.labels is None else cells.labels[members]
+            answers = answers * cells.count
+        elif axis in where:
+            labels = np.where(np.isin(members, np.arange(sizes[axis])[where[axis]]), 0, -1)
+        shape = [-1 if k == place else 1 for k in range(rank)]
+        answers = answers + np.maximum(labels, 0).reshape(shape)
+        inside = inside & (labels >= 0).reshape(shape)
+    chosen = selection[np.ix_(*(told[axis].members for axis in together))]
+    inside = inside & chosen.reshape([len(told[a].members) if a in together else 1 for a in marginal.attributes])
+    return Groups(marginal, np.where(inside, answers, -1), query.shape)
+
+
+def check_told(cells: int) -> None:
+    """Refuse a question that tells too many cells apart.
+
+    Raises:
+        InvalidQuery: naming how many there are.
+    """
+    if cells > MOST_COUNTED:
+        raise InvalidQuery(
+            f"a question tells at most {MOST_COUNTED:,} cells apart, and this one {cells:,}: name fewer "
+            "attributes, or merge values"
+        )
 
 
 def selected(values: Array, chosen: Chosen) -> Array:

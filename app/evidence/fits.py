@@ -30,7 +30,7 @@ from app.evidence.axes import spread, summed
 from app.evidence.dual import Dual
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import Posterior, incidence
-from app.evidence.questions import Cells, Question, Sum
+from app.evidence.questions import Cells, Groups, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, values_on
 from app.spaces.lazy import lazy
@@ -116,6 +116,11 @@ class Fit:
         for own, partition in zip(asked, self.partitions, strict=True):
             labels = labels[..., None] * own.cells + own.over(partition).labels
         count = question.cells
+        if isinstance(question, Groups):
+            # What is counted in no answer is a group of its own.
+            answers = math.prod(question.shape)
+            numbers = np.where(question.answers < 0, answers, question.answers).reshape(-1)
+            return numbers[labels.reshape(-1)], np.arange(answers).reshape(question.shape), answers + 1
         numbers = np.arange(float(count)).reshape([own.cells for own in asked])
         return labels.reshape(-1), question.of(numbers, asked).astype(np.int64), count
 

@@ -17,7 +17,7 @@ from app.evidence.axes import along, summed
 from app.evidence.measurements import Marginal, Partition
 from app.spaces.lazy import lazy
 from app.spaces.query import CompiledProduct
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 
 class Question(ABC):
@@ -58,6 +58,11 @@ class Question(ABC):
     def cells(self) -> int:
         """Number of cells that it tells apart."""
         return math.prod(p.cells for p in self.partitions)
+
+    @property
+    def merged(self) -> int:
+        """How many of these cells one of several answers sums at most."""
+        return 1
 
     def apart(self, sizes: Sequence[int]) -> Marginal:
         """The marginal of the cells that it tells apart, of a table with these numbers of values."""
@@ -267,3 +272,54 @@ class WeightedCells(Question):
             cells = self.cells_along(self.attributes[axis])
             counts = counts.sum(axis=axis) if cells is None else summed(counts, axis, cells.over(partitions[axis]))
         return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Groups(Question):
+    """Sums of cells of a marginal, of which each is counted in one answer or in none.
+
+    ``answers`` has for each cell, in the marginal's shape, the number of its answer, or -1; ``shape`` is that of the
+    answers, which are numbered row by row. There may be answers without a cell.
+    """
+
+    marginal: Marginal
+    answers: IntArray
+    shape: tuple[int, ...] = ()
+
+    @property
+    def attributes(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.marginal.attributes
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.marginal.sizes
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def merged(self) -> int:
+        return int(np.bincount(self._flat).max(initial=1)) if len(self._flat) else 1
+
+    @lazy
+    def _flat(self) -> IntArray:
+        return self.answers[self.answers >= 0]
+
+    def told(self, axis: int) -> Partition:
+        return self.marginal.partition(axis)
+
+    def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
+        return self.summed(Cells(self.marginal).of(counts, partitions))
+
+    def summed(self, counts: FloatArray) -> FloatArray:
+        """The answers from counts in the marginal's shape; NaN where one of its cells is."""
+        weights = counts[self.answers >= 0]
+        sums = np.bincount(self._flat, weights=weights, minlength=math.prod(self.shape))
+        return sums.astype(np.float64).reshape(self.shape)
+
+    @lazy
+    def empty(self) -> Array:
+        """Which answers sum no cell."""
+        empty: Array = np.bincount(self._flat, minlength=math.prod(self.shape)).reshape(self.shape) == 0
+        return empty

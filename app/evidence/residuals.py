@@ -38,7 +38,7 @@ import numpy as np
 
 from app.evidence.axes import along, spread, summed
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
-from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
+from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
@@ -156,6 +156,8 @@ class Residuals:
             ValueError: when it is of another table.
         """
         self.check(question.attributes, question.sizes)
+        if isinstance(question, Groups):
+            return self._of_groups(question)
         told = [self._closed(question)]
         if not question.attributes and self._apart:
             # The sums of what stays apart, averaged as they come.
@@ -165,6 +167,19 @@ class Residuals:
             told += [found for found in (own_values(question, m) for m in self._apart) if found is not None]
         return _averaged(told) if len(told) > 1 else told[0]
 
+    def _of_groups(self, question: Groups) -> Unbiased:
+        """Each answer from single measurements alone whose cells it sums, averaged by precision: their noise is
+        independent. (What residuals know together of sums of very many cells would take as long for each answer.)"""
+        nothing = Unbiased(np.full(question.shape, np.nan), np.full(question.shape, np.nan))
+        found = [nothing]
+        for measurement in self.measurements:
+            told = own_values(Cells(question.marginal), measurement)
+            if told is not None:
+                found.append(Unbiased(question.summed(told.values), question.summed(told.variances)))
+        known = _averaged(found) if len(found) > 1 else nothing
+        # What nothing is counted in is known without looking.
+        return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
+
     def variances_after(self, question: Question, marginal: Marginal, variance: float) -> FloatArray:
         """The variances that the values of a question would have with one more measurement, of this variance a cell.
 
@@ -172,6 +187,7 @@ class Residuals:
             ValueError: when one is of another table.
         """
         other = Residuals(self.sizes, self.public_total, self.starting)
+        other.measurements = list(self.measurements)
         other._apart = list(self._apart)
         other._apart_total = replace(self._apart_total)
         other._chains = [list(chain) for chain in self._chains]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -272,7 +272,7 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
                 raise InvalidQuery("canonical weights are out of range")
             return product_query(space, members, factors, 1, bits, 0.0)
         case "local" if space.kind == "table":
-            return _read_local(space, form["axes"], form["ranges"])
+            return local_query(space, tuple(form["axes"]), read_selection(space.shape, form["axes"], form["ranges"]))
         case "pair" if space.symmetric:
             if bits not in (0, space.axis_bits(2)):
                 raise InvalidQuery("canonical bits are not those of the capacity")
@@ -302,13 +302,18 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
     raise InvalidQuery("not a canonical query of this space")
 
 
-def _read_local(space: Space, axes: Any, ranges: Any) -> Query:
-    """The query of combinations of some attributes' values."""
-    if any(type(axis) is not int for axis in axes) or not 0 <= min(axes) <= max(axes) < len(space.shape):
+def read_selection(universe: Sequence[int], axes: Sequence[Any], ranges: Any) -> Array:
+    """Which combinations of some attributes' values are selected, of the ends of the ranges that they make up.
+
+    Raises:
+        InvalidQuery: when they are out of range or order.
+        TypeError, ValueError, IndexError, OverflowError: when they are none at all.
+    """
+    if any(type(axis) is not int for axis in axes) or not 0 <= min(axes) <= max(axes) < len(universe):
         raise InvalidQuery("canonical axes are out of range")
     if any(second <= first for first, second in pairwise(axes)):
         raise InvalidQuery("canonical axes are out of order")
-    shape = [space.shape[axis] for axis in axes]
+    shape = [universe[axis] for axis in axes]
     cells = math.prod(shape)
     ends = np.array(ranges, dtype=np.int64)
     if cells > MOST_LOCAL or ends.ndim != 1 or len(ends) % 2 or bool((np.diff(ends) <= 0).any()):
@@ -317,7 +322,8 @@ def _read_local(space: Space, axes: Any, ranges: Any) -> Query:
         raise InvalidQuery("canonical ranges are out of range")
     steps = np.zeros(cells + 1, dtype=np.int64)
     steps[ends] = np.where(np.arange(len(ends)) % 2, -1, 1)
-    return local_query(space, tuple(axes), np.cumsum(steps[:-1]).astype(bool).reshape(shape))
+    selection: Array = np.cumsum(steps[:-1]).astype(bool).reshape(shape)
+    return selection
 
 
 def _read_axis(

@@ -12,34 +12,41 @@ from typing import Any
 
 import numpy as np
 
-from app.spaces.canonical import read_members
+from app.spaces.canonical import read_members, read_selection
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import AskedAxis, Cells, CompiledMarginal
-from app.spaces.tensor import IntArray, index_set
+from app.spaces.tensor import Array, IntArray, index_set
 from app.spaces.values import Values
+
+#: Attributes, ascending, and for each combination of their values whether it is selected.
+Among = tuple[tuple[int, ...], Array]
 
 #: Counts of one answer: their noise takes a second or so to draw, in which others of the lane wait.
 MOST_NUMBERS = 1 << 16
-#: Counts that are made of the records before they are summed over bins and conditions: as many take 128 MiB.
-MOST_SUMMED = 1 << 24
+#: Values of all attributes that are named, which are looked at one by one.
+MOST_VALUES = 1 << 24
 
 
-def check_summed(universe: Sequence[int], axes: Collection[int]) -> None:
-    """Refuse a marginal of too many cells, before anything of their number is made.
+def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
+    """Refuse a marginal of attributes with too many values, before anything of their number is made.
 
     Raises:
         InvalidQuery: naming how many there are.
     """
-    cells = math.prod(universe[axis] for axis in axes)
-    if cells > MOST_SUMMED:
+    values = sum(universe[axis] for axis in axes)
+    if values > MOST_VALUES:
         raise InvalidQuery(
-            f"the attributes that are named have {cells:,} combinations of declared values, and at most "
-            f"{MOST_SUMMED:,} can be counted: name fewer attributes, in where too"
+            f"the attributes that are named have {values:,} declared values, and at most {MOST_VALUES:,} are looked "
+            "at: name fewer attributes, or shorter ones, in where too"
         )
 
 
 def compiled(
-    values: Sequence[Values], axes: Sequence[int], edges: Mapping[int, IntArray], selected: Mapping[int, IntArray]
+    values: Sequence[Values],
+    axes: Sequence[int],
+    edges: Mapping[int, IntArray],
+    selected: Mapping[int, IntArray],
+    among: Among | None = None,
 ) -> CompiledMarginal:
     """The marginal on some attributes.
 
@@ -48,7 +55,9 @@ def compiled(
         axes: the attributes asked, in their order.
         edges: of some of them the places where bins begin, and the one behind the last; others are counted in their
             declared bins, if there are such.
-        selected: for each attribute that is conditioned on, the sorted values that satisfy the condition.
+        selected: for each attribute that is conditioned on by itself, the sorted values that satisfy the condition.
+        among: attributes that are conditioned on together, none of them ``selected``, and which combinations of their
+            values satisfy the condition.
 
     Raises:
         InvalidQuery: when less than two cells are left, or too many.
@@ -61,13 +70,51 @@ def compiled(
     # Before anything is made of all values.
     _check_numbers(math.prod(min(bins.get(a, lengths[a]), members.get(a, lengths[a])) for a in axes))
     labels = declared | {axis: _binned(lengths[axis], places) for axis, places in edges.items()}
+    if among is not None:
+        counted = {axis: kept >= 0 for axis, kept in labels.items() if kept is not None}
+        alone, among = _parted(*among, counted)
+        selected = {**selected, **alone}
     cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
     if any(found is None for found in cells.values()) or any(len(members) == 0 for members in selected.values()):
         raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
     where |= {a.axis: a.cells.kept for a in asked if a.cells.count == 1}
-    return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked)
+    return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked, among)
+
+
+def _parted(
+    axes: tuple[int, ...], selection: Array, counted: Mapping[int, Array]
+) -> tuple[dict[int, IntArray], Among | None]:
+    """Combinations of values as what each attribute selects by itself, and the rest that is no product.
+
+    Args:
+        axes: the attributes, ascending.
+        selection: which combinations are selected.
+        counted: of some attributes whether each value is counted. No others are selected.
+
+    Returns:
+        For every attribute the values that occur in what is selected, and the combinations of those attributes that do
+        not select by themselves, None where all do.
+    """
+    for place, axis in enumerate(axes):
+        kept = counted.get(axis)
+        if kept is not None:
+            selection = selection & kept.reshape([-1 if k == place else 1 for k in range(len(axes))])
+    alone: dict[int, IntArray] = {}
+    rest = list(axes)
+    for place, axis in enumerate(axes):
+        others = tuple(k for k in range(len(axes)) if k != place)
+        alone[axis] = np.flatnonzero(selection.any(axis=others))
+    if any(len(members) == 0 for members in alone.values()):
+        return alone, None
+    for axis, members in alone.items():
+        place = rest.index(axis)
+        first = selection.take(members[:1], axis=place)
+        if bool((selection.take(members, axis=place) == first).all()):
+            selection = first.squeeze(place)
+            rest.remove(axis)
+    return alone, (tuple(rest), selection) if rest else None
 
 
 def _binned(length: int, edges: IntArray) -> IntArray:
@@ -87,10 +134,20 @@ def _cells(length: int, labels: IntArray | None, selected: IntArray | None) -> C
 
 
 def _canonical(
-    lengths: Sequence[int], cells: Mapping[int, Cells], where: Mapping[int, IntArray], asked: Sequence[AskedAxis]
+    lengths: Sequence[int],
+    cells: Mapping[int, Cells],
+    where: Mapping[int, IntArray],
+    asked: Sequence[AskedAxis],
+    among: Among | None,
 ) -> CompiledMarginal:
-    """The marginal with these cells, two or more of each attribute, among the values that conditions select."""
-    conditions = {axis: members for axis, members in sorted(where.items()) if len(members) < lengths[axis]}
+    """The marginal with these cells, two or more of each attribute, among the values that conditions select. What
+    attributes select together says also what each of these selects."""
+    together = () if among is None else among[0]
+    conditions = {
+        axis: members
+        for axis, members in sorted(where.items())
+        if len(members) < lengths[axis] and axis not in together
+    }
     axes = tuple(sorted(cells))
     if not axes:
         raise InvalidQuery("a marginal has two cells or more: ask for a single count with a predicate")
@@ -100,6 +157,7 @@ def _canonical(
         tuple((axis, index_set(lengths[axis], members)) for axis, members in conditions.items()),
         tuple(lengths),
         tuple(asked),
+        among,
     )
 
 
@@ -120,16 +178,27 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     """
     lengths = [v.attribute.length for v in values]
     named = [axis for part in ("axes", "where") for axis, _ in form[part]]
-    if len(set(named)) < len(named) or any(type(a) is not int or not 0 <= a < len(lengths) for a in named):
+    together = tuple(form["among"]["axes"]) if "among" in form else ()
+    every = [*named, *(axis for axis in together if axis not in named)]
+    if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
         raise InvalidQuery("canonical axes are out of range, or named twice")
-    check_summed(lengths, named)
+    check_values(lengths, every)
     cells = {axis: Cells.of(_read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
     if any(found.count < 2 for found in cells.values()) or any(len(members) == 0 for members in where.values()):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
     _check_numbers(math.prod(found.count for found in cells.values()))
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
-    return _canonical(lengths, cells, where, asked)
+    among: Among | None = None
+    if "among" in form:
+        among = together, read_selection(lengths, together, form["among"]["ranges"])
+        counted = {axis: found.labels >= 0 for axis, found in cells.items() if found.labels is not None}
+        alone, rest = _parted(*among, counted)
+        same = rest is not None and rest[0] == together and np.array_equal(rest[1], among[1])
+        kept = all(np.array_equal(alone[a], cells[a].kept) for a in together if a in cells)
+        if not same or not kept or any(axis in where for axis in together):
+            raise InvalidQuery("canonical combinations are not in their one form")
+    return _canonical(lengths, cells, where, asked, among)
 
 
 def _read_labels(form: Mapping[str, Any], length: int) -> IntArray:

@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 
 from app.spaces.lazy import lazy
+from app.spaces.records import RecordsTensor
 from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor, index_set
 from app.spaces.values import Label, Values
 
@@ -469,12 +470,13 @@ class CompiledLocal(FullQuery):
     @lazy
     def canonical(self) -> dict[str, Any]:
         """The row-major places that weigh one, as the ends of the ranges that they make up."""
-        flat = np.concatenate([[False], self.selection.reshape(-1), [False]])
-        return {
-            "axes": list(self.axes),
-            "ranges": np.flatnonzero(flat[1:] != flat[:-1]).tolist(),
-            "type": "local",
-        }
+        return {"axes": list(self.axes), "ranges": _ranges(self.selection), "type": "local"}
+
+
+def _ranges(selection: Array) -> list[int]:
+    """The row-major places that are selected, as the ends of the ranges that they make up."""
+    flat = np.concatenate([[False], selection.reshape(-1), [False]])
+    return np.flatnonzero(flat[1:] != flat[:-1]).tolist()
 
 
 @dataclass(frozen=True, eq=False)
@@ -623,7 +625,10 @@ class CompiledMarginal(Query):
     Attributes:
         axes: attributes of which there are two cells or more.
         cells: of each of them.
-        where: attributes that records are selected by, ascending, and the values that are selected.
+        where: attributes that records are selected by, each by itself, ascending, and the values that are selected.
+        among: attributes that records are selected by together, ascending, and for each combination of their values
+            whether it is selected; it depends on each of them and is no product. Of attributes that are counted too no
+            other values are selected than those. None where there are none.
         universe: how many values each attribute of the table has.
         asked: for the answer alone, the attributes in the order they were asked.
     """
@@ -633,6 +638,7 @@ class CompiledMarginal(Query):
     where: tuple[tuple[int, slice | IntArray], ...]
     universe: tuple[int, ...]
     asked: tuple[AskedAxis, ...]
+    among: tuple[tuple[int, ...], Array] | None = None
 
     grid_bits = 0
     rounding = 0.0
@@ -648,14 +654,22 @@ class CompiledMarginal(Query):
 
     def exact(self, data: PrivateTensor) -> IntArray:
         selected, told = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
-        named = tuple(sorted(selected.keys() | told.keys()))
+        together = () if self.among is None else self.among[0]
+        named = tuple(sorted({*selected, *told, *together}))
+        if isinstance(data, RecordsTensor) and not data.few(named):
+            cells = [(axis, told[axis].labels) for axis in self.axes]
+            return data.tallied(cells, self.shape, self.where, self.among)
         counts = data.marginal(named)
+        if self.among is not None:
+            shape = [self.universe[axis] if axis in together else 1 for axis in named]
+            counts = counts * self.among[1].reshape(shape)
         # From the last axis on, so that those before keep their places.
         for place, axis in reversed(list(enumerate(named))):
             if axis in told:
                 counts = told[axis].summed(counts, place)
             else:
-                counts = counts[(slice(None),) * place + (selected[axis],)].sum(axis=place, dtype=np.int64)
+                index = selected.get(axis, _ALL)
+                counts = counts[(slice(None),) * place + (index,)].sum(axis=place, dtype=np.int64)
         return np.array(counts, dtype=np.int64).reshape(-1)
 
     def inner(self, hypothesis: Tensor) -> float:
@@ -671,15 +685,20 @@ class CompiledMarginal(Query):
         counted = dict(enumerate(self.universe))
         counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
         counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
+        if self.among is not None:
+            counted |= dict.fromkeys(self.among[0], 1) | {-1: int(np.count_nonzero(self.among[1]))}
         return math.prod(map(float, counted.values()))
 
     @lazy
     def canonical(self) -> dict[str, Any]:
-        return {
+        form: dict[str, Any] = {
             "axes": [[axis, cells.canonical] for axis, cells in zip(self.axes, self.cells, strict=True)],
             "type": "marginal",
             "where": [[axis, _axis_canonical(Axis(self.universe[axis], index))] for axis, index in self.where],
         }
+        if self.among is not None:
+            form["among"] = {"axes": list(self.among[0]), "ranges": _ranges(self.among[1])}
+        return form
 
     @lazy
     def labels(self) -> list[dict[str, Any]]:

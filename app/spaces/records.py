@@ -64,6 +64,49 @@ class RecordsTensor:
             counts += np.bincount(self._positions(axes, part), minlength=len(counts))
         return counts.reshape(shape)
 
+    def few(self, axes: Sequence[int]) -> bool:
+        """Whether the marginal on some attributes is small enough to be kept."""
+        return math.prod(self.shape[i] for i in axes) <= MOST_CELLS
+
+    def tallied(
+        self,
+        cells: Sequence[tuple[int, IntArray | None]],
+        shape: tuple[int, ...],
+        where: Sequence[tuple[int, slice | IntArray]],
+        among: tuple[tuple[int, ...], Array] | None,
+    ) -> IntArray:
+        """Counts of cells that values are merged to, flat, whatever the number of values: in one pass over the records.
+
+        Args:
+            cells: attributes, and the cell of each of their values (-1: not counted; None: each is one).
+            shape: how many cells there are along each.
+            where: attributes, and the values that a record must have.
+            among: attributes, and which combinations of their values a record must have.
+        """
+        size = math.prod(shape)
+        # Each value's cell, or behind all of them, in units of what a step along this axis is worth.
+        steps = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
+        told = [
+            (axis, None if labels is None else np.where(labels < 0, size, labels * step), step)
+            for (axis, labels), step in zip(cells, steps, strict=True)
+        ]
+        counts = np.zeros(size + 1, np.int64)
+        for part in _parts(self.size, max(PART, size)):
+            positions = np.zeros(len(self.columns[0][part]), np.int64)
+            for axis, places, step in told:
+                codes = self.columns[axis][part]
+                positions += codes * np.int64(step) if places is None else places[codes]
+            for axis, index in where:
+                codes = self.columns[axis][part]
+                if isinstance(index, slice):
+                    positions[(codes < index.start) | (codes >= index.stop)] = size
+                else:
+                    positions[~np.isin(codes, index)] = size
+            if among is not None:
+                positions[~among[1].reshape(-1)[self._positions(among[0], part)]] = size
+            counts += np.bincount(np.minimum(positions, size), minlength=size + 1)
+        return counts[:-1]
+
     def contract(self, axes: Axes) -> int:
         named = tuple(i for i, axis in enumerate(axes) if axis is not None)
         kept = self._kept(named)
@@ -117,7 +160,7 @@ class RecordsTensor:
             if known is not None:
                 self._marginals.move_to_end(named)
                 return known
-            if math.prod(self.shape[i] for i in named) > MOST_CELLS:
+            if not self.few(named):
                 return None
             counts = self._counted(named)
             counts.setflags(write=False)

@@ -98,18 +98,12 @@ class TableSpace(CellSpace):
 
     def _marginal(self, request: MarginalQuery) -> Query:
         axes = [self._named(name)[0] for name in request.attributes]
-        marginals.check_summed(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
+        marginals.check_values(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
         edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
         selected = conditions.selected(request.where, self._named)
-        if selected is None:
-            named, selection = conditions.combinations(request.where, self._named)
-            supports = canonical.block_of(selection, int(selection.sum()))
-            if supports is None:
-                raise InvalidQuery(
-                    "where: a marginal is of records that each attribute selects by itself: ask for parts"
-                )
-            selected = dict(zip(named, supports, strict=True))
-        return marginals.compiled(self.values, axes, edges, selected)
+        if selected is not None:
+            return marginals.compiled(self.values, axes, edges, selected)
+        return marginals.compiled(self.values, axes, edges, {}, conditions.combinations(request.where, self._named))
 
     def _statistic(self, request: StatisticQuery) -> Query:
         axis, values = self._named(request.of)
@@ -126,6 +120,11 @@ class TableSpace(CellSpace):
         if request.group_by:
             words = {"type": "marginal", "attributes": request.group_by, "bins": request.bins}
             base = self._marginal(MarginalQuery.model_validate(words).model_copy(update={"where": where}))
+            assert isinstance(base, CompiledMarginal)
+            if base.among is not None:
+                raise InvalidQuery(
+                    "where: groups of a statistic are of records that each attribute selects by itself: ask for parts"
+                )
         else:
             base = self._predicate(where)
         return self._statistic_of(kind, axis, base, request.levels if isinstance(request, QuantileQuery) else ())

@@ -67,7 +67,7 @@ def test_limits_are_the_programs(text: str) -> None:
     """Would catch a limit that was changed in the program alone."""
     assert (marginals.MOST_NUMBERS, MOST_LOCAL) == (2**16, 2**20)
     assert "at least two cells and at most 2^16" in text
-    assert marginals.MOST_SUMMED == 2**24
+    assert marginals.MOST_VALUES == 2**24
     assert f"{conditions.MOST_CONDITIONS} conditions" in text
     assert "at most 2^20" in text
-    assert "2^24 combinations" in text
+    assert "2^24 declared values" in text
