@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -431,8 +432,15 @@ def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decima
     """
     moved = [gamma * largest for largest in strategy.largest]
     if kind == "gaussian":
-        return Amounts.of(DiscreteGaussianAnswer(scale, sum(by**2 for by in moved)), order)
-    return total(Amounts.of(DiscreteLaplaceAnswer(scale, by), order) for by in moved)
+        return _amounts(kind, scale, sum(by**2 for by in moved), order)
+    return total(_amounts(kind, scale, by, order) for by in moved)
+
+
+@lru_cache(maxsize=256)
+def _amounts(kind: NoiseKind, scale: Fraction, moved: int, order: Decimal) -> Amounts:
+    """What one sum or many of the same sensitivity cost; an opening buys very many alike."""
+    event = DiscreteGaussianAnswer(scale, moved) if kind == "gaussian" else DiscreteLaplaceAnswer(scale, moved)
+    return Amounts.of(event, order)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

@@ -25,6 +25,8 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
+#: A partition of more values than this into runs of neighbours is written as where these begin.
+_LONG = 1 << 12
 #: Of a measurement of more cells than this so many sums are remembered.
 _MANY, _MOST_SUMS = 1 << 14, 256
 
@@ -61,6 +63,19 @@ class Partition:
         """Every value a cell."""
         return cls(np.arange(size))
 
+    @classmethod
+    @lru_cache(maxsize=256)
+    def runs(cls, size: int, starts: tuple[int, ...]) -> Partition:
+        """The partition of so many values into runs of neighbours that begin at these places. Equal ones share memory.
+
+        Raises:
+            ValueError: when the first does not begin at 0, or they do not ascend below the size.
+        """
+        begins = np.array(starts, dtype=np.int64)
+        if not len(begins) or begins[0] != 0 or bool((np.diff(begins) <= 0).any()) or begins[-1] >= size:
+            raise ValueError("runs begin at 0 and ascend below the number of values")
+        return cls(np.repeat(np.arange(len(begins)), np.diff(begins, append=size)))
+
     @property
     def size(self) -> int:
         """Number of values."""
@@ -95,6 +110,25 @@ class Partition:
     def even(self) -> bool:
         """Whether every cell has equally many values."""
         return self.least == self.most
+
+    def document(self) -> Any:
+        """As JSON: the cell of each value, or of very many values in runs of neighbours where each run begins."""
+        if self.size > _LONG and bool((np.diff(self.labels) >= 0).all()):
+            return {"runs": self.members.tolist()}
+        return self.labels.tolist()
+
+    @classmethod
+    def read(cls, document: Any, size: int) -> Partition:
+        """The partition of a document, of so many values.
+
+        Raises:
+            ValueError, KeyError, TypeError: when it is none.
+        """
+        if isinstance(document, Mapping):
+            if size <= _LONG or document.keys() != {"runs"}:
+                raise ValueError("runs are told of very many values alone")
+            return cls.runs(size, tuple(read_integers(document["runs"]).tolist()))
+        return cls(read_integers(document))
 
     def refines(self, other: Partition) -> bool:
         """Whether every cell of the other is a union of cells of this one."""
@@ -212,6 +246,8 @@ class Marginal:
     def onto(self, attributes: frozenset[int]) -> Marginal:
         """This marginal summed over all attributes but the given ones."""
         kept = [k for k, a in enumerate(self.attributes) if a in attributes]
+        if len(kept) == len(self.attributes):
+            return self
         return Marginal(
             tuple(self.attributes[k] for k in kept),
             tuple(self.sizes[k] for k in kept),
@@ -222,7 +258,7 @@ class Marginal:
         """The marginal as JSON."""
         return {
             "attributes": list(self.attributes),
-            "partitions": [None if p is None else p.labels.tolist() for p in self.partitions],
+            "partitions": [None if p is None else p.document() for p in self.partitions],
             "sizes": list(self.sizes),
         }
 
@@ -234,10 +270,12 @@ class Marginal:
             ValueError: when it is none.
         """
         try:
+            sizes = tuple(document["sizes"])
+            parts = zip(document["partitions"], sizes, strict=True)
             return cls(
                 tuple(document["attributes"]),
-                tuple(document["sizes"]),
-                tuple(None if p is None else Partition(read_integers(p)) for p in document["partitions"]),
+                sizes,
+                tuple(None if p is None else Partition.read(p, n) for p, n in parts),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the document of a marginal") from error

@@ -44,6 +44,8 @@ MOST_FITTED = 1 << 14
 TOTAL_PART = 0.05
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
 ONE_WAYS_PART, TWO_WAYS_PART = 0.1, 0.6
+#: No more two-way marginals than those of 64 attributes are measured: counting takes seconds, and each is a record.
+MOST_PAIRS = 2016
 #: With so many questions for each of these it is more.
 MANY, MANY_PART = 50, 0.8
 #: They are where sums of their cells have at most so many times the variance of a release for each question; the fit
@@ -253,8 +255,12 @@ class Policy:
         part = min(ONE_WAYS_PART, 0.5 * d / (d + self._questions))
         found = [(self._starting((a,)), part * means.renyi / d) for a in self._attributes]
         pairs: list[Marginal] = []
-        if self.mode == "lift" and 0 < math.comb(d, 2) <= self._questions:
-            pairs = [self._binned(pair) for pair in itertools.combinations(self._attributes, 2)]
+        if self.mode == "lift" and 0 < math.comb(d, 2) <= min(self._questions, MOST_PAIRS):
+            bins = {a: _bins(self._start(a)) for a in self._attributes}
+            pairs = [
+                Marginal.of(self._sizes, {a: bins[a] for a in pair})
+                for pair in itertools.combinations(self._attributes, 2)
+            ]
         if pairs and self._serve(pairs):
             # Within the bins of two-way marginals one-way ones alone tell values apart.
             binned = [a for a in self._attributes if self._start(a).cells > MOST_BINS]
@@ -267,9 +273,13 @@ class Policy:
         bought = []
         for marginal, share in found:
             noise = self.noise(share)
-            known = self.residuals.unbiased(Cells(marginal))
-            if noise is not None and not (known.variances <= noise.variance).all():
-                bought.append(Buy.of(marginal, noise.kind, noise.scale))
+            if noise is None:
+                continue
+            if self.residuals.measurements:
+                known = self.residuals.unbiased(Cells(marginal))
+                if (known.variances <= noise.variance).all():
+                    continue
+            bought.append(Buy.of(marginal, noise.kind, noise.scale))
         return bought
 
     def _enough(self, within: float) -> list[Buy]:
@@ -673,9 +683,6 @@ class Policy:
 
     def _starting(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, {a: self.residuals.starting.get(a) for a in attributes})
-
-    def _binned(self, attributes: tuple[int, ...]) -> Marginal:
-        return Marginal.of(self._sizes, {a: _bins(self._start(a)) for a in attributes})
 
     def _serve(self, pairs: list[Marginal]) -> bool:
         """Whether two-way marginals at the opening serve so many questions: where what a sum over a quarter of the

@@ -44,9 +44,9 @@ class Restriction:
         """Take in those that came since the last call; measurements are only ever appended."""
         inside = frozenset(self.attributes)
         for measurement in measurements[self._taken :]:
-            marginal = measurement.marginal.onto(inside)
-            if not marginal.attributes:
+            if inside.isdisjoint(measurement.marginal.attributes):
                 continue
+            marginal = measurement.marginal.onto(inside)
             values = measurement.onto(inside)
             variance = measurement.variance * (measurement.marginal.cells // marginal.cells)
             known = self._known.get(marginal)

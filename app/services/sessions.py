@@ -16,7 +16,7 @@ import orjson
 from app.audit import records
 from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
-from app.curator.counting import exact_values
+from app.curator.counting import all_exact_values
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
@@ -58,7 +58,7 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
-from app.spaces.tensor import PrivateTensor
+from app.spaces.tensor import IntArray
 
 #: Raises when nobody waits for the work any more.
 Check = Callable[[], None]
@@ -284,14 +284,15 @@ class Sessions:
             session = Session(opening)
             pin_all(tx, row.name, session)
         data = self._private.tensor(opening.dataset.space, row.vault_entry)
-        made = tuple(self._measure(data, buy, price) for buy, price in session.purchases())
+        due = session.purchases()
+        counts = all_exact_values([buy.strategy for buy, _ in due], data)
+        made = tuple(self._measure(exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True))
         return replace(prepared, opening=opening, made=made)
 
-    def _measure(self, data: PrivateTensor, buy: Buy, price: Amounts) -> Measured:
-        """One measurement at an opening."""
+    def _measure(self, exact: IntArray, buy: Buy, price: Amounts) -> Measured:
+        """One measurement at an opening, of these exact values."""
         noise = Noise(buy.kind, buy.scale, 0)
         draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
-        exact = exact_values(buy.strategy, data)
         return Measured(
             Release(buy.strategy, noise, exact + draw(Fraction(buy.scale), len(exact)).take(len(exact))), price
         )

@@ -91,7 +91,7 @@ class RecordsTensor:
             for (axis, labels), step in zip(cells, steps, strict=True)
         ]
         counts = np.zeros(size + 1, np.int64)
-        for part in _parts(self.size, max(PART, size)):
+        for part in parts_of(self.size, max(PART, size)):
             positions = np.zeros(len(self.columns[0][part]), np.int64)
             for axis, places, step in told:
                 codes = self.columns[axis][part]

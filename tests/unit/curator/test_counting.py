@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.curator.counting import counted
+from app.curator import counting
+from app.curator.counting import counted, counted_together
 from app.evidence.measurements import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
@@ -38,3 +39,28 @@ def test_every_record_is_counted_in_its_cell(data: st.DataObject) -> None:
         found = counted(marginal, tensor)
         assert found.shape == marginal.shape
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_marginals_are_counted_together_as_alone(data: st.DataObject) -> None:
+    """However attributes are grouped, and in parts of any size. Would catch groups whose cells are swapped, a part that
+    is lost, and one partition of an attribute taken for another."""
+    number = data.draw(st.integers(0, 40))
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    tensor = RecordsTensor([rng.integers(0, size, number).astype(np.uint8) for size in SIZES], SIZES)
+    marginals = []
+    for _ in range(data.draw(st.integers(0, 8))):
+        cells: dict[int, Partition | None] = {}
+        for attribute in data.draw(st.sets(st.integers(0, len(SIZES) - 1), max_size=3)):
+            labels = data.draw(arrays.arrays(np.int64, SIZES[attribute], elements=st.integers(0, 2)))
+            cells[attribute] = data.draw(st.sampled_from([None, Partition.of(labels)]))
+        marginals.append(Marginal.of(SIZES, cells))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "PART", data.draw(st.sampled_from([3, 1 << 16])))
+        patch.setattr(counting, "_MOST_GROUPED", data.draw(st.sampled_from([1, 10, 64])))
+        found = counted_together(marginals, tensor)
+    assert len(found) == len(marginals)
+    for marginal, counts in zip(marginals, found, strict=True):
+        assert counts.shape == marginal.shape
+        assert np.array_equal(counts, counted(marginal, tensor))

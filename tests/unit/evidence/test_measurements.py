@@ -120,3 +120,31 @@ def test_variances_of_the_discrete_laws(kind: Any, scale: str, bits: int) -> Non
         total = 2 * sum(weights) - 1
         expected = 2 * sum((w * k * k for k, w in enumerate(weights)), Decimal(0)) / total / 4**bits
     assert Noise(kind, Decimal(scale), bits).variance == pytest.approx(float(expected), rel=1e-13)
+
+
+def test_runs_of_very_many_values_are_written_as_where_they_begin() -> None:
+    """One form of each: what is long and in runs is told by these, all else by the cell of each value. Would catch two
+    documents of one measurement, and one that grows with the number of values."""
+    long = Partition.of(np.arange(5001) // 100)
+    assert long.document() == {"runs": list(range(0, 5001, 100))}
+    assert Partition.read(long.document(), 5001) == long
+    mixed = Partition.of(np.arange(5001) % 7)
+    assert mixed.document() == mixed.labels.tolist()
+    assert Partition.read(mixed.document(), 5001) == mixed
+    short = Partition.of(np.arange(4096) // 100)
+    assert short.document() == short.labels.tolist()
+    assert Partition.read(short.document(), 4096) == short
+    marginal = Marginal.of((5001, 3), {0: long, 1: None})
+    assert Marginal.read(marginal.document()) == marginal
+    for document, size in (
+        ({"runs": [0, 5]}, 4096),
+        ({"runs": [1, 5]}, 5001),
+        ({"runs": [0, 5, 5]}, 5001),
+        ({"runs": [0, 5001]}, 5001),
+        ({"runs": []}, 5001),
+        ({"runs": [0, 5.0]}, 5001),
+        ({"runs": [0, 5], "more": 1}, 5001),
+        ({}, 5001),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            Partition.read(document, size)
