@@ -41,6 +41,7 @@ from app.client.transport import Call, Transport
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+CSV = "text/csv"
 #: What may be registered: a file, an open file's bytes, or an array of counts.
 Data = Path | str | bytes | np.ndarray[Any, Any]
 #: Items of a page of a list.
@@ -221,6 +222,22 @@ class Curator:
         for page in self._pages(f"/v1/datasets/{_segment(dataset)}/ledger"):
             entries += _list(page, "entries")
         return Ledger.parse({**page, "entries": entries})
+
+    def dummy(self, dataset: str, *, records: int = 1000, seed: int = 0) -> pa.Table:
+        """Made-up records like those of a data set, drawn from its declaration alone: the same for the same seed."""
+        with pa.ipc.open_stream(self._dummy(dataset, records, seed, ARROW)) as reader:
+            return reader.read_all()
+
+    def save_dummy(self, dataset: str, path: Path | str, *, records: int = 1000, seed: int = 0) -> Path:
+        """Write made-up records to ``path`` as CSV (Parquet or ``.arrow`` by the ending)."""
+        target = Path(path)
+        accept = {".parquet": PARQUET, ".arrow": ARROW}.get(target.suffix, CSV)
+        target.write_bytes(self._dummy(dataset, records, seed, accept))
+        return target
+
+    def _dummy(self, dataset: str, records: int, seed: int, accept: str) -> bytes:
+        path = f"/v1/datasets/{_segment(dataset)}/dummy?{urlencode({'records': records, 'seed': seed})}"
+        return self._transport.send(Call("GET", path, {"Accept": accept})).content
 
     def retire(self, dataset: str) -> None:
         """Destroy a data set's private file; its public records stay, its name is never used again."""

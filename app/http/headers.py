@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -10,6 +12,7 @@ from app.spaces.errors import InvalidRequest
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
+CSV = "text/csv"
 #: Media types that are read as JSON. The second is what curl and urllib declare unless told otherwise.
 _JSON = ("application/json", "application/x-www-form-urlencoded")
 #: Headers that state the encoding of a body, and the value that is accepted. The HTTP parser decodes chunks, and
@@ -39,6 +42,21 @@ def accepts_arrow(request: Request) -> bool:
         if wanted == ARROW:
             return True
     return False
+
+
+def negotiated(request: Request, offered: Sequence[str], what: str) -> str:
+    """The media type that something is sent as: the first acceptable one, the first offered where anything will do.
+
+    Raises:
+        InvalidRequest: naming what is offered.
+    """
+    for part in (header(request, b"accept") or "*/*").split(","):
+        wanted = part.partition(";")[0].strip().lower()
+        if wanted in offered:
+            return wanted
+        if wanted in ("*/*", "application/*", "application/octet-stream", ""):
+            return offered[0]
+    raise InvalidRequest(f"Accept: {what} is sent as one of {', '.join(offered)}")
 
 
 def expect_json(request: Request) -> None:

@@ -12,6 +12,7 @@ from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
+from app.services.dummies import MOST_RECORDS, RECORDS, SEEDS
 from app.spaces.query_request import QueryModel, QueryRequest
 from app.spaces.spec import spec_schema
 
@@ -125,6 +126,27 @@ def plan_body() -> dict[str, Any]:
     """The body of a plan: a session's, with one mechanism or a list of them."""
     one, several = ({"$ref": _REF.format(model=model)} for model in ("SessionRequest", "ComparisonRequest"))
     return {"required": True, "content": {"application/json": {"schema": {"anyOf": [one, several]}}}}
+
+
+#: The parameters of dummy records.
+DUMMY: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "records",
+            "in": "query",
+            "required": False,
+            "description": "how many",
+            "schema": {"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": RECORDS},
+        },
+        {
+            "name": "seed",
+            "in": "query",
+            "required": False,
+            "description": "equal seeds give equal records",
+            "schema": {"type": "integer", "minimum": 0, "maximum": SEEDS - 1, "default": 0},
+        },
+    ]
+}
 
 
 def page_parameters(after: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def parse(request: Request, names: re.Pattern[str]) -> PageRequest:
     Raises:
         InvalidRequest: when either is malformed, or there twice.
     """
-    limit, after = (_only(request, name) for name in ("limit", "after"))
+    limit, after = (only(request, name) for name in ("limit", "after"))
     if limit is not None and (not re.fullmatch("[0-9]{1,4}", limit) or not 1 <= int(limit) <= MOST):
         raise InvalidRequest(f"limit: how many items a page has at most, 1 to {MOST:,}")
     if after is not None and not names.fullmatch(after):
@@ -47,7 +47,12 @@ def parse(request: Request, names: re.Pattern[str]) -> PageRequest:
     return PageRequest(DEFAULT if limit is None else int(limit), after or "")
 
 
-def _only(request: Request, name: str) -> str | None:
+def only(request: Request, name: str) -> str | None:
+    """A parameter of the address, None where it is not there.
+
+    Raises:
+        InvalidRequest: when it is there twice.
+    """
     values = request.query_params.getlist(name)
     if len(values) > 1:
         raise InvalidRequest(f"{name}: say it once")

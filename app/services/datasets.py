@@ -11,12 +11,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import structlog
 
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget
 from app.services import spending
+from app.services.dummies import dummy_table
 from app.services.errors import Conflict, Forbidden, NotFound, Unavailable
 from app.services.pages import Page
 from app.services.ports import (
@@ -267,7 +269,7 @@ class Datasets:
             return standing(row, tx.holdings(name))[0]
 
     def seen(self, actor: Principal, name: str) -> DatasetRow:
-        """A data set whose measurements somebody may see: all may, but where access is by grant.
+        """A data set whose measurements and dummy records somebody may see: all may, but where access is by grant.
 
         Raises:
             NotFound: when there is none of that name.
@@ -279,6 +281,16 @@ class Datasets:
         if not granted:
             _check_open(row)
         return row
+
+    def dummy(self, actor: Principal, name: str, records: int, seed: int) -> pa.Table:
+        """Made-up records like those of a data set, from its declaration alone.
+
+        Raises:
+            NotFound: when there is none of that name.
+            Forbidden: when access is by grant, and an analyst has none.
+            InvalidRequest: for a number of records or a seed out of range.
+        """
+        return dummy_table(parse_spec(self.seen(actor, name).spec), records, seed)
 
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.

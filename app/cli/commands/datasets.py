@@ -119,3 +119,16 @@ def dataset_retire(
     with client("Retiring the data set") as curator:
         curator.retire(name)
     out.print(f"{name} is retired.", markup=False)
+
+
+@datasets.command("dummy")
+def dataset_dummy(
+    name: DatasetName,
+    to: Annotated[Path, typer.Option("--out", help="The file: .csv, .parquet or .arrow.", dir_okay=False)],
+    records: Annotated[int, typer.Option("--records", min=1, max=100_000, help="How many records.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Equal seeds give equal records.")] = 0,
+) -> None:
+    """Write made-up records like those of a data set, drawn from its declaration alone."""
+    with client("Asking for made-up records") as curator:
+        curator.save_dummy(name, to, records=records, seed=seed)
+    out.print(f"Wrote {to}: made up from the declaration of {name}, nothing of its data.", markup=False)

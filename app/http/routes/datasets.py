@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.http import bodies, paging, schemas
 from app.http.context import Context
-from app.http.openapi import MOVEMENT, NAMED, TABLE, multipart, page_parameters, problem_responses
+from app.http.headers import ARROW, CSV, PARQUET, negotiated
+from app.http.openapi import DUMMY, MOVEMENT, NAMED, TABLE, multipart, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.http.requests import json_object
 from app.http.uploads import in_memory, read_checked, read_upload
+from app.services.dummies import RECORDS, DummyFormat, encoded
 from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
 from app.spaces.spec import NAME
+
+#: Media types of dummy records, and the formats that they stand for; the first is sent where any will do.
+FORMATS: dict[str, DummyFormat] = {CSV: "csv", ARROW: "arrow", PARQUET: "parquet"}
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    """A whole number of the address."""
+    text = paging.only(request, name)
+    if text is not None and not re.fullmatch("[0-9]{1,19}", text):
+        raise InvalidRequest(f"{name}: a whole number")
+    return default if text is None else int(text)
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -79,6 +94,27 @@ def add_routes(app: FastAPI, context: Context) -> None:
     async def describe_dataset(request: Request, name: str) -> Response:
         await context.authenticator.authenticate(request)
         return json_reply(await run_in_threadpool(context.services.datasets.describe, name))
+
+    @app.get(
+        "/v1/datasets/{name}/dummy",
+        tags=["data sets"],
+        summary="Made-up records like those of a data set, from its declaration alone",
+        response_class=Response,
+        responses={
+            200: {"content": {media_type: {} for media_type in FORMATS}},
+            **problem_responses(401, 403, 404, 422),
+        },
+        openapi_extra=DUMMY,
+    )
+    async def dummy(request: Request, name: str) -> Response:
+        actor = await context.authenticator.authenticate(request, heavy=True)
+        records, seed = _number(request, "records", RECORDS), _number(request, "seed", 0)
+        media_type = negotiated(request, tuple(FORMATS), "a table")
+
+        def made() -> bytes:
+            return encoded(context.services.datasets.dummy(actor, name, records, seed), FORMATS[media_type])
+
+        return Response(await run_in_threadpool(made), media_type=media_type)
 
     @app.put(
         "/v1/datasets/{name}/grants/{principal}",

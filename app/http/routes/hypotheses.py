@@ -10,12 +10,11 @@ from app.constructions.base import DenseHypothesis
 from app.http.context import Context
 from app.http.exports import complete_reply, open_export
 from app.http.fair_queue import Work
-from app.http.headers import ARROW, NPY, PARQUET
+from app.http.headers import ARROW, NPY, PARQUET, negotiated
 from app.http.openapi import problem_responses
 from app.services.exports import Export
 from app.services.hypothesis_files import Format, write_hypothesis
 from app.services.principals import Principal
-from app.spaces.errors import InvalidRequest
 
 #: Media types, and the formats that they stand for; the first is sent where any will do.
 FORMATS: dict[str, Format] = {NPY: "npy", ARROW: "arrow", PARQUET: "parquet"}
@@ -38,27 +37,15 @@ def add_routes(app: FastAPI, context: Context) -> None:
     )
     async def hypothesis(request: Request, id: str) -> Response:
         actor = await context.authenticator.authenticate(request, heavy=True)
-        accept = request.headers.get("accept", "*/*")
         with open_export(context, actor) as export:
             async with context.exports.turn(request, actor) as work:
-                headers, media_type = await run_in_threadpool(_write, context, actor, id, accept, export, work)
+                headers, media_type = await run_in_threadpool(_write, context, actor, id, request, export, work)
                 export.release_memory()
             return complete_reply(export, headers, media_type)
 
 
-def _negotiate(accept: str, offered: tuple[str, ...]) -> str:
-    """The media type a hypothesis is sent as: the first acceptable one, the first offered where anything will do."""
-    for part in accept.split(","):
-        wanted = part.partition(";")[0].strip().lower()
-        if wanted in offered:
-            return wanted
-        if wanted in ("*/*", "application/*", "application/octet-stream", ""):
-            return offered[0]
-    raise InvalidRequest(f"Accept: this hypothesis is sent as one of {', '.join(offered)}")
-
-
 def _write(
-    context: Context, actor: Principal, id: str, accept: str, export: Export, work: Work
+    context: Context, actor: Principal, id: str, request: Request, export: Export, work: Work
 ) -> tuple[dict[str, str], str]:
     """Write a session's hypothesis; headers and media type of the reply."""
 
@@ -68,7 +55,7 @@ def _write(
     row, session = context.services.sessions.state(actor, id, reserve, work.check)
     shown = session.mechanism.export(session.state)
     offered = FORMATS if isinstance(shown, DenseHypothesis) else {kind: FORMATS[kind] for kind in _TABLES}
-    media_type = _negotiate(accept, tuple(offered))
+    media_type = negotiated(request, tuple(offered), "this hypothesis")
     facts = {"session": row.id, "updates": str(session.updates_used)}
     write_hypothesis(export, shown, session.dataset.space.names, offered[media_type], facts, work.check)
     return {"Curator-Updates": str(session.updates_used), "Curator-Sequence": str(session.sequence)}, media_type

@@ -1,0 +1,161 @@
+"""Dummy data: made-up records that are drawn from a declaration alone.
+
+Whoever writes a program against a data set tries it on these first. They look like the data and say nothing of them:
+each record is drawn by itself, each value evenly from what is declared, and equal declarations and seeds give equal
+bytes. Chance here protects nothing, so that it comes from a seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import Literal
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from app.spaces.attributes import Attribute, day
+from app.spaces.errors import InvalidRequest
+from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec, written
+from app.spaces.tensor import Array, FloatArray, IntArray
+
+DummyFormat = Literal["csv", "arrow", "parquet"]
+
+#: Records by default, and at most.
+RECORDS, MOST_RECORDS = 1000, 100_000
+#: Seeds are below this.
+SEEDS = 2**63
+#: The part of values that are missing where some may be.
+MISSING = 0.05
+#: How many different elements a made-up multiset has.
+ELEMENTS = 100
+
+
+def dummy_table(spec: Spec, records: int = RECORDS, seed: int = 0) -> pa.Table:
+    """Made-up records as a file of this kind of data has them: a column an attribute, or the columns of a list.
+
+    Edges and entries of a matrix are distinct, so that there may be fewer.
+
+    Raises:
+        InvalidRequest: unless records are 1 to ``MOST_RECORDS``, and the seed an integer from 0 below 2^63.
+    """
+    if not 1 <= records <= MOST_RECORDS:
+        raise InvalidRequest(f"records: 1 to {MOST_RECORDS:,}")
+    if not 0 <= seed < SEEDS:
+        raise InvalidRequest("seed: an integer from 0 below 2^63")
+    return drawn(spec, records, seed)
+
+
+def drawn(spec: Spec, records: int, seed: int) -> pa.Table:
+    """The same, of any number of records."""
+    document = orjson.dumps([written(spec), seed], option=orjson.OPT_SORT_KEYS)
+    key = int.from_bytes(hashlib.sha256(document).digest()[:16], "little")
+    rng = np.random.Generator(np.random.Philox(key=key))
+    match spec:
+        case TableSpec():
+            return pa.table({attribute.name: _column(attribute, records, rng) for attribute in spec.attributes})
+        case GraphSpec():
+            # Of all pairs of different nodes, each end as likely.
+            first, step = rng.integers(0, spec.nodes, records), rng.integers(1, spec.nodes, records)
+            second = (first + step) % spec.nodes
+            if not spec.directed:
+                first, second = np.minimum(first, second), np.maximum(first, second)
+            rows, columns = _distinct(first, second, spec.nodes)
+            ends = _ends(("source", rows, spec.labels), ("target", columns, spec.labels))
+            return pa.table(ends | _weights(spec, len(rows), rng))
+        case BipartiteSpec():
+            left, right = rng.integers(0, spec.left, records), rng.integers(0, spec.right, records)
+            rows, columns = _distinct(left, right, spec.right)
+            ends = _ends(("left", rows, spec.left_labels), ("right", columns, spec.right_labels))
+            return pa.table(ends | _weights(spec, len(rows), rng))
+        case MatrixSpec():
+            rows, columns = _distinct(
+                rng.integers(0, spec.rows, records), rng.integers(0, spec.columns, records), spec.columns
+            )
+            low, high = (int(bound * 2**spec.data_bits) for bound in (spec.lower, spec.upper))
+            values = np.ldexp(rng.integers(low, high + 1, len(rows)).astype(np.float64), -spec.data_bits)
+            return pa.table({"row": rows, "column": columns, "value": values})
+        case MultisetSpec():
+            elements, counts = np.unique(rng.integers(0, ELEMENTS, records), return_counts=True)
+            return pa.table({"element": [f"element{e}" for e in elements.tolist()], "count": counts})
+
+
+def encoded(table: pa.Table, form: DummyFormat) -> bytes:
+    """A table as the bytes of a file; dates and missing values in CSV as uploads have them."""
+    sink = io.BytesIO()
+    if form == "csv":
+        pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(quoting_style="needed"))
+    elif form == "parquet":
+        pq.write_table(table, sink)
+    else:
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _column(attribute: Attribute, records: int, rng: np.random.Generator) -> pa.Array:
+    places = rng.integers(0, attribute.places, records)
+    values = _values(attribute, places, rng)
+    missing = rng.random(records) < MISSING if attribute.missing else None
+    return pa.array(values, mask=missing)
+
+
+def _values(attribute: Attribute, places: IntArray, rng: np.random.Generator) -> Array:
+    """A value at each place of an attribute."""
+    if attribute.kind == "codes":
+        return places
+    if attribute.kind == "categories":
+        assert attribute.values is not None
+        mixed = len({type(value) for value in attribute.values}) > 1
+        return np.array([str(v) if mixed else v for v in attribute.values])[places]
+    if attribute.kind == "dates":
+        assert attribute.dates is not None
+        zero = attribute.period(day(attribute.dates[0]))
+        first = np.datetime64(attribute.dates[0], "D")
+        days = np.array([np.datetime64(attribute.begins(zero + int(place)), "D") for place in places])
+        # The first month or year may begin before the first day.
+        dates: Array = np.maximum(days, first)
+        return dates
+    if attribute.kind == "numbers":
+        low, step = attribute.bounds[0], attribute.step
+        if low.denominator == step.denominator == 1:
+            return int(low) + places * int(step)
+        found: FloatArray = np.array([float(low + int(place) * step) for place in places])
+        return found
+    edges = attribute.bin_edges()
+    if all(edge.denominator == 1 for edge in edges):
+        whole = np.array([int(edge) for edge in edges])
+        return rng.integers(whole[places], whole[places + 1])
+    ends = np.array([float(edge) for edge in edges])
+    # Rounding must not reach the next bin.
+    inside = ends[places] + rng.random(len(places)) * (ends[places + 1] - ends[places])
+    within: FloatArray = np.clip(inside, ends[places], np.nextafter(ends[places + 1], -np.inf))
+    return within
+
+
+def _distinct(rows: IntArray, columns: IntArray, width: int) -> tuple[IntArray, IntArray]:
+    """Different cells of a matrix of so many columns, in order."""
+    found = np.unique(rows * width + columns)
+    return found // width, found % width
+
+
+def _ends(*sides: tuple[str, IntArray, tuple[str, ...] | None]) -> dict[str, Array]:
+    """The two columns of a list of edges: ids or labels, under names that are no labels, so that they are a header."""
+    taken = {label for _, _, labels in sides for label in labels or ()}
+    ends = {}
+    for name, ids, labels in sides:
+        while name in taken:
+            name += "_"
+        ends[name] = ids if labels is None else np.array(labels)[ids]
+    return ends
+
+
+def _weights(spec: GraphSpec | BipartiteSpec, count: int, rng: np.random.Generator) -> dict[str, FloatArray]:
+    """A column of weights on the grid, where edges have such."""
+    if not spec.weighted:
+        return {}
+    units = rng.integers(1, 2**spec.data_bits + 1, count)
+    return {"weight": np.ldexp(units.astype(np.float64), -spec.data_bits)}
