@@ -215,7 +215,8 @@ class MemoryTransaction:
         return [row for _, row in sorted(self._tables.datasets.items())]
 
     def datasets_page(self, after: str, most: int) -> tuple[list[DatasetRow], bool]:
-        return _fitting([(row, len(str(row.spec))) for row in self.datasets() if row.name > after], most)
+        rows = [row for row in self.datasets() if row.name > after and not row.name.startswith("~")]
+        return _fitting([(row, len(str(row.spec))) for row in rows], most)
 
     def vault_entries(self) -> dict[str, dict[str, str]]:
         return {row.name: row.vault_entry for row in self.datasets() if row.retired_at is None}

@@ -649,6 +649,7 @@ class _Replay:
                 "head_hash": self.head,
                 "hypothesis_digest": self.learnt.hexdigest(),
                 **({} if self.met is None else {"kept_head_at": self.met}),
+                **({"dummy": True} if session.opening.request.dummy else {}),
             },
         )
 

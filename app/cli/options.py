@@ -54,6 +54,10 @@ ForItself = Annotated[
 Contract = Annotated[
     bool, typer.Option("--contract", help="Evidence: keep an error bound of all answers at once, by tests.")
 ]
+Dummy = Annotated[
+    bool,
+    typer.Option("--dummy", help="On made-up records: costs nothing, tells nothing of the data."),
+]
 MaxUpdates = Annotated[
     int | None,
     typer.Option(help="Most updates; left out, the guaranteed plan is made.", show_default=False),

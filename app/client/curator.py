@@ -291,7 +291,7 @@ class Curator:
                 that answers from evidence needs no such number, and spends better if it has one.
             key: Idempotency-Key, for a caller who wants to repeat the call from another process; a new one by default.
             **options: ``beta``, ``max_updates``, ``calibration``, ``release``, ``within``, ``confidence``, ``start``,
-                ``share``, ``contract``, as in the API's documents.
+                ``share``, ``contract``, ``dummy``, as in the API's documents.
         """
         call = _json_call(
             "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()

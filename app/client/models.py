@@ -361,7 +361,7 @@ class SessionState:
     """Where a session stands. Counters are None in a reply that does not carry them.
 
     ``spent`` and ``reserved`` are exact, at the ledger's order; ``spent_epsilon`` and ``reserved_epsilon`` are parts of
-    the epsilon that the session was opened with.
+    the epsilon that the session was opened with. ``dummy`` tells of a session on made-up records.
     """
 
     id: str
@@ -380,6 +380,7 @@ class SessionState:
     owner: str | None
     spent_epsilon: float | None
     reserved_epsilon: float | None
+    dummy: bool
     raw: JSON = field(repr=False)
 
     @classmethod
@@ -404,6 +405,7 @@ class SessionState:
             owner=None if owner is None else str(owner),
             spent_epsilon=optional_float(reply.get("spent_epsilon")),
             reserved_epsilon=optional_float(reply.get("reserved_epsilon")),
+            dummy=reply.get("dummy") is True,
             raw=dict(reply),
         )
 

@@ -89,13 +89,15 @@ class Opening:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        document = {
+        document: dict[str, Any] = {
             "dataset": self.dataset.descriptor(),
             "mechanism": self.request.document(),
             "plan": self.plan.document(),
         }
         if self.bought is not None:
             document["bought"] = self.bought.document()
+        if self.request.dummy:
+            document["dummy"] = True
         if self.evidence is not None:
             document["evidence"] = self.evidence.document()
         return document
@@ -109,6 +111,8 @@ class Opening:
         """
         dataset = PublicDataset.from_descriptor(document["dataset"])
         request = SessionRequest.from_document(document["mechanism"], dataset.spec.name)
+        if document.get("dummy") is True:
+            request = request.model_copy(update={"dummy": True})
         plan = plan_of(dataset, request)
         bought = None if plan.purchase is None else Bought.of(document["bought"])
         evidence = Pins.of(document["evidence"]) if request.mechanism.from_evidence else None
@@ -177,13 +181,18 @@ class Header:
             KeyError: when a field is missing.
         """
         stated = {name: record[name] for name in ("dataset", "mechanism", "plan")}
-        stated |= {name: record[name] for name in ("bought", "evidence") if name in record}
+        stated |= {name: record[name] for name in ("bought", "dummy", "evidence") if name in record}
         return cls(record["session"], record["opened_at"], stated)
 
     @cached_property
     def plan(self) -> StatedPlan:
         """What is said of the plan."""
         return StatedPlan.of(self.document["plan"])
+
+    @property
+    def dummy(self) -> bool:
+        """Whether the session is on made-up records."""
+        return "dummy" in self.document
 
     @property
     def pins(self) -> Pins | None:

@@ -48,6 +48,12 @@ class SessionRequest(Model):
         default=False, strict=True, description="evidence: whether tests keep an error bound of all answers at once"
     )
 
+    dummy: bool = Field(
+        default=False,
+        strict=True,
+        description="the same session on made-up records of the declaration alone: costs nothing, tells nothing",
+    )
+
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.release == "race" and self.calibration != "rdp":
@@ -90,7 +96,8 @@ class SessionRequest(Model):
         return not self.contract and self.mechanism.construction in ("laplace", *get_args(FromEvidence))
 
     def document(self) -> dict[str, Any]:
-        """The mechanism with everything that fixes the session, as the transcript's header keeps it."""
+        """The mechanism with everything that fixes the session, as the transcript's header keeps it; that a session is
+        a dummy the header says beside it."""
         evidence = {name: getattr(self, name) for name in _EVIDENCE} if self.mechanism.from_evidence else {}
         return {
             **self.mechanism.model_dump(mode="json", exclude_none=True),

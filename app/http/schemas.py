@@ -270,6 +270,7 @@ class SessionView(Reply):
     spent_pure: str | None
     reserved_pure: str | None
     head_hash: str
+    dummy: bool | None = None
 
 
 class _Answered(Reply):
@@ -292,6 +293,7 @@ class _Answered(Reply):
     updates_left: int | None
     queries_left: int | None
     entry_hash: str
+    dummy: bool | None = None
     unverified: bool | None = None
     unverified_left: int | None = None
 

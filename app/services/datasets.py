@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +20,8 @@ from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget
 from app.services import spending
-from app.services.dummies import dummy_table
-from app.services.errors import Conflict, Forbidden, NotFound, Unavailable
+from app.services.dummies import drawn, dummy_table, encoded, mass_of, readable
+from app.services.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from app.services.pages import Page
 from app.services.ports import (
     Clock,
@@ -43,12 +45,29 @@ log = structlog.get_logger(__name__)
 
 #: Budgets from which on a guarantee says little: an answer may be e^10 times as likely with a record as without it.
 LARGE_EPSILON = 10
+#: What the names of made-up data sets begin with; no declared name does. So many are kept at a time.
+DUMMY, MOST_DUMMIES = "~", 64
+#: How many records they have where the number is not public, and at most.
+DUMMY_RECORDS, MOST_DRAWN = 10_000, 1 << 20
 #: Data sets that a warning names, at most.
 MOST_NAMED = 8
 #: How long others of this process that work on the same data set are waited for.
 QUEUE_SECONDS = 30.0
 #: How long a start waits for the sessions of a retired data set to close.
 RECOVERY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Dummy:
+    """Made-up records and the data set that they will be, whose file is not written yet."""
+
+    row: DatasetRow
+    table: pa.Table = field(repr=False)
+
+
+def is_dummy(row: DatasetRow) -> bool:
+    """Whether a data set is made up: its name is none that could be declared."""
+    return row.name.startswith(DUMMY)
 
 
 def public_dataset(row: DatasetRow) -> PublicDataset:
@@ -174,7 +193,8 @@ class Datasets:
         """What to tell who registers, one sentence each."""
         found, budget, space = [], upload.spec.budget, space_of(upload.spec)
         with self._store.read() as tx:
-            same = [row.name for row in tx.datasets() if self._private.alike(upload, row.vault_entry)]
+            rows = [row for row in tx.datasets() if not is_dummy(row)]
+        same = [row.name for row in rows if self._private.alike(upload, row.vault_entry)]
         if same:
             named = ", ".join(same[:MOST_NAMED])
             more = f" and {len(same) - MOST_NAMED} more" if len(same) > MOST_NAMED else ""
@@ -291,6 +311,57 @@ class Datasets:
             InvalidRequest: for a number of records or a seed out of range.
         """
         return dummy_table(parse_spec(self.seen(actor, name).spec), records, seed)
+
+    def dummy_of(self, actor: Principal, row: DatasetRow) -> Dummy:
+        """Made-up records in place of a data set's, as many as are public, with the whole budget as it was declared.
+
+        Raises:
+            Forbidden: when access is by grant, and an analyst has none.
+            TooManyRequests: when as many of them are kept as may be.
+        """
+        spec = parse_spec(self.seen(actor, row.name).spec)
+        with self._store.read() as tx:
+            kept = sum(name.startswith(DUMMY) for name in tx.vault_entries())
+        if kept >= MOST_DUMMIES:
+            raise TooManyRequests(f"{MOST_DUMMIES} sessions on made-up records are open: close one first")
+        count = DUMMY_RECORDS if row.records is None else int(row.records)
+        table = drawn(spec, max(1, min(count, MOST_DRAWN)), 0)
+        made = DatasetRow(
+            name=DUMMY + secrets.token_hex(16),
+            spec=row.spec,
+            records=None if row.records is None else mass_of(spec, table),
+            bought={},
+            vault_entry={},
+            created_at=self._clock(),
+        )
+        return Dummy(made, table)
+
+    def keep_dummy(self, dummy: Dummy) -> DatasetRow:
+        """Keep made-up records as a data set of their own, that nobody can name and no list shows.
+
+        Raises:
+            Unavailable: when the file cannot be written.
+        """
+        with self._private.registration(), NamedTemporaryFile(suffix=".parquet") as file:
+            file.write(encoded(dummy.table, "parquet"))
+            file.flush()
+            upload = self._private.read_upload(readable(parse_spec(dummy.row.spec)), file.name, Path(file.name))
+            row = replace(dummy.row, vault_entry=self._private.put(dummy.row.name.removeprefix(DUMMY), upload))
+            try:
+                with self._store.write() as tx:
+                    tx.add_dataset(row)
+                    tx.commit()
+            except BaseException:
+                self._private.destroy(row.vault_entry)
+                raise
+        return row
+
+    def end_dummy(self, row: DatasetRow) -> None:
+        """Destroy made-up records."""
+        with self._store.write() as tx:
+            tx.retire_dataset(row.name, self._clock())
+            tx.commit()
+        self._private.destroy(row.vault_entry)
 
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.
@@ -418,8 +489,11 @@ class Datasets:
         else keeps it from that.
         """
         with self._store.read() as tx:
-            retired = [row for row in tx.datasets() if row.retired_at is not None]
-        for row in retired:
+            rows = tx.datasets()
+            left = [row for row in rows if is_dummy(row) and row.retired_at is None and not tx.open_in(row.name)]
+        for row in left:
+            self.end_dummy(row)
+        for row in (row for row in rows if row.retired_at is not None):
             try:
                 self.finish_retirement(row, RECOVERY_SECONDS)
             except Unavailable:
@@ -445,6 +519,9 @@ class Datasets:
             Forbidden: when access is by grant and there is none.
             BudgetExhausted: when they pass the cap.
         """
+        if is_dummy(row):
+            # Who may see the data set was asked before; made-up records have no cap.
+            return
         granted = tx.grant(row.name, actor.name)
         if granted is None:
             if actor.role != "admin":

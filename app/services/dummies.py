@@ -83,6 +83,20 @@ def drawn(spec: Spec, records: int, seed: int) -> pa.Table:
             return pa.table({"element": [f"element{e}" for e in elements.tolist()], "count": counts})
 
 
+def mass_of(spec: Spec, table: pa.Table) -> float:
+    """The number of records, edges (by weight) or elements in such a table of this declaration."""
+    if isinstance(spec, MultisetSpec) or (isinstance(spec, GraphSpec | BipartiteSpec) and spec.weighted):
+        return float(table.column(table.num_columns - 1).to_numpy().sum())
+    return float(len(table))
+
+
+def readable(spec: Spec) -> Spec:
+    """The declaration by which such a table is read: of a matrix what is not in the list has some value."""
+    if isinstance(spec, MatrixSpec) and spec.absent is None:
+        return spec.model_copy(update={"absent": spec.lower})
+    return spec
+
+
 def encoded(table: pa.Table, form: DummyFormat) -> bytes:
     """A table as the bytes of a file; dates and missing values in CSV as uploads have them."""
     sink = io.BytesIO()

@@ -37,7 +37,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
 from app.privacy.patience import while_wanted
 from app.services import spending
-from app.services.datasets import Datasets, standing
+from app.services.datasets import Datasets, Dummy, is_dummy, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look, pin_all
 from app.services.openings import opening_of
@@ -121,6 +121,7 @@ class Prepared:
         exact: the exact fact to buy, in units of its grid; None where there is none.
         made: what an evidence session measures at its opening: measured, and not released yet.
         why: why the mechanism is the one that it is, where the choice was left open.
+        dummy: made-up records, and what is public of them, which the session is on instead of the data set's.
     """
 
     opening: Opening
@@ -128,6 +129,7 @@ class Prepared:
     exact: int | None = field(repr=False)
     made: tuple[Measured, ...] = field(default=(), repr=False)
     why: str | None = None
+    dummy: Dummy | None = None
 
 
 def session_view(row: SessionRow) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def session_view(row: SessionRow) -> dict[str, Any]:
     plan = header.plan
     return {
         "id": row.id,
-        "dataset": row.dataset,
+        "dataset": header.document["dataset"]["name"],
         "owner": row.owner,
         "mechanism": header.document["mechanism"],
         "plan": {**header.document["plan"], "bound_status": header.bound_status()},
@@ -150,6 +152,7 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "head_hash": row.head_hash,
         "opened_at": row.opened_at,
         "closed_at": row.closed_at,
+        **({"dummy": True} if header.dummy else {}),
     }
 
 
@@ -258,7 +261,10 @@ class Sessions:
         if known is not None:
             return known
         request = parse_request(asked)
-        row = self._datasets.registered(request.dataset)
+        row, dummy = self._datasets.registered(request.dataset), None
+        if request.dummy:
+            dummy = self._datasets.dummy_of(actor, row)
+            row = dummy.row
         with self._store.read() as tx:
             dataset = self._admit(tx, row, actor, request)
         with while_wanted(check):
@@ -266,12 +272,20 @@ class Sessions:
             opening = self._opening(dataset, request)
         with self._store.read() as tx:
             self._admit(tx, row, actor, request, opening.plan)
+        if dummy is not None:
+            return Prepared(opening, self._clock(), None, why=why, dummy=dummy)
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
-        now, exact, purchase = self._clock(), None, opening.plan.purchase  # before anything private is looked at
+        # The time is taken before anything private is looked at.
+        return self._looked(row, Prepared(opening, self._clock(), None, why=why))
+
+    def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
+        """With the exact fact that is to be bought, if any, and what is measured at the opening."""
+        dataset, purchase = prepared.opening.dataset, prepared.opening.plan.purchase
         if purchase is not None:
             exact = measure(dataset.space, self._private.tensor(dataset.space, row.vault_entry), purchase.fact)
-        return self._measured(row, Prepared(opening, now, exact, why=why))
+            prepared = replace(prepared, exact=exact)
+        return self._measured(row, prepared)
 
     def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With what an evidence session starts from, and measures at its opening."""
@@ -305,6 +319,8 @@ class Sessions:
             Unavailable: when another process keeps the data set.
         """
         try:
+            if prepared.dummy is not None:
+                return self._open_dummy(actor, prepared, prepared.dummy, key)
             return self._open(actor, prepared, key)
         except StoreConflict:
             # The key came at the same moment with a session on another data set, whose lock we did not wait for.
@@ -333,6 +349,32 @@ class Sessions:
             reply = self._begin(tx, row, actor, prepared, key)
             tx.commit()
         return reply
+
+    def _open_dummy(self, actor: Principal, prepared: Prepared, dummy: Dummy, key: IdempotencyKey | None) -> bytes:
+        """The same on made-up records, which are a data set of their own as long as the session is open."""
+        with self._store.read() as tx:
+            known = find_reply(tx, key)
+        if known is not None:
+            return known
+        row = self._datasets.keep_dummy(dummy)
+        try:
+            prepared = self._looked(row, prepared)
+            with self._store.write() as tx:
+                self._admit(tx, row, actor, prepared.opening.request, prepared.opening.plan)
+                reply = self._begin(tx, row, actor, prepared, key)
+                tx.commit()
+        except BaseException:
+            self._datasets.end_dummy(row)
+            raise
+        return reply
+
+    def end_dummy(self, id: str) -> None:
+        """Destroy the made-up records of a session on such, once it is closed; else nothing."""
+        with self._store.read() as tx:
+            session = tx.session(id) if SESSION_ID.fullmatch(id) else None
+            row = None if session is None or session.status == "open" else tx.dataset(session.dataset)
+        if row is not None and is_dummy(row) and row.retired_at is None:
+            self._datasets.end_dummy(row)
 
     def _admit(
         self,

@@ -386,10 +386,13 @@ class SqlTransaction:
         return [_dataset(row) for row in self._connection.execute(select(t.datasets).order_by(t.datasets.c.name))]
 
     def datasets_page(self, after: str, most: int) -> tuple[list[DatasetRow], bool]:
-        """Up to ``most`` data sets by name beyond ``after``, and whether there are others."""
+        """Up to ``most`` data sets by name beyond ``after``, made-up ones left out, and whether there are others."""
         c = t.datasets.c
         found = self._connection.execute(
-            select(c.name, func.length(c.spec)).where(c.name > after).order_by(c.name).limit(most + 1)
+            select(c.name, func.length(c.spec))
+            .where(c.name > after, ~c.name.startswith("~"))
+            .order_by(c.name)
+            .limit(most + 1)
         )
         names, others = _fitting([tuple(row) for row in found], most)
         rows = self._connection.execute(select(t.datasets).where(c.name.in_(names)).order_by(c.name))

@@ -17,6 +17,7 @@ from app.cli.options import (
     Contract,
     DatasetName,
     DeclaredQueries,
+    Dummy,
     Epsilon,
     ForItself,
     FromNothing,
@@ -105,18 +106,20 @@ def session_open(
     from_nothing: FromNothing = False,
     for_itself: ForItself = False,
     contract: Contract = False,
+    dummy: Dummy = False,
     as_json: AsJson = False,
 ) -> None:
     """Open a session, reserving its share of the budget, and print its id and plan."""
     terms = _terms(epsilon, max_queries, max_updates, beta, calibration, release)
-    terms |= _evidence(within, confidence, from_nothing, for_itself, contract)
+    terms |= _evidence(within, confidence, from_nothing, for_itself, contract) | {"dummy": True if dummy else None}
     with client("Opening the session") as curator:
         session = curator.open_session(dataset, _mechanism(mechanism), **terms)
     if as_json:
         print_json(session.opened.raw)
         return
     show_plan(session.plan, session.opened.raw)
-    out.print(f"Session [bold]{session.id}[/bold] is open.", soft_wrap=True)
+    where = " on made-up records" if session.opened.dummy else ""
+    out.print(f"Session [bold]{session.id}[/bold] is open{where}.", soft_wrap=True)
 
 
 @sessions.command("show")

@@ -84,4 +84,6 @@ def add_routes(app: FastAPI, context: Context) -> None:
         if not isinstance(document, dict):
             raise InvalidRequest("closing takes no body, or a JSON object")
         key = idempotency_key(request, actor, document)
-        return encoded_reply(await answer(context, request, actor, Ticket("close", id, actor.name, (), key)))
+        reply = await answer(context, request, actor, Ticket("close", id, actor.name, (), key))
+        await run_in_threadpool(context.services.sessions.end_dummy, id)
+        return encoded_reply(reply)

@@ -192,6 +192,8 @@ class Rounds:
             "queries_left": session.queries_left,
             "entry_hash": sealed.entry_hash,
         }
+        if session.opening.request.dummy:
+            view["dummy"] = True
         if answer.unverified:
             view |= {"unverified": True, "unverified_left": session.unverified_left}
         return view
