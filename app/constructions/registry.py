@@ -17,15 +17,17 @@ def unfit(mechanism: Mechanism, space: Space) -> str | None:
     """Why a mechanism cannot serve data of this space, and what would; None where it can."""
     name = mechanism.construction
     if name == "smw":
-        instead = "fk" if space.signed else "mw"
+        wide = space.extent == "addressable" and space.kind == "table"
+        instead = "evidence" if wide else "fk" if space.signed else "mw"
         refusal = f"smw answers about elements of a multiset, and this is a {space.kind}: use {instead}"
         return refusal if space.extent != "unbounded" else None
     if space.extent == "unbounded":
         return f"{name} keeps a number for every cell of a finite universe; a {space.kind} is served by smw"
     if space.extent == "addressable" and len(space.shape) > 2:
         return (
-            f"{name} keeps a number for each of {approximate(space.cells)} cells, more than can be held: declare fewer "
-            "attributes or coarser bins, or have each question measured on its own, with gaussian or laplace"
+            f"{name} keeps a number for each of {approximate(space.cells)} cells, {approximate(8 * space.cells)} bytes "
+            "and more than can be held: use evidence, which answers from what it measures; declare fewer attributes or "
+            "coarser bins; or have each question measured on its own, with gaussian or laplace"
         )
     if mechanism.entropic and space.signed:
         return (

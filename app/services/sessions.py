@@ -236,8 +236,9 @@ class Sessions:
             cells = dataset.space.cells
             raise PlanInfeasible(
                 f"a hypothesis of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
-                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, have each "
-                "question measured on its own (gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, "
+                f"{'use evidence, ' if dataset.space.kind == 'table' else ''}have each question measured on its own "
+                "(gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
                 cells=cells,
                 bytes=needed,
                 limit=self._memory_limit,

@@ -117,7 +117,7 @@ def test_a_dummy_session_leaves_everything_alone(
     service: Service, analyst: httpx.Client, tmp_path: Path, words: JSON
 ) -> None:
     """It has the plan of a real one, says what it is wherever it speaks, replays from its file, and moves nothing of
-    the data set: descriptor, ledger, evidence and vault are what they were to the byte. Its answers are those of made-up
+    the data set: descriptor, ledger, evidence and vault are what they were to the byte. Its answers are of made-up
     records: the private ones, which are all alike, are nowhere near. Would catch a session that reads the private
     data, a reservation, and a measurement that enters the data set's evidence."""
     name = registered(service)
