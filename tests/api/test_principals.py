@@ -20,6 +20,7 @@ ROUTES = [
     ("POST", "/v1/datasets/check", "admin"),
     ("GET", "/v1/datasets", "admin analyst auditor"),
     ("GET", "/v1/datasets/nothing", "admin analyst auditor"),
+    ("GET", "/v1/datasets/nothing/dummy", "admin analyst auditor"),
     ("PUT", "/v1/datasets/nothing/grants/nobody", "admin"),
     ("GET", "/v1/datasets/nothing/ledger", "admin auditor"),
     ("GET", "/v1/datasets/nothing/measurements", "admin analyst auditor"),
