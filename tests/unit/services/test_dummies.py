@@ -90,7 +90,7 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("declared", KINDS, ids=lambda d: str(d['kind']))
+@pytest.mark.parametrize("declared", KINDS, ids=lambda d: str(d["kind"]))
 def test_they_can_be_registered(declared: dict[str, Any], tmp_path: Path) -> None:
     """Of every kind, as CSV and as Parquet: the readers of uploads take what is made up. Would catch columns that are
     named otherwise, an edge from a node to itself, and a value off the grid."""
