@@ -56,7 +56,12 @@ def drawn(spec: Spec, records: int, seed: int) -> pa.Table:
     rng = np.random.Generator(np.random.Philox(key=key))
     match spec:
         case TableSpec():
-            return pa.table({attribute.name: _column(attribute, records, rng) for attribute in spec.attributes})
+            named = {attribute.name: _column(attribute, records, rng) for attribute in spec.attributes}
+            if spec.unit is not None:
+                # As many of each person as are kept.
+                owners = (np.arange(records) // spec.unit.max_records).tolist()
+                named[spec.unit.column] = pa.array([f"person{owner}" for owner in owners])
+            return pa.table(named)
         case GraphSpec():
             # Of all pairs of different nodes, each end as likely.
             first, step = rng.integers(0, spec.nodes, records), rng.integers(1, spec.nodes, records)

@@ -81,6 +81,7 @@ def read(spec: dict[str, Any], suffix: str, data: bytes, folder: Path) -> Privat
 KINDS: list[dict[str, Any]] = [
     {"kind": "table", "attributes": TABLE["attributes"]},
     {"kind": "table", "attributes": [TABLE["attributes"][k] for k in (0, 3, 4)]},
+    {"kind": "table", "attributes": TABLE["attributes"][:1], "unit": {"column": "who", "max_records": 3}},
     {"kind": "graph", "nodes": 50},
     {"kind": "graph", "nodes": 3, "directed": True, "labels": ["a", "b", "source"]},
     {"kind": "graph", "nodes": 50, "weighted": True, "grid": 0.25},
