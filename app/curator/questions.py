@@ -68,6 +68,8 @@ def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, 
 def statistic_of(query: CompiledStatistic, sizes: Sequence[int]) -> Statistic:
     """The statistic that a compiled query of a table asks."""
     question, chosen = question_of(query.base, sizes)
+    if isinstance(question, Local | Groups) and sizes[query.axis] > query.places:
+        question = _valued(question, query.axis, query.places, sizes)
     places = np.arange(math.prod(question.shape)).reshape(question.shape)
     return Statistic(
         query.kind,
@@ -79,6 +81,24 @@ def statistic_of(query: CompiledStatistic, sizes: Sequence[int]) -> Statistic:
         selected(places, chosen),
         query.levels,
     )
+
+
+def _valued(question: Local | Groups, axis: int, places: int, sizes: Sequence[int]) -> Groups:
+    """The same counts of those records alone that have a value of an attribute, whose last place is that of none."""
+    there = Partition.of(np.arange(sizes[axis]) == places)
+    told = dict(zip(question.attributes, question.partitions, strict=True))
+    told[axis] = told[axis].met(there) if axis in told else there
+    marginal = Marginal.of(sizes, told)
+    labels = [question.partitions[k].labels[told[attribute].members] for k, attribute in enumerate(question.attributes)]
+    if isinstance(question, Groups):
+        answers = question.answers[np.ix_(*labels)]
+    else:
+        answers = np.where(question.on(question.partitions)[np.ix_(*labels)] != 0, 0, -1)
+    place = marginal.attributes.index(axis)
+    if axis not in question.attributes:
+        answers = np.repeat(np.expand_dims(answers, place), told[axis].cells, axis=place)
+    valued = (told[axis].members < places).reshape([-1 if k == place else 1 for k in range(answers.ndim)])
+    return Groups(marginal, np.where(valued, answers, -1), question.shape)
 
 
 def _groups_of(query: CompiledMarginal, together: tuple[int, ...], selection: Array, sizes: Sequence[int]) -> Groups:

@@ -29,7 +29,7 @@ from scipy.special import chdtri
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.policy import Buy, OutOfReach, Policy
-from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
+from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals, Unbiased, own_values
 from app.evidence.strategies import Moment, Part, Strategy, shares
 from app.spaces.tensor import Array, FloatArray, IntArray
@@ -307,8 +307,12 @@ class Statistics:
                 spread = np.expand_dims(spread, axes.index(asked.axis))
             along = weights.reshape([size if a == asked.axis else 1 for a in axes])
             return self._counts.unbiased(Local.over(axes, np.broadcast_to(spread, shape) * along))
-        assert isinstance(question, Cells)
-        return self._counts.unbiased(WeightedCells(question.marginal, asked.axis, weights))
+        assert isinstance(question, Cells | Groups)
+        found = self._counts.unbiased(WeightedCells(question.marginal, asked.axis, weights))
+        if isinstance(question, Cells):
+            return found
+        # Of counts of single numbers the noise of cells is their own.
+        return Unbiased(question.summed(found.values), question.summed(found.variances))
 
     def _alike(self, asked: Statistic, moment: Moment) -> _Known:
         """The moment of groups that nothing was measured of: like that of all records, within part of its spread."""
@@ -454,10 +458,8 @@ class _Terms:
                 with np.errstate(divide="ignore"):
                     own = 1 / (1 / own + 1 / bought[moment])
             found.append(own)
-        with np.errstate(invalid="ignore"):
-            whole = np.where(
-                np.isinf(np.max(found, axis=0)), np.inf, self._errors([np.minimum(v, 1e300) for v in found])
-            )
+        unknown = np.isinf(np.max(found, axis=0))
+        whole = np.where(unknown, np.inf, self._errors([np.where(unknown, 0.0, v) for v in found]))
         return whole, found[0]
 
     def _strategies(self) -> list[Strategy]:
@@ -583,7 +585,7 @@ def _rows(
     # Each cell's range of numbers, and the cell of the question that it lies in.
     within = np.minimum(fine.members, asked.places)
     labels = np.append(partition.labels, -1)[within]
-    if isinstance(question, Cells):
+    if isinstance(question, Cells | Groups):
         groups = _groups(question, marginal, axis)
     else:
         cells = [marginal.partition(marginal.attributes.index(a)) for a in question.attributes]
@@ -608,15 +610,17 @@ def _rows(
     return counts, np.maximum(spread, least)
 
 
-def _groups(question: Cells, marginal: Marginal, axis: int) -> IntArray:
-    """For each cell of a marginal the place of the question's answer that it is counted in."""
-    groups: IntArray = np.zeros([1] * len(marginal.shape), dtype=np.int64)
-    for k, attribute in enumerate(question.attributes):
-        place = marginal.attributes.index(attribute)
-        own = question.marginal.partition(k)
-        labels = own.labels[marginal.partition(place).members]
-        groups = groups * own.cells + labels.reshape([-1 if j == place else 1 for j in range(len(marginal.shape))])
-    return groups
+def _groups(question: Cells | Groups, marginal: Marginal, axis: int) -> IntArray:
+    """For each cell of a marginal the place of the question's answer that it is counted in, -1 where in none."""
+    answers = np.arange(question.marginal.cells).reshape(question.marginal.shape)
+    if isinstance(question, Groups):
+        answers = question.answers
+    labels = [
+        question.marginal.partition(k).labels[marginal.partition(marginal.attributes.index(attribute)).members]
+        for k, attribute in enumerate(question.attributes)
+    ]
+    groups: IntArray = answers[np.ix_(*labels)] if labels else answers
+    return groups if marginal.attributes[axis] in question.attributes else np.expand_dims(groups, axis)
 
 
 def _shown_sum(

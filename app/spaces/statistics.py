@@ -34,7 +34,8 @@ class CompiledStatistic(Query):
         low: its least number.
         step: of its grid.
         places: how many numbers it has.
-        base: the numbers of records that it is asked of: those without a value of the attribute are none of them.
+        base: the numbers of records that it is asked of. Those without a value of the attribute count for nothing,
+            whether they are among these or not.
         levels: of quantiles the parts of the records that lie below, ascending; empty otherwise.
         answer_bits: answers are whole multiples of ``2^-answer_bits``.
     """

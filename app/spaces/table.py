@@ -113,18 +113,13 @@ class TableSpace(CellSpace):
                 f"{request.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
             )
         where = request.where
-        if attribute.missing:
-            # Whatever its value is, there must be one.
+        if attribute.missing and conditions.selected(where, self._named) is not None:
+            # Whatever its value is, there must be one. (What answers joins it with others.)
             valued = Where.model_validate({request.of: {"ge": float(attribute.bounds[0])}})
             where = Where.model_construct(all=[where, valued])
         if request.group_by:
             words = {"type": "marginal", "attributes": request.group_by, "bins": request.bins}
             base = self._marginal(MarginalQuery.model_validate(words).model_copy(update={"where": where}))
-            assert isinstance(base, CompiledMarginal)
-            if base.among is not None:
-                raise InvalidQuery(
-                    "where: groups of a statistic are of records that each attribute selects by itself: ask for parts"
-                )
         else:
             base = self._predicate(where)
         return self._statistic_of(kind, axis, base, request.levels if isinstance(request, QuantileQuery) else ())
