@@ -225,10 +225,9 @@ class Statistics:
         count, first = self._count(asked), self._moment(asked, asked.first)
         if asked.kind == "sum":
             return _shown_sum(asked, count, first, quantile, self._counts.public_total, given)
-        best = np.maximum(self._best_count(asked), 1.0)
         if asked.kind == "mean":
-            return _shown_mean(asked, count, first, best, quantile, given)
-        return _shown_variance(asked, count, first, self._moment(asked, asked.second), best, quantile, given)
+            return _shown_mean(asked, count, first, quantile, given)
+        return _shown_variance(asked, count, first, self._moment(asked, asked.second), quantile, given)
 
     def _quantile(self, asked: Statistic, confidence: float, adaptive: bool) -> float:
         normal = self._policy.quantile(confidence)
@@ -644,9 +643,7 @@ def _shown_sum(
     )
 
 
-def _shown_mean(
-    asked: Statistic, count: _Known, first: _Known, best: FloatArray, quantile: float, given: FloatArray | None
-) -> Shown:
+def _shown_mean(asked: Statistic, count: _Known, first: _Known, quantile: float, given: FloatArray | None) -> Shown:
     # All means m for which S - m N is within its noise: between the roots of (S - mN)^2 = z^2 (v_S + m^2 v_N).
     square = quantile**2
     lead = np.square(count.values) - square * count.variances
@@ -658,13 +655,11 @@ def _shown_mean(
         lows, highs = (half - root) / lead, (half + root) / lead
         ratio = first.values / count.values
         errors = np.sqrt(first.variances + np.square(ratio) * count.variances) / count.values
-        shown = first.values / np.maximum(best, count.values / 2)
-    return _ratio(asked, shown, ratio, errors, lows, highs, nothing, count.unbiased & first.unbiased, quantile, given)
+    return _ratio(asked, ratio, errors, lows, highs, nothing, count.unbiased & first.unbiased, quantile, given)
 
 
 def _ratio(
     asked: Statistic,
-    shown: FloatArray,
     linear: FloatArray,
     errors: FloatArray,
     lows: FloatArray,
@@ -680,7 +675,7 @@ def _ratio(
         held = np.clip(asked.middle + asked.step * steps, asked.low, asked.high)
         return np.where(nothing, np.nan, held)
 
-    values = real(shown) if given is None else given
+    values = real(linear) if given is None else given
     uncut_low, uncut_high = asked.middle + asked.step * lows, asked.middle + asked.step * highs
     arms = np.where(nothing, np.nan, np.maximum(values - uncut_low, uncut_high - values) / quantile)
     return Shown(
@@ -693,13 +688,12 @@ def _shown_variance(
     count: _Known,
     first: _Known,
     second: _Known,
-    best: FloatArray,
     quantile: float,
     given: FloatArray | None,
 ) -> Shown:
     moment = asked.second
     nothing = (count.values <= quantile * np.sqrt(count.variances)) | (count.values <= 0)
-    whole = np.where(nothing, 1.0, np.maximum(best, count.values / 2))
+    whole = np.where(nothing, 1.0, count.values)
     unit, square = math.ldexp(1.0, moment.shift), asked.step**2
     mean, spread = first.values / whole, second.values / whole
     most = square * asked.first.half**2
