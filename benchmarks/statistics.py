@@ -75,8 +75,24 @@ def _asked(numbers: list[str], groups: list[list[str]]) -> list[dict[str, Any]]:
 
 @cache
 def survey(name: str) -> Survey:
-    """Fulton (25,766 persons: ages and incomes) or Adult (48,842: ages, years of education, hours)."""
+    """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), and Titanic (1,304: ages and fares),
+    which no constant was chosen on.
+    """
     assert DATA is not None
+    if name == "titanic":
+        with (DATA / "titanic" / "titanic.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        attributes = [
+            {"name": "Age", "lower": 0, "upper": 90, "grid": 1, "bins": 15},
+            {"name": "Fare", "lower": 0, "upper": 31, "grid": 1, "bins": 8},
+            {"name": "Sex", "size": 2},
+            {"name": "Pclass", "size": 3},
+            {"name": "Embarked", "size": 3},
+        ]
+        columns = [np.array([int(r[a["name"]]) for r in rows]) for a in attributes]
+        return Survey(
+            attributes, columns, _asked(["Age", "Fare"], [["Sex"], ["Pclass"], ["Embarked"], ["Sex", "Pclass"]])
+        )
     if name == "fulton":
         path = next((DATA / "fulton-pums").glob("*.csv"))
         with path.open() as file:
@@ -263,9 +279,10 @@ def rows(names: list[str]) -> list[dict[str, Any]]:
                         "survey": name,
                         "epsilon": epsilon,
                         "question": kind,
+                        "kind": kind.split(": ")[1].split()[0],
                         "rmse": errors["ours"],
                         "best alone": best,
-                        "ratio": errors["ours"] / best if best else math.nan,
+                        "ratio": errors["ours"] / best if best else None,
                         "held": float(np.mean(held[kind])),
                     }
                 )
@@ -275,14 +292,28 @@ def rows(names: list[str]) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--surveys", nargs="*", default=["fulton", "adult"])
+    parser.add_argument("--surveys", nargs="*", default=["fulton", "adult", "titanic"])
     parser.add_argument("--only", default="", help="kinds of questions that begin so, such as quantile")
     asked = parser.parse_args()
     found = [row for row in rows(asked.surveys) if asked.only in row["question"]]
+    summary = []
+    for name in asked.surveys:
+        for epsilon in EPSILONS:
+            for kind in ("mean", "sum", "variance", "quantile"):
+                own = [row for row in found if (row["survey"], row["epsilon"], row["kind"]) == (name, epsilon, kind)]
+                ratios = [row["ratio"] for row in own if row["ratio"]]
+                if ratios:
+                    held = float(np.mean([row["held"] for row in own]))
+                    summary.append([name, epsilon, kind, math.exp(float(np.mean(np.log(ratios)))), max(ratios), held])
+    report(
+        "statistics_summary",
+        "Statistics of numbers, by kind",
+        ["survey", "epsilon", "statistic", "mean ratio", "largest ratio", "intervals that hold"],
+        summary,
+        seeds=SEEDS,
+    )
     columns = ["survey", "epsilon", "question", "rmse", "best alone", "ratio", "held"]
     report("statistics", "Statistics of numbers", columns, [[row[c] for c in columns] for row in found], seeds=SEEDS)
-    ratios = [math.log(row["ratio"]) for row in found if row["ratio"] > 0]
-    print("geometric mean of ratios", math.exp(float(np.mean(ratios))), "held", np.mean([row["held"] for row in found]))
 
 
 if __name__ == "__main__":

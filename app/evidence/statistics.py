@@ -39,11 +39,13 @@ _COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5)
 #: What is measured for a quantile has at most so many cells in all.
 MOST_CELLS = 1 << 15
 #: How far quantiles of groups are taken to be from those of all, as a part of the records.
-_APART = 0.1
-#: Ranges are cut as fine as so many deviations of noise where a quantile may be, within so many deviations, and each by
-#: this much coarser than the one before beyond; how many there are at least and at most; and when what is known is
-#: enough, in deviations of the noise that could be bought.
+_APART = 0.06
+#: Ranges are cut as fine as so many deviations of noise at least where a quantile may be, within so many deviations,
+#: and each by this much coarser than the one before beyond; how many there are at least and at most; and when what is
+#: known is enough, in deviations of the noise that could be bought.
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
+#: How unevenly records are taken to lie within a range, four times squared.
+_UNEVEN = 0.25
 #: What is not measured is taken to be like the whole within this part of its spread.
 _ALIKE = 0.5
 #: The most cells of a table that was measured whole of which moments are summed.
@@ -552,7 +554,9 @@ def _around(within: FloatArray, middle: float, spread: float, noise: float) -> I
         spread: how far off it may be.
         noise: what noise hides, as a part of the records: ranges are so fine as far as it may be off, coarser beyond.
     """
-    offsets, step, reached = [0.0], _RANGE * noise, 0.0
+    # Fewer ranges have less noise in their sums, but tell less of where between their ends a quantile is.
+    step = max(_RANGE, (spread / noise / _UNEVEN) ** (1 / 3)) * noise
+    offsets, reached = [0.0], 0.0
     while reached < 1:
         reached += step
         offsets.append(reached)
