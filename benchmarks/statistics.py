@@ -73,15 +73,19 @@ def _asked(numbers: list[str], groups: list[list[str]]) -> list[dict[str, Any]]:
     return found
 
 
+def _rows(folder: str) -> list[dict[str, str]]:
+    assert DATA is not None
+    with next((DATA / folder).glob("*.csv")).open() as file:
+        return list(csv.DictReader(file))
+
+
 @cache
 def survey(name: str) -> Survey:
     """Fulton (25,766 persons: ages and incomes), Adult (48,842: ages and hours), and Titanic (1,304: ages and fares),
     which no constant was chosen on.
     """
-    assert DATA is not None
     if name == "titanic":
-        with (DATA / "titanic" / "titanic.csv").open() as file:
-            rows = list(csv.DictReader(file))
+        rows = _rows("titanic")
         attributes = [
             {"name": "Age", "lower": 0, "upper": 90, "grid": 1, "bins": 15},
             {"name": "Fare", "lower": 0, "upper": 31, "grid": 1, "bins": 8},
@@ -94,9 +98,7 @@ def survey(name: str) -> Survey:
             attributes, columns, _asked(["Age", "Fare"], [["Sex"], ["Pclass"], ["Embarked"], ["Sex", "Pclass"]])
         )
     if name == "fulton":
-        path = next((DATA / "fulton-pums").glob("*.csv"))
-        with path.open() as file:
-            rows = list(csv.DictReader(file))
+        rows = _rows("fulton-pums")
         income = (np.clip([float(r["income"]) for r in rows], 0, 500_000) // 100).astype(np.int64)
         attributes = [
             {"name": "age", "lower": 0, "upper": 100, "grid": 1, "bins": 20},
@@ -109,8 +111,7 @@ def survey(name: str) -> Survey:
         columns += [np.array([int(r[a["name"]]) for r in rows]) for a in attributes[2:]]
         groups = [["sex"], ["married"], ["educ"], ["sex", "married"]]
         return Survey(attributes, columns, _asked(["age", "income"], groups))
-    with (DATA / "adult-pgm" / "adult.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows("adult-pgm")
     attributes = [
         {"name": "age", "lower": 0, "upper": 84, "grid": 1, "bins": 17},
         {"name": "hours-per-week", "lower": 0, "upper": 98, "grid": 1, "bins": 11},

@@ -183,8 +183,8 @@ class Local(Sum):
 
 
 @dataclass(frozen=True, eq=False)
-class Cells(Question):
-    """Every cell of a marginal, each a sum with weights of 0 and 1."""
+class _OfCells(Question):
+    """A question that tells the cells of a marginal apart."""
 
     marginal: Marginal
 
@@ -196,6 +196,14 @@ class Cells(Question):
     def sizes(self) -> tuple[int, ...]:
         return self.marginal.sizes
 
+    def told(self, axis: int) -> Partition:
+        return self.marginal.partition(axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells(_OfCells):
+    """Every cell of a marginal, each a sum with weights of 0 and 1."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.marginal.shape
@@ -203,9 +211,6 @@ class Cells(Question):
     @property
     def range(self) -> tuple[float, float]:
         return (0.0, 1.0) if self.attributes else (1.0, 1.0)
-
-    def told(self, axis: int) -> Partition:
-        return self.marginal.partition(axis)
 
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
         for axis, partition in enumerate(partitions):
@@ -275,24 +280,15 @@ class WeightedCells(Question):
 
 
 @dataclass(frozen=True, eq=False)
-class Groups(Question):
+class Groups(_OfCells):
     """Sums of cells of a marginal, of which each is counted in one answer or in none.
 
     ``answers`` has for each cell, in the marginal's shape, the number of its answer, or -1; ``shape`` is that of the
     answers, which are numbered row by row. There may be answers without a cell.
     """
 
-    marginal: Marginal
     answers: IntArray
     shape: tuple[int, ...] = ()
-
-    @property
-    def attributes(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.marginal.attributes
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return self.marginal.sizes
 
     @property
     def range(self) -> tuple[float, float]:
@@ -305,9 +301,6 @@ class Groups(Question):
     @lazy
     def _flat(self) -> IntArray:
         return self.answers[self.answers >= 0]
-
-    def told(self, axis: int) -> Partition:
-        return self.marginal.partition(axis)
 
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
         return self.summed(Cells(self.marginal).of(counts, partitions))
