@@ -43,7 +43,7 @@ from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
-from app.evidence.strategies import Moment, Release, Strategy
+from app.evidence.strategies import EXACT_BITS, Moment, Release, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -62,6 +62,8 @@ NO_TABLE = (
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
 _OWN_BYTES = 64 << 20
+#: What multipliers of a strategy may add to the bits of its sums.
+_SPARE_BITS = 5
 #: No statistic is larger: what is far beyond the data is cut before it is put on a grid.
 _FARTHEST = 2.0**80
 
@@ -350,6 +352,22 @@ class EvidenceMechanism:
         return selected(found.values, chosen), _accuracy(found, chosen)
 
     # ------------------------------------------------------------------ statistics
+
+    def _check_exact(self, query: CompiledStatistic) -> None:
+        """Refuse sums that might pass 64 bits.
+
+        Raises:
+            InvalidQuery: naming what to declare.
+        """
+        moments = [Moment(query.axis, query.places, 1)]
+        if query.kind == "variance":
+            moments.append(Moment(query.axis, query.places, 2))
+        # Multipliers that divide a price take a few bits more.
+        if max(m.largest for m in moments) * self._space.capacity >= 1 << (EXACT_BITS - _SPARE_BITS):
+            raise InvalidQuery(
+                f"a {query.kind} of so many numbers over {self._space.capacity:,} records passes 64 bits: declare a "
+                "smaller capacity, or a coarser grid"
+            )
 
     def _statistics(self, state: State) -> Statistics:
         return Statistics(self._policy(state), state.hypothesis.moments)

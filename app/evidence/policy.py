@@ -69,6 +69,8 @@ _LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
 _UNDECLARED = 100
 #: Noise of a smaller or larger scale is not bought, in counts.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
+#: Nor of one that might pass 62 bits once it is drawn, in the units that are released.
+_GREATEST_UNITS = 2.0**54
 _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
 #: Of about how many attributes, and sets of them, errors are foretold.
 _SAMPLED = 16
@@ -656,11 +658,12 @@ class Policy:
         means, moved = self._means, [self._means.gamma * by for by in largest]
         if share <= 0:
             return None
+        most = min(GREATEST_SCALE * max(largest), _GREATEST_UNITS)
         if self.pure:
             scale = sum(moved) / share
-            return None if scale > GREATEST_SCALE * max(largest) else Noise("laplace", _scale(scale), 0)
+            return None if scale > most else Noise("laplace", _scale(scale), 0)
         order, squared = means.order, float(sum(by**2 for by in moved))
-        if order * squared / (2 * share) > (GREATEST_SCALE * max(largest)) ** 2:
+        if order * squared / (2 * share) > most**2:
             return None
         sigma = math.sqrt(order * squared / (2 * share))
         same = sigma / math.sqrt(2)

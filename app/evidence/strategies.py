@@ -22,8 +22,8 @@ from app.evidence.measurements import Marginal, Measurement, Noise, read_integer
 from app.spaces.lazy import lazy
 from app.spaces.tensor import IntArray
 
-#: The largest weight of a moment: a sum of these over 2^31 records is a 64-bit integer still.
-_MOST_WEIGHT_BITS = 30
+#: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.
+_MOST_WEIGHT_BITS = 26
 #: A multiplier takes at most so many bits, and a strategy has at most so many parts.
 _MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 64
 #: Multipliers that are to have a ratio to one another are so large that rounding hardly changes it.
@@ -37,7 +37,7 @@ class Moment:
     """A weight of every number of an attribute on a grid, whole and fixed by the declaration alone.
 
     With u the number of grid steps from the middle of the declared range and h the largest of these, the first moment
-    weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 30
+    weighs u, and the second one u^2 less half of h^2, divided by a power of two where that would take more than 26
     bits, and rounded. So the largest weight is h and about half of h^2. Records without a value weigh nothing.
 
     Attributes:
