@@ -19,8 +19,8 @@ from pydantic_core import ErrorDetails
 
 from app.spaces.naming import cut, listed, meant, unknown
 
-#: Describing a problem takes a kilobyte and a tenth of a millisecond, and only a few are shown: beyond so many they
-#: are counted alone.
+#: Describing a problem takes a kilobyte and a tenth of a millisecond, and a refusal shows only a few: beyond so many
+#: they are counted alone.
 _MOST_FOUND, _MOST_TOLD = 100, 5
 #: A way from the whole to a field or item.
 Path = tuple[str | int, ...]
@@ -72,14 +72,16 @@ def explain(error: ValidationError, kind: Any, sent: Any) -> str:
         kind: the type that was read, a model or a union of models.
         sent: the JSON in which it was found.
     """
-    told = problems(error, kind, sent)
+    told = problems(error, kind, sent, _MOST_FOUND)
     more = f"; and {len(told) - _MOST_TOLD:,} more" if len(told) > _MOST_TOLD else ""
     return "; ".join(told[:_MOST_TOLD]) + more
 
 
-def problems(error: ValidationError, kind: Any, sent: Any) -> list[str]:
-    """A sentence for each field or item with a problem, in the order they were found; of very many only how many."""
-    if error.error_count() > _MOST_FOUND:
+def problems(error: ValidationError, kind: Any, sent: Any, most: int = 1000) -> list[str]:
+    """A sentence for each field or item with a problem, in the order they were found; of more than ``most`` only how
+    many there are.
+    """
+    if error.error_count() > most:
         return [f"{error.error_count():,} fields are unknown or not of their kind"]
     found: dict[Path, list[_Problem]] = {}
     for item in error.errors(include_url=False):
