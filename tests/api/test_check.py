@@ -212,7 +212,7 @@ class TestProblems:
             ({"kind": "graph", "nodes": 3}, "0 1\n1 7\n", "g.txt", "row 2"),
             ({"kind": "multiset", "nodes": 3}, "element,count\na,1\n", "m.csv", "nodes"),
             ({"kind": "matrix", "rows": 1, "columns": 1, "lower": 0, "upper": 1}, npy([[2.0]]), "m.npy", "from 0 to 1"),
-            ({"kind": "cube"}, "a\n1\n", "c.csv", "cube"),
+            ({"kind": "cube"}, "a\n1\n", "c.csv", "say which: table"),
             ({"kind": 3}, "a\n1\n", "c.csv", "kind"),
         ],
     )
