@@ -397,6 +397,7 @@ ROUTES: list[tuple[str, str, list[Any]]] = [
     ("GET", "/v1/datasets", [None]),
     ("GET", "/v1/datasets/NAME", [None]),
     ("GET", "/v1/datasets/NAME/ledger", [None]),
+    ("GET", "/v1/datasets/NAME/dummy?records=3&seed=x", [None]),
     ("GET", "/v1/datasets/NAME/measurements", [None]),
     ("GET", "/v1/datasets/NAME/measurements/SESSION", [None]),
     ("GET", "/v1/principals", [None]),
