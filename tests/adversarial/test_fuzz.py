@@ -379,6 +379,9 @@ QUERIES: list[JSON] = [
     {"type": "marginal", "attributes": ["b", "a"], "bins": {"a": [0, 1, 3]}, "where": {"b": ["x", "y"]}},
     {"type": "marginal", "attributes": ["b"], "where": {"a": {"ge": 1, "lt": 3}}, "within": 1e6, "confidence": 0.9},
     {"type": "marginal", "attributes": ["a"], "where": {"a": {"gt": 0}, "b": "x"}, "adaptive": True},
+    {"type": "mean", "of": "a", "group_by": ["b"], "where": {"any": [{"a": {"ge": 1}}, {"b": "x"}]}, "within": 1e6},
+    {"type": "variance", "of": "b", "where": {"a": None}},
+    {"type": "quantile", "of": "a", "q": [0.25, 0.5], "group_by": ["a", "b"], "bins": {"a": [0, 1, 3]}},
 ]
 #: Each route that reads JSON, and bodies that it takes.
 ROUTES: list[tuple[str, str, list[Any]]] = [
