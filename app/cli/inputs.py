@@ -112,19 +112,20 @@ _CONDITION = re.compile(r"\s*([^<>=]*[^<>=\s])\s*(>=|<=|>|<|=)\s*([^<>=\s].*?)\s
 
 
 def _value(text: str) -> Any:
-    """A value of an attribute: a number, a string in quotes, or the text as it stands."""
+    """A value of an attribute: a number, a string in quotes, null, or the text as it stands."""
     try:
         value = json.loads(text)
     except ValueError:
         return text
-    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else text
+    return value if isinstance(value, int | float | str | None) and not isinstance(value, bool) else text
 
 
 def parse_conditions(texts: list[str]) -> dict[str, Any]:
     """Conditions by attribute, all of which must hold.
 
     Args:
-        texts: each such as ``sex=female``, ``age>=30`` or ``workclass=1,4``, or a JSON object of conditions.
+        texts: each such as ``sex=female``, ``age>=30``, ``workclass=1,4`` or ``income=null`` (no value; the word itself
+            is ``"null"``), or a JSON object of conditions.
 
     Raises:
         Refusal: when one is none of these, or two are of one attribute and not comparisons from either side.
@@ -139,6 +140,8 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
                 raise Refusal(f"--where: {text!r} is no condition such as sex=female or age>=30")
             name, sign, right = parts.groups()
             values = [_value(part.strip()) for part in right.split(",")]
+            if sign != "=" and right == "null":
+                raise Refusal(f"--where: no value is neither more nor less than another: {name}=null selects it")
             if sign != "=":
                 given = {name: {_COMPARISONS[sign]: _value(right)}}
             else:
@@ -151,6 +154,16 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
                 raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
             found[name] = known | condition if isinstance(condition, dict) else condition
     return found
+
+
+def parse_levels(text: str) -> float | list[float]:
+    """The parts of quantiles: one number, or several between commas.
+
+    Raises:
+        Refusal: when one is no number.
+    """
+    levels = [float(parse_decimal(part.strip(), "--q")) for part in text.split(",")]
+    return levels[0] if len(levels) == 1 else levels
 
 
 def parse_bins(texts: list[str]) -> dict[str, list[Any]]:

@@ -158,24 +158,29 @@ def _about(answer: Answered) -> dict[str, object]:
     }
 
 
-def show_answer(answer: Answer | Marginal) -> None:
-    """Print an answer: a number, or a table of counts with a row a cell."""
-    from app.client.answers import Marginal, shown
+def show_answer(answer: Answer | Marginal, what: str) -> None:
+    """Print an answer: a number, or a table of them with a row a cell.
+
+    Args:
+        answer: to print.
+        what: the numbers are.
+    """
+    from app.client.answers import Marginal, named, shown
 
     title = f"Answer {answer.sequence}"
     if not isinstance(answer, Marginal):
         out.print(
             _facts(
                 title,
-                {"value": str(answer), "interval": _interval(answer.interval, answer.standard_error)} | _about(answer),
+                {what: str(answer), "interval": _interval(answer.interval, answer.standard_error)} | _about(answer),
             )
         )
         return
     table = Table(*[axis.attribute for axis in answer.axes], title=title, title_justify="left")
-    for name in ("count", "interval"):
+    for name in (what, "interval"):
         table.add_column(name, justify="right")
     for labels, value, error, ends in answer.rows():
-        table.add_row(*map(str, labels), shown(value, error), _interval(ends, error))
+        table.add_row(*map(named, labels), shown(value, error), _interval(ends, error))
     out.print(table)
     for name, fact in _about(answer).items():
         out.print(f"{name}: {cell(fact)}", markup=False)

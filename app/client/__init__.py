@@ -41,6 +41,7 @@ from app.client.queries import (
     product,
     rank_one,
     sparse,
+    statistic,
     unverified,
     where,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "product",
     "rank_one",
     "sparse",
+    "statistic",
     "unverified",
     "where",
 ]

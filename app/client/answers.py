@@ -1,4 +1,4 @@
-"""Answers: one number, or a table of counts, each with what is known of its error. They print for people."""
+"""Answers: one number, or a table of numbers, each with what is known of its error. They print for people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from app.client.models import JSON, need, optional_float, optional_int
 Source = Literal["hypothesis", "measurement", "cached", "estimate"]
 #: Whether an interval holds by construction, or as far as the data are as the fit takes them to be.
 IntervalKind = Literal["unbiased", "model"]
-Label = int | str
+#: What a cell is called: a value, a range, or None where records have no value.
+Label = int | float | str | None
 #: Rows of a table that are printed.
 ROWS = 40
 
@@ -31,10 +32,18 @@ def figure(value: float, standard_error: float | None) -> str:
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
 
-def shown(value: float, standard_error: float | None) -> str:
-    """A number with its standard error: ``1,234 ± 56``, or ``1,234 ± n/a`` where that is not known."""
+def shown(value: float | None, standard_error: float | None) -> str:
+    """A number with its standard error: ``1,234 ± 56``, or ``1,234 ± n/a`` where that is not known; ``n/a`` where there
+    is no number."""
+    if value is None:
+        return "n/a"
     error = "n/a" if standard_error is None else figure(standard_error, standard_error)
     return f"{figure(value, standard_error)} ± {error}"
+
+
+def named(label: Label) -> str:
+    """What a cell is called, for a person: that of no value as conditions have it."""
+    return "null" if label is None else str(label)
 
 
 def _pair(interval: Any) -> tuple[float, float] | None:
@@ -86,12 +95,13 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Answered):
-    """One number, in counts. It prints as ``1,234 ± 56``: the number and its standard error.
+    """One number, in counts or in the unit of an attribute. It prints as ``1,234 ± 56``: it and its standard error.
 
-    ``standard_error`` and ``interval`` are None where they are not known.
+    ``standard_error`` and ``interval`` are None where they are not known. ``value`` is None where too few records may
+    be left for a statistic to mean anything.
     """
 
-    value: float
+    value: float | None
     standard_error: float | None
     interval: tuple[float, float] | None
 
@@ -102,7 +112,7 @@ class Answer(Answered):
     def parse(cls, reply: JSON) -> Self:
         """From the reply to a query, or an item of a batch."""
         return cls(
-            value=float(need(reply, "value")),
+            value=optional_float(need(reply, "value")),
             standard_error=optional_float(need(reply, "standard_error")),
             interval=_pair(need(reply, "interval")),
             **cls._common(reply),
@@ -111,7 +121,7 @@ class Answer(Answered):
 
 @dataclass(frozen=True)
 class AnswerAxis:
-    """An attribute of a table and what the cells along it are called."""
+    """An attribute of a table and what the cells along it are called; ``q`` of several quantiles, and which."""
 
     attribute: str
     labels: tuple[Label, ...]
@@ -119,13 +129,13 @@ class AnswerAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class Marginal(Answered):
-    """A table of counts. It prints as one, a row a cell.
+    """A table of counts, or of a statistic by groups or at several parts. It prints as one, a row a cell.
 
     Attributes:
-        axes: the attributes, in the order asked.
-        values: the counts, an axis an attribute.
-        standard_errors: of the counts, in their shape; None where they are not known.
-        intervals: the ends of the counts' intervals along a last axis; None where they are not known.
+        axes: the attributes, in the order asked; of several quantiles the last one is ``q``.
+        values: the numbers, an axis an attribute; NaN where too few records may be left for a statistic.
+        standard_errors: of these, in their shape; NaN, or None altogether, where they are not known.
+        intervals: the ends of their intervals along a last axis; NaN, or None altogether, where they are not known.
     """
 
     axes: tuple[AnswerAxis, ...]
@@ -148,6 +158,8 @@ class Marginal(Answered):
         def shaped(name: str, *inner: int) -> NDArray[np.float64] | None:
             numbers = need(reply, name)
             try:
+                if numbers is not None and inner:
+                    numbers = [[None] * math.prod(inner) if item is None else item for item in numbers]
                 return None if numbers is None else np.array(numbers, np.float64).reshape(*shape, *inner)
             except (TypeError, ValueError):
                 raise ProtocolError(f"{name} are not as many numbers as there are cells") from None
@@ -163,13 +175,14 @@ class Marginal(Answered):
             **cls._common(reply),
         )
 
-    def rows(self) -> Iterator[tuple[tuple[Label, ...], float, float | None, tuple[float, float] | None]]:
-        """For each cell its labels, its count, the standard error and the interval of this."""
+    def rows(self) -> Iterator[tuple[tuple[Label, ...], float | None, float | None, tuple[float, float] | None]]:
+        """For each cell its labels, its number, the standard error and the interval of this; None for what is not."""
         errors, intervals = self.standard_errors, self.intervals
         for place in np.ndindex(self.values.shape):
             labels = tuple(axis.labels[i] for axis, i in zip(self.axes, place, strict=True))
-            error = None if errors is None else float(errors[place])
-            yield labels, float(self.values[place]), error, _pair(None if intervals is None else intervals[place])
+            error = None if errors is None else _known(float(errors[place]))
+            ends = None if intervals is None or np.isnan(intervals[place]).any() else _pair(intervals[place])
+            yield labels, _known(float(self.values[place])), error, ends
 
     def __str__(self) -> str:
         head = [axis.attribute for axis in self.axes]
@@ -177,21 +190,22 @@ class Marginal(Answered):
         for labels, value, error, _ in self.rows():
             if len(body) == ROWS:
                 break
-            body.append([*map(str, labels), shown(value, error)])
+            body.append([*map(named, labels), shown(value, error)])
         widths = [max(map(len, column)) for column in zip([*head, ""], *body, strict=True)]
         lines = [_line([*head, ""], widths), *(_line(row, widths) for row in body)]
         if self.values.size > ROWS:
             lines.append(f"... and {self.values.size - ROWS:,} more")
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[tuple[Label, ...], float]:
-        """The count of each cell, by its labels."""
+    def to_dict(self) -> dict[tuple[Label, ...], float | None]:
+        """The number of each cell, by its labels; None where there is none."""
         return {labels: value for labels, value, _, _ in self.rows()}
 
     def to_arrow(self) -> pa.Table:
         """A table with a column an attribute, ``value``, ``standard_error``, ``low`` and ``high``, a row a cell.
 
-        Numbers that are not known are null. An attribute of one of these names has an underscore behind it.
+        Labels are integers, numbers or strings, whichever holds all of an axis; that of no value is null, as are
+        numbers that are not known. An attribute of one of these names has an underscore behind it.
         """
         numbers = {"value": self.values, "standard_error": self.standard_errors}
         ends = self.intervals
@@ -203,15 +217,21 @@ class Marginal(Answered):
                 name += "_"
             columns[name] = _column(axis.labels).take(pa.array(places.reshape(-1)))
         for name, array in numbers.items():
-            flat = [None] * self.values.size if array is None else array.reshape(-1)
-            columns[name] = pa.array(flat, pa.float64())
+            flat = np.full(self.values.size, np.nan) if array is None else array.reshape(-1)
+            columns[name] = pa.array(flat, pa.float64(), mask=np.isnan(flat))
         return pa.table(columns)
 
 
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
 def _column(labels: Sequence[Label]) -> pa.Array:
-    if all(isinstance(label, int) for label in labels):
-        return pa.array(labels, pa.int64())
-    return pa.array([str(label) for label in labels], pa.string())
+    kinds = {type(label) for label in labels if label is not None}
+    for several, kind in (({int}, pa.int64()), ({int, float}, pa.float64())):
+        if kinds and kinds <= several:
+            return pa.array(labels, kind)
+    return pa.array([None if label is None else str(label) for label in labels], pa.string())
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

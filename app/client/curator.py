@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict, Unpack, overload
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -35,7 +35,7 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Dense, QueryLike, marginal
+from app.client.queries import Dense, QueryLike, asks_table, marginal, statistic
 from app.client.transport import Call, Transport
 
 NPY = "application/x-npy"
@@ -48,6 +48,15 @@ Data = Path | str | bytes | np.ndarray[Any, Any]
 PAGE = 1000
 #: An amount: an int, a float or a Decimal.
 Number = Any
+
+
+class Wanted(TypedDict, total=False):
+    """What is wanted of an answer, as for :meth:`Session.ask`."""
+
+    within: float | None
+    confidence: float | None
+    adaptive: bool
+    key: str | None
 
 
 def _segment(name: str) -> str:
@@ -437,16 +446,17 @@ class Session:
 
         Args:
             query: what is asked.
-            within: largest half-width of the answer's interval, in counts; the session decides where it is left out.
+            within: largest half-width of the answer's interval, in counts or in the unit of the attribute; the session
+                decides where it is left out.
             confidence: of that interval.
             adaptive: whether the question was chosen by what was released before, which takes a wider interval.
             key: as in :meth:`Curator.open_session`.
 
         Raises:
-            ValueError: for a marginal, whose answer is a table: see :meth:`marginal`.
+            ValueError: for a question whose answer is a table: see :meth:`marginal`.
         """
-        if not isinstance(query, Dense) and query.get("type") == "marginal":
-            raise ValueError("the answer to a marginal is a table: ask it with Session.marginal")
+        if not isinstance(query, Dense) and asks_table(query):
+            raise ValueError("the answer is a table: ask with Session.marginal")
         answer = self._ask(query, _wanted(within, confidence, adaptive), key)
         if not isinstance(answer, Answer):
             raise ProtocolError("the reply is a table, which was not asked for")
@@ -469,7 +479,8 @@ class Session:
 
         Args:
             attributes: their names, in the order of the table's axes; or the whole question as
-                :func:`~app.client.queries.marginal` makes it, without bins and conditions here.
+                :func:`~app.client.queries.marginal` or :func:`~app.client.queries.statistic` makes it, without bins and
+                conditions here.
             bins: for some of them the edges of coarser bins.
             where: conditions, as for :func:`~app.client.queries.where`.
             within: as for :meth:`ask`, of every cell.
@@ -482,6 +493,174 @@ class Session:
         if not isinstance(answer, Marginal):
             raise ProtocolError("the reply is no table")
         return answer
+
+    @overload
+    def sum(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer: ...
+
+    @overload
+    def sum(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str],
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Marginal: ...
+
+    def sum(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str] | None = None,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer | Marginal:
+        """The sum of an attribute that is declared with a grid: one number, or a table by groups.
+
+        Args:
+            of: the attribute.
+            where: conditions, as for :func:`~app.client.queries.where`.
+            group_by: attributes; there is a sum for each combination of their values.
+            bins: for some of these the edges of coarser bins.
+            wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
+        """
+        return self._statistic("sum", of, None, where, group_by, bins, wanted)
+
+    @overload
+    def mean(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer: ...
+
+    @overload
+    def mean(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str],
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Marginal: ...
+
+    def mean(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str] | None = None,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer | Marginal:
+        """The mean of an attribute that is declared with a grid, as for :meth:`sum`::
+
+        print(session.mean("income", group_by="sex", where={"age": {"ge": 30}}))
+        """
+        return self._statistic("mean", of, None, where, group_by, bins, wanted)
+
+    @overload
+    def variance(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer: ...
+
+    @overload
+    def variance(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str],
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Marginal: ...
+
+    def variance(
+        self,
+        of: str,
+        *,
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str] | None = None,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer | Marginal:
+        """The variance of an attribute that is declared with a grid, as for :meth:`sum`."""
+        return self._statistic("variance", of, None, where, group_by, bins, wanted)
+
+    @overload
+    def quantile(
+        self,
+        of: str,
+        *,
+        q: float,
+        where: Mapping[str, Any] | None = None,
+        group_by: None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer: ...
+
+    @overload
+    def quantile(
+        self,
+        of: str,
+        *,
+        q: float | Sequence[float],
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str] | None = None,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer | Marginal: ...
+
+    def quantile(
+        self,
+        of: str,
+        *,
+        q: float | Sequence[float],
+        where: Mapping[str, Any] | None = None,
+        group_by: str | Iterable[str] | None = None,
+        bins: Mapping[str, Iterable[float]] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Answer | Marginal:
+        """Quantiles of an attribute that is declared with a grid, as for :meth:`sum`.
+
+        Args:
+            of: the attribute.
+            q: the part of the records that lies below, or several of them, ascending: then the last axis is ``q``.
+            where: as for :meth:`sum`.
+            group_by: as for :meth:`sum`.
+            bins: as for :meth:`sum`.
+            wanted: as for :meth:`sum`, without ``within``, which quantiles refuse.
+        """
+        return self._statistic("quantile", of, q, where, group_by, bins, wanted)
+
+    def _statistic(
+        self,
+        kind: Literal["sum", "mean", "variance", "quantile"],
+        of: str,
+        q: float | Sequence[float] | None,
+        where: Mapping[str, Any] | None,
+        group_by: str | Iterable[str] | None,
+        bins: Mapping[str, Iterable[float]] | None,
+        wanted: Wanted,
+    ) -> Answer | Marginal:
+        question = statistic(kind, of, q=q, where=where, group_by=group_by or (), bins=bins)
+        return self.marginal(question, **wanted) if asks_table(question) else self.ask(question, **wanted)
 
     def _ask(self, query: QueryLike, wanted: JSON, key: str | None) -> Answer | Marginal:
         key = key or _new_key()
@@ -496,10 +675,12 @@ class Session:
         return self._answered(self._transport.json(call))
 
     def ask_mean(self, query: QueryLike, over: float, *, key: str | None = None) -> Answer:
-        """Ask a sum and get a mean: the value and its errors are divided by ``over``; ``raw`` is the sum's reply.
+        """Ask a sum of weights and get a mean: it and its errors are divided by ``over``; ``raw`` is the sum's reply.
 
-        The noise of an answer is the same whatever a query's weights. A mean asked with weights of ``1/over`` has the
-        whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times smaller::
+        For entries of matrices, edges and weights that are the question's own; of an attribute with a grid see
+        :meth:`mean`. The noise of an answer is the same whatever a query's weights. A mean asked with weights of
+        ``1/over`` has the whole error bound; asked as a sum, with weights up to 1, it has one that is ``over`` times
+        smaller::
 
             session.ask_mean(cut(users, films), over=len(users) * len(films))
 
@@ -517,7 +698,7 @@ class Session:
         ends = answer.interval
         return replace(
             answer,
-            value=answer.value / over,
+            value=None if answer.value is None else answer.value / over,
             error_bound=None if answer.error_bound is None else answer.error_bound / over,
             standard_error=None if answer.standard_error is None else answer.standard_error / over,
             interval=None if ends is None else (ends[0] / over, ends[1] / over),

@@ -5,6 +5,7 @@ Whether a query fits its data set is for the service to say: nothing is checked 
 
 from __future__ import annotations
 
+import datetime
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,9 +39,11 @@ QueryLike = Mapping[str, Any] | Dense
 
 
 def _plain(value: Any) -> Any:
-    """A value with NumPy's scalars and arrays replaced by Python's, so that it can become JSON."""
+    """A value that can become JSON: NumPy's scalars and arrays are Python's, dates their text."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if isinstance(value, datetime.date):
+        return value.isoformat()[:10]
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset | range):
@@ -61,7 +64,8 @@ def where(given: Mapping[str, Any] | None = None, /, **conditions: Any) -> dict[
     """Conditions by attribute, all of which must hold, as predicates and marginals have them.
 
     A condition is ``{"between": [a, b]}``, ``{"in": [...]}``, ``{"equals": v}`` or comparisons such as
-    ``{"ge": 30, "lt": 65}``; a bare value means ``equals``, a list, tuple, set or range means ``in``. Attributes whose
+    ``{"ge": 30, "lt": 65}``; a bare value means ``equals``, a list, tuple, set or range means ``in``. None stands for
+    the records without a value, a date (of the standard library) for its text. Attributes whose
     names are no Python names go in ``given``::
 
         where({"marital-status": 3}, age={"ge": 30, "lt": 40}, sex=["female"])
@@ -110,12 +114,58 @@ def marginal(
         bins: for some of them the edges of coarser bins, among the declared ones (of codes, integers).
         where: conditions on these and other attributes, as for :func:`where`.
     """
-    query: Query = {"type": "marginal", "attributes": [attributes] if isinstance(attributes, str) else list(attributes)}
+    return {"type": "marginal", "attributes": _names(attributes)} | _narrowed(where, bins)
+
+
+def _names(attributes: str | Iterable[str]) -> list[str]:
+    return [attributes] if isinstance(attributes, str) else list(attributes)
+
+
+def _narrowed(where: Mapping[str, Any] | None, bins: Mapping[str, Iterable[float]] | None) -> Query:
+    """What a question says of bins and conditions, where it says any."""
+    said: Query = {}
     if bins:
-        query["bins"] = {name: _plain(list(edges)) for name, edges in bins.items()}
+        said["bins"] = {name: _plain(list(edges)) for name, edges in bins.items()}
     if where:
-        query["where"] = _spelled(where)
-    return query
+        said["where"] = _spelled(where)
+    return said
+
+
+def statistic(
+    kind: Literal["sum", "mean", "variance", "quantile"],
+    of: str,
+    *,
+    q: float | Iterable[float] | None = None,
+    where: Mapping[str, Any] | None = None,
+    group_by: str | Iterable[str] = (),
+    bins: Mapping[str, Iterable[float]] | None = None,
+) -> Query:
+    """A statistic of an attribute that is declared with a grid, over records that have a value of it.
+
+    Args:
+        kind: which.
+        of: the attribute.
+        q: of quantiles the part of the records that lies below, or several, ascending; with others None.
+        where: conditions, as for :func:`where`.
+        group_by: attributes; there is a statistic for each combination of their values.
+        bins: for some of these the edges of coarser bins, as for :func:`marginal`.
+    """
+    query: Query = {"type": kind, "of": of}
+    if q is not None:
+        query["q"] = _plain(list(q)) if isinstance(q, Iterable) else _plain(q)
+    if groups := _names(group_by):
+        query["group_by"] = groups
+    return query | _narrowed(where, bins)
+
+
+def asks_table(query: Mapping[str, Any]) -> bool:
+    """Whether the answer is a table: of counts, or of a statistic by groups or at several parts."""
+    several = query.get("q")
+    return (
+        query.get("type") == "marginal"
+        or bool(query.get("group_by"))
+        or (isinstance(several, list) and len(several) > 1)
+    )
 
 
 def product(weights: Mapping[str, ArrayLike] | None = None, /, **by_name: ArrayLike) -> Query:

@@ -129,7 +129,8 @@ class Outcome:
     def errors(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Answer minus true answer, of every answer that has a bound."""
         pairs = zip(self.answers, self.truths, strict=True)
-        return np.array([answer.value - truth for answer, truth in pairs if answer.error_bound is not None])
+        bounded = [(answer.value, truth) for answer, truth in pairs if answer.error_bound is not None]
+        return np.array([value - truth for value, truth in bounded if value is not None])
 
     @property
     def broken(self) -> list[int]:
@@ -137,7 +138,9 @@ class Outcome:
         return [
             answer.sequence
             for answer, truth in zip(self.answers, self.truths, strict=True)
-            if answer.error_bound is not None and abs(answer.value - truth) > answer.error_bound + SLACK
+            if answer.value is not None
+            and answer.error_bound is not None
+            and abs(answer.value - truth) > answer.error_bound + SLACK
         ]
 
 
@@ -254,6 +257,7 @@ def _ask_queries(console: Console, session: Session, case: Case, queries: int) -
             answers.append(answer)
             truths.append(case.truth(question))
             progress.update(task, completed=len(answers), updates=answer.updates_used)
+            assert answer.value is not None  # as of every count
             question = case.analyst.send(answer.value)
     return answers, truths
 

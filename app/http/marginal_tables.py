@@ -1,4 +1,4 @@
-"""Answers to marginal questions as Arrow streams: a row a cell, from the reply that is JSON otherwise."""
+"""Answers that are tables as Arrow streams: a row a cell, from the reply that is JSON otherwise."""
 
 from __future__ import annotations
 
@@ -15,15 +15,30 @@ NUMBERS = ("value", "standard_error", "low", "high")
 FACTS = b"curator"
 
 
+def is_table(asked: Any) -> bool:
+    """Whether the answer to a question (parsed JSON) is a table: of counts, or of a statistic by groups or at several
+    parts.
+    """
+    if not isinstance(asked, dict):
+        return False
+    several = asked.get("q")
+    return (
+        asked.get("type") == "marginal"
+        or bool(asked.get("group_by"))
+        or (isinstance(several, list) and len(several) > 1)
+    )
+
+
 def arrow_table(reply: bytes) -> bytes:
     """The reply as an Arrow stream.
 
-    A column an attribute, with the labels of the cells: integers, or strings where one label is a string. Then
-    ``value``, ``standard_error``, ``low`` and ``high``, null where they are not known. An attribute of one of these
-    names has an underscore behind it. All else that the reply says is JSON in the metadata of the schema.
+    A column an attribute, with the labels of the cells: integers, numbers or strings, whichever holds all of them, and
+    null for no value. Then ``value``, ``standard_error``, ``low`` and ``high``, null where they are not known. An
+    attribute of one of these names has an underscore behind it. All else that the reply says is JSON in the metadata of
+    the schema.
 
     Args:
-        reply: the JSON of an answer to a marginal question.
+        reply: the JSON of an answer that is a table.
     """
     answer = orjson.loads(reply)
     axes = answer.pop("axes")
@@ -37,7 +52,7 @@ def arrow_table(reply: bytes) -> bytes:
         columns[name] = _labels(axis["labels"]).take(pa.array(np.tile(each, math.prod(lengths[:place]))))
     values, errors, intervals = (answer.pop(name) for name in ("values", "standard_errors", "intervals"))
     nothing = [None] * len(values)
-    lows, highs = zip(*intervals, strict=True) if intervals is not None else (nothing, nothing)
+    lows, highs = zip(*(ends or (None, None) for ends in intervals or nothing), strict=True)
     for name, numbers in zip(NUMBERS, (values, errors or nothing, lows, highs), strict=True):
         columns[name] = pa.array(numbers, pa.float64())
     table = pa.table(columns).replace_schema_metadata({FACTS: orjson.dumps(answer)})
@@ -49,6 +64,8 @@ def arrow_table(reply: bytes) -> bytes:
 
 
 def _labels(labels: list[Any]) -> pa.Array:
-    if all(type(label) is int for label in labels):
-        return pa.array(labels, pa.int64())
-    return pa.array([str(label) for label in labels], pa.string())
+    kinds = {type(label) for label in labels if label is not None}
+    for several, kind in (({int}, pa.int64()), ({int, float}, pa.float64())):
+        if kinds and kinds <= several:
+            return pa.array(labels, kind)
+    return pa.array([None if label is None else str(label) for label in labels], pa.string())

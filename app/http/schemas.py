@@ -301,34 +301,36 @@ class _Answered(Reply):
 class AnswerView(_Answered):
     """A released value, how well it is known, and its place in the transcript.
 
-    ``standard_error`` and ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
+    ``value`` is null where too few records may be left for a statistic to mean anything. ``standard_error`` and
+    ``interval`` are null where they are not known, as of a hypothesis that was only ever tested.
     ``unbiased`` is the best linear unbiased estimate beside the value shown, where evidence has one.
     """
 
-    value: float
+    value: float | None
     standard_error: float | None
     interval: list[float] | None
     unbiased: dict[str, float] | None = None
 
 
 class AxisView(Reply):
-    """An attribute of a marginal and what the cells along it are called."""
+    """An attribute of a table and what the cells along it are called, null for no value; ``q`` of several quantiles."""
 
     attribute: str
-    labels: list[int | str]
+    labels: list[int | float | str | None]
 
 
 class MarginalView(_Answered):
-    """A released table of counts.
+    """A released table of counts, or of a statistic by groups or at several parts.
 
-    There is a value for each combination of labels, in row-major order: the last of ``axes`` changes first.
-    ``standard_errors`` and ``intervals`` have one item a value, and are null where they are not known.
+    There is a value for each combination of labels, in row-major order: the last of ``axes`` changes first. It is null
+    where too few records may be left for a statistic. ``standard_errors`` and ``intervals`` have one item a value, and
+    are null, or some of their items, where they are not known.
     """
 
     axes: list[AxisView]
-    values: list[float]
-    standard_errors: list[float] | None
-    intervals: list[list[float]] | None
+    values: list[float | None]
+    standard_errors: list[float | None] | None
+    intervals: list[list[float] | None] | None
 
 
 class BatchView(Reply):

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
-from app.http.marginal_tables import arrow_table
+from app.http.marginal_tables import arrow_table, is_table
 from app.http.openapi import problem_responses, query_body, wanted_parameters
 from app.http.replies import encoded_reply
 from app.http.requests import asker_of, flag, idempotency_key, json_body, json_object, number
@@ -59,8 +59,11 @@ def add_routes(app: FastAPI, context: Context) -> None:
             key = idempotency_key(request, actor, asked)
         check_body(asked)
         as_table = headers.accepts_arrow(request)
-        if as_table and not (isinstance(asked, dict) and asked.get("type") == "marginal"):
-            raise InvalidRequest("Accept: the answer to a marginal is sent as a table; of any other query ask for JSON")
+        if as_table and not is_table(asked):
+            raise InvalidRequest(
+                "Accept: the answer to a marginal, or to a statistic by groups, is sent as a table; of any other query "
+                "ask for JSON"
+            )
         reply = await answer(context, request, actor, Ticket("ask", id, actor.name, (asked,), key))
         if as_table:
             return Response(await run_in_threadpool(arrow_table, reply), media_type=headers.ARROW)
