@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.cli.errors import Refusal
-from app.cli.inputs import parse_bins, parse_conditions
+from app.cli.inputs import parse_bins, parse_conditions, parse_levels
 from app.spaces.query_request import parse_query
 
 
@@ -20,6 +20,11 @@ from app.spaces.query_request import parse_query
         (['code="3"'], {"code": "3"}),
         (["workclass=1,4"], {"workclass": [1, 4]}),
         (["sex = female , male"], {"sex": ["female", "male"]}),
+        (["income=null"], {"income": None}),
+        (["income=null,3"], {"income": [None, 3]}),
+        (['word="null"'], {"word": "null"}),
+        (["joined>=2020-05", "joined<2021-01-01"], {"joined": {"ge": "2020-05", "lt": "2021-01-01"}}),
+        (['joined="2020"'], {"joined": "2020"}),
         (["flag=true"], {"flag": "true"}),
         (["age>=30", "age<65"], {"age": {"ge": 30, "lt": 65}}),
         (["age > 30.5"], {"age": {"gt": 30.5}}),
@@ -51,6 +56,7 @@ def test_conditions(texts: list[str], found: dict[str, Any]) -> None:
         ["sex=female", "sex=male"],
         ["age>=30", "age>=40"],
         ["age=30", "age<65"],
+        ["age<null"],
         ["age<65", "age=30"],
         ['{"not": {"sex": "male"}}', '{"not": {"age": {"ge": 30}}}'],
         ['{"any": [{"sex": "male"}]}', '{"any": [{"code": 1}]}'],
@@ -70,3 +76,12 @@ def test_bins() -> None:
     for texts in (["age"], ["=1,2"], ["age=1,2", "age=1,3"]):
         with pytest.raises(Refusal):
             parse_bins(texts)
+
+
+def test_levels() -> None:
+    """Would catch one part sent as a list, which makes a table of it, and a word sent on."""
+    assert parse_levels("0.5") == 0.5
+    assert parse_levels("0.25, 0.5,0.75") == [0.25, 0.5, 0.75]
+    for text in ("", "0.5,", "half"):
+        with pytest.raises(Refusal):
+            parse_levels(text)

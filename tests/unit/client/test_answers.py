@@ -136,6 +136,64 @@ def test_attributes_named_as_numbers_are() -> None:
     assert table["value"].to_pylist() == TABLE["values"]
 
 
+#: By a missing value and a number, at two parts; the second group has too few records.
+QUANTILES = COMMON | {
+    "axes": [{"attribute": "joined", "labels": ["2020-05", None]}, {"attribute": "q", "labels": [0.25, 0.5]}],
+    "values": [1000, 2000, None, None],
+    "standard_errors": [15.2, 20.1, None, None],
+    "intervals": [[970, 1030], [1960, 2040], None, None],
+}
+
+
+def test_numbers_that_are_not_told() -> None:
+    """Would catch a value, an error or an interval that is not known told as zero or as NaN, to people or programs."""
+    table = parse_answer(QUANTILES)
+    assert isinstance(table, Marginal)
+    assert [row[1:] for row in table.rows()] == [
+        (1000, 15.2, (970, 1030)),
+        (2000, 20.1, (1960, 2040)),
+        (None, None, None),
+        (None, None, None),
+    ]
+    assert table.to_dict()[None, 0.5] is None
+    assert np.isnan(table.values[1]).all()
+    assert str(table).splitlines()[1:] == [
+        "2020-05  0.25  1,000 ± 15",
+        "2020-05  0.5   2,000 ± 20",
+        "null     0.25         n/a",
+        "null     0.5          n/a",
+    ]
+    one = parse_answer(NUMBER | {"value": None, "standard_error": None, "interval": None})
+    assert isinstance(one, Answer)
+    assert (one.value, str(one)) == (None, "n/a")
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "told"),
+    [
+        ([3, None], "int64", [3, None]),
+        ([0.5, 1], "double", [0.5, 1.0]),
+        ([None, 0.5], "double", [None, 0.5]),
+        (["[0, 5)", None], "string", ["[0, 5)", None]),
+        (["a", 1], "string", ["a", "1"]),
+        ([None, None], "string", [None, None]),
+    ],
+)
+def test_columns_of_labels(labels: list[Any], kind: str, told: list[Any]) -> None:
+    """The client's table and the service's have the same columns. Would catch a missing value named as text, and
+    numbers that become text or lose their fraction."""
+    reply = QUANTILES | {"axes": [{"attribute": "x", "labels": labels}, QUANTILES["axes"][1]]}
+    table = parse_answer(reply)
+    assert isinstance(table, Marginal)
+    sent = pa.ipc.open_stream(arrow_table(orjson.dumps(reply))).read_all()
+    for found in (table.to_arrow(), sent):
+        assert str(found.schema.field("x").type) == kind
+        assert found["x"].to_pylist() == [label for label in told for _ in range(2)]
+        assert found["q"].to_pylist() == [0.25, 0.5, 0.25, 0.5]
+        assert found["value"].to_pylist() == [1000, 2000, None, None]
+        assert found["low"].to_pylist() == [970, 1960, None, None]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 from typing import Any
@@ -9,7 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.client import cut, dense, elements, marginal, predicate, product, rank_one, sparse, unverified, where
+from app.client import (
+    cut,
+    dense,
+    elements,
+    marginal,
+    predicate,
+    product,
+    rank_one,
+    sparse,
+    statistic,
+    unverified,
+    where,
+)
+from app.client.queries import asks_table
+from app.http.marginal_tables import is_table
 from app.spaces.query_request import parse_query
 
 
@@ -45,6 +60,22 @@ from app.spaces.query_request import parse_query
         (
             marginal(iter(("a",)), bins={"a": np.array([0, 2, 4])}, where={"b": {3}}),
             '{"type": "marginal", "attributes": ["a"], "bins": {"a": [0, 2, 4]}, "where": {"b": {"in": [3]}}}',
+        ),
+        (
+            predicate(a=None, b=[None, 3], c={"ge": datetime.date(2020, 5, 1)}, d=datetime.datetime(2020, 5, 1, 12)),  # noqa: DTZ001
+            '{"type": "predicate", "where": {"a": {"equals": null}, "b": {"in": [null, 3]}, "c": {"ge": "2020-05-01"}, '
+            '"d": {"equals": "2020-05-01"}}}',
+        ),
+        (statistic("mean", "income"), '{"type": "mean", "of": "income"}'),
+        (
+            statistic("sum", "income", where={"sex": "m"}, group_by="age", bins={"age": (15, 40)}),
+            '{"type": "sum", "of": "income", "group_by": ["age"], "bins": {"age": [15, 40]}, '
+            '"where": {"sex": {"equals": "m"}}}',
+        ),
+        (statistic("quantile", "x", q=np.float64(0.5)), '{"type": "quantile", "of": "x", "q": 0.5}'),
+        (
+            statistic("quantile", "x", q=np.array([0.25, 0.5]), group_by=iter("ab")),
+            '{"type": "quantile", "of": "x", "q": [0.25, 0.5], "group_by": ["a", "b"]}',
         ),
         (predicate(), '{"type": "predicate", "where": {}}'),
         (
@@ -84,3 +115,22 @@ def test_a_query_is_not_changed_by_unverified() -> None:
     query = cut([0], [1])
     unverified(query)
     assert "unverified" not in query
+
+
+@pytest.mark.parametrize(
+    ("query", "table"),
+    [
+        (marginal("a"), True),
+        (predicate(a=1), False),
+        (statistic("mean", "a"), False),
+        (statistic("mean", "a", group_by="b"), True),
+        (statistic("quantile", "a", q=0.5), False),
+        (statistic("quantile", "a", q=[0.5]), False),
+        (statistic("quantile", "a", q=[0.25, 0.5]), True),
+        (statistic("quantile", "a", q=0.5, group_by=["b"]), True),
+    ],
+)
+def test_which_answers_are_tables(query: dict[str, Any], table: bool) -> None:
+    """Would catch a table that is taken for a number, before it was paid for; the service holds the same."""
+    assert asks_table(query) == table
+    assert is_table(query) == table
