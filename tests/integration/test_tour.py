@@ -11,7 +11,7 @@ import pytest
 from app.demo.server import Server
 from benchmarks.tour import TOUR, TourFailed, blocks, survey, taken, typed
 
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:e[+-]?\d+)?")
 #: What noise may change, in this order, beside numbers.
 _BY_NOISE = (
     (r"[━─┏┓┡┩└┘┌┐├┤┼┬┴┳╇┃│]+", " "),
