@@ -473,6 +473,11 @@ class TestAnalysis:
         [
             ((), "nothing is asked"),
             (("{}", "--group-by", "age"), "not both"),
+            (("{}", "--mean", "age"), "not both"),
+            (("--mean", "age", "--sum", "age"), "one of --sum, --mean"),
+            (("--mean", "age", "--q", "0.5"), "--q is of --quantile"),
+            (("--quantile", "age", "--q", "half"), "--q must be a number"),
+            (("--mean", "age", "--where", "age<null"), "age=null selects it"),
             (("--bins", "age=0,50"), "--group-by"),
             (("--where", "age"), "no condition"),
         ],
