@@ -438,15 +438,15 @@ class _Terms:
         self._slopes = _slopes(asked, count, means)
         self._few = count + 2 * np.sqrt(self._count.variances)
 
-    def _errors(self, variances: Sequence[FloatArray]) -> FloatArray:
-        """Variances of the answers, from those of counts and moments."""
-        return np.asarray(sum(np.square(slope) * v for slope, v in zip(self._slopes, variances, strict=True)))
+    def _told(self, variances: Sequence[FloatArray], where: Array) -> FloatArray:
+        """Variances of the answers, from those of counts and moments; infinite elsewhere."""
+        terms = [np.square(slope) * np.where(where, v, 0.0) for slope, v in zip(self._slopes, variances, strict=True)]
+        return np.where(where, np.sum(terms, axis=0), np.inf)
 
     def now(self) -> FloatArray:
         """Variances of the answers from what is known; infinite where that is a model's."""
         known = [self._count, *self._known]
-        told = np.logical_and.reduce([k.unbiased for k in known])
-        return np.where(told, self._errors([np.where(told, k.variances, 0.0) for k in known]), np.inf)
+        return self._told([k.variances for k in known], np.logical_and.reduce([k.unbiased for k in known]))
 
     def _after(self, strategy: Strategy, variance: float) -> tuple[FloatArray, FloatArray]:
         """Variances of the answers, and of counts, after a measurement with noise of this variance."""
@@ -459,9 +459,7 @@ class _Terms:
                 with np.errstate(divide="ignore"):
                     own = 1 / (1 / own + 1 / bought[moment])
             found.append(own)
-        unknown = np.isinf(np.max(found, axis=0))
-        whole = np.where(unknown, np.inf, self._errors([np.where(unknown, 0.0, v) for v in found]))
-        return whole, found[0]
+        return self._told(found, np.isfinite(np.max(found, axis=0))), found[0]
 
     def _strategies(self) -> list[Strategy]:
         """Moments with several parts of the price for the number of records beside them."""
@@ -501,7 +499,9 @@ class _Terms:
         buy, after, counts = found
         if self._asked.kind != "sum" and bool((self._few < np.sqrt(counts)).all()):
             return None
-        return None if float(np.mean(self.now())) * leaning**2 <= float(np.mean(after)) else buy
+        known, both = float(np.mean(self.now())), float(np.mean(after))
+        # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
+        return buy if leaning**2 * (known - both) > both else None
 
     def accurate(self, left: float, error: float) -> Buy | None:
         """Accuracy first: the least that is likely to bring every standard error down to this.
