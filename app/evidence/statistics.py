@@ -18,6 +18,7 @@ Where too few records may be left for a ratio to mean anything there is no value
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -46,6 +47,8 @@ _APART = 0.06
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
 #: How unevenly records are taken to lie within a range, four times squared.
 _UNEVEN = 0.25
+#: The logarithm of a variance beside another that no purchase is worth asking for.
+_NEVER = 1e4
 #: What is not measured is taken to be like the whole within this part of its spread.
 _ALIKE = 0.5
 #: The most cells of a table that was measured whole of which moments are summed.
@@ -184,7 +187,9 @@ class Statistics:
         within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
-            records = float(np.median(count))
+            # Where not even their number is known, there are taken to be enough for as many ranges as there may be.
+            few = not self._counts.total.estimable
+            records = deviation * _MOST_RANGES if few else float(np.median(count))
             ends += [_around(within, level, _APART, deviation / records) for level in asked.levels]
         else:
             worst = 0.0
@@ -247,6 +252,9 @@ class Statistics:
         found = self._counts.unbiased(asked.question)
         if found.estimable.all():
             return _Known(asked.of(found.values), asked.of(found.variances), np.ones(len(asked.chosen), dtype=bool))
+        if not self._counts.total.estimable:
+            nothing = np.zeros(len(asked.chosen))
+            return _Known(nothing, nothing + math.inf, nothing > 0)
         estimates = self._policy.shown(asked.question, None, 0.95)
         values = np.where(found.estimable, found.values, estimates.values)
         variances = np.where(found.estimable, found.variances, np.square(estimates.standard_errors))
@@ -509,20 +517,25 @@ class _Terms:
         Raises:
             OutOfReach: when it costs more than is left.
         """
-        if float(self.now().max()) <= error**2:
+        least, most = math.sqrt(sys.float_info.min), math.sqrt(sys.float_info.max)
+        wished = min(error, most) ** 2
+        if float(self.now().max()) <= wished:
             return None
+        if error < least:
+            raise OutOfReach(math.inf, left)
 
         def beyond(logarithm: float) -> float:
             found = self._best(math.exp(logarithm))
-            return math.inf if found is None else math.log(float(found[1].max()) / error**2)
+            # Finite, as a root is looked for between this and what is enough.
+            return _NEVER if found is None else min(math.log(float(found[1].max()) / wished), _NEVER)
 
         high = math.log(max(left, 1e-300))
         if left <= 0 or beyond(high) > 0:
             far = high + 60
-            needed = brentq(beyond, high, far, xtol=1e-6) if beyond(far) <= 0 else math.inf
-            raise OutOfReach(math.exp(needed), left)
+            needed = math.exp(brentq(beyond, high, far, xtol=1e-6)) if beyond(far) <= 0 else math.inf
+            raise OutOfReach(needed, left)
         low = high - 60
-        share = math.exp(brentq(beyond, low, high, xtol=1e-9)) if math.isfinite(beyond(low)) else math.exp(high)
+        share = math.exp(low if beyond(low) <= 0 else brentq(beyond, low, high, xtol=1e-9))
         found = self._best(min(share * (1 + 1e-6), left))
         assert found is not None
         return found[0]
