@@ -497,7 +497,7 @@ def test_the_first_question_of_a_table_of_which_nothing_is_known(kind: str, with
 @pytest.mark.parametrize("error", [1e-300, 1e-160, 1e160, 1e300])
 def test_absurd_accuracies(error: float) -> None:
     """No noise is so small, and any is so large. Would catch squares that overflow or vanish."""
-    world, rng = opened(means(pure=True, questions=3))
+    world, _ = opened(means(pure=True, questions=3))
     world.policy.mode = "laplace"
     question, chosen = groups(world)
     for kind in ("sum", "mean", "variance"):
