@@ -77,10 +77,7 @@ def number_conditions(draw: st.DrawFn, declared: Words) -> Words:
             return {"between": [near(draw, declared), near(draw, declared)]}
         case "null":
             return {"equals": None}
-    words = {
-        word: near(draw, declared) for word in draw(st.sampled_from([("ge",), ("gt", "lt"), ("le",), ("ge", "le")]))
-    }
-    return words
+    return {word: near(draw, declared) for word in draw(st.sampled_from(COMPARED))}
 
 
 def number_holds(value: Fraction | None, condition: Words, declared: Words) -> bool:
@@ -201,9 +198,7 @@ def date_conditions(draw: st.DrawFn, declared: Words) -> Words:
             return {"between": [text(draw, declared), text(draw, declared)]}
         case "null":
             return {"equals": None}
-    return {
-        word: text(draw, declared) for word in draw(st.sampled_from([("ge",), ("gt", "lt"), ("le",), ("ge", "le")]))
-    }
+    return {word: text(draw, declared) for word in draw(st.sampled_from(COMPARED))}
 
 
 def date_judged(condition: Words, declared: Words) -> list[int] | None:
