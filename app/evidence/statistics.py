@@ -18,7 +18,6 @@ Where too few records may be left for a ratio to mean anything there is no value
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +28,7 @@ from scipy.special import chdtri
 
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.measurements import Marginal, Measurement, Partition
-from app.evidence.policy import Buy, OutOfReach, Policy
+from app.evidence.policy import Buy, OutOfReach, Policy, squared
 from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals, Unbiased, own_values
 from app.evidence.strategies import Moment, Part, Strategy, shares
@@ -517,12 +516,9 @@ class _Terms:
         Raises:
             OutOfReach: when it costs more than is left.
         """
-        least, most = math.sqrt(sys.float_info.min), math.sqrt(sys.float_info.max)
-        wished = min(error, most) ** 2
+        wished = squared(error)
         if float(self.now().max()) <= wished:
             return None
-        if error < least:
-            raise OutOfReach(math.inf, left)
 
         def beyond(logarithm: float) -> float:
             found = self._best(math.exp(logarithm))

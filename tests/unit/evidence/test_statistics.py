@@ -618,6 +618,29 @@ def test_quantiles_are_those_of_the_records(seed: int, missing: bool, by_group: 
         assert low <= own <= high
 
 
+@pytest.mark.parametrize("weak", [1.0, 3000.0])
+@pytest.mark.parametrize("public", [False, True])
+def test_quantiles_of_a_part_of_the_numbers(weak: float, public: bool) -> None:
+    """Of those above some number, where everything beside is known to be nobody, and of all where their number is
+    known, from measurements of very different noise: the quantile of the part, and an interval that is no wider than
+    the better measurement makes it. Would catch what is known exactly taken for all that is known."""
+    rng = np.random.default_rng(1)
+    table = rng.integers(5, 30, (2, 64, 1))
+    world = World.of(table, 64, public=public)
+    world.add(rng, None, Marginal.of(table.shape, {AXIS: Partition.of(np.arange(64) // 2)}), 1e-2 * weak)
+    world.add(rng, None, Marginal.of(table.shape, {AXIS: Partition.of(np.arange(64) // 4)}), 1e-2)
+    values = LOW + STEP * np.arange(64)
+    counts = table.sum(axis=(0, 2))
+    for kept in (np.arange(64) >= 20, np.arange(64) >= 0):
+        statistic = asked_of(world, "quantile", Product.over({AXIS: kept.astype(float)}), (0.2503, 0.7507))
+        shown = world.statistics.shown(statistic, 0.95, False)
+        truth = np.quantile(np.repeat(values[kept], counts[kept]), (0.2503, 0.7507), method="inverted_cdf")
+        assert (shown.lows <= truth).all()
+        assert (truth <= shown.highs).all()
+        assert (shown.highs - shown.lows <= 4 * STEP).all()
+        assert (np.abs(shown.values - truth) <= 4 * STEP).all()
+
+
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 5.0, 60.0]))
 @settings(max_examples=60, deadline=None)
 def test_quantiles_ascend_within_their_intervals(seed: int, sigma: float) -> None:
