@@ -162,7 +162,8 @@ def _solved(
 ) -> Distribution:
     scales = np.sqrt(variances)
     # By singular values, which see a weak measurement beside what is known exactly: squared, they would not.
-    rows, strengths, directions = np.linalg.svd(design / scales[:, None])
+    scaled = design / scales[:, None]
+    rows, strengths, directions = np.linalg.svd(scaled, full_matrices=len(design) < len(ends))
     known = np.zeros(len(directions), dtype=bool)
     known[: len(strengths)] = strengths > _UNKNOWN * strengths[0]
     steps = lower @ (directions[known].T / strengths[known[: len(strengths)]])
