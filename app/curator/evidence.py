@@ -383,8 +383,12 @@ class EvidenceMechanism:
                 "knows before: leave it out, and see the interval of the answer"
             )
         left = known.left.renyi if known.left.pure is None else known.left.pure
-        if left <= 0 and not known.residuals.total.estimable:
-            raise PlanInfeasible("nothing was measured of the table yet, and the session has nothing left to pay with")
+        unknown = not known.residuals.total.estimable
+        if unknown and wish.within is not None and query.kind != "sum":
+            raise PlanInfeasible(
+                f"within: what the interval of a {query.kind} takes depends on how many records there are, and nothing "
+                "was measured of the table yet: ask for a count first, or leave it out"
+            )
         asked = statistic_of(query, self._space.shape)
         try:
             buy = self._statistics(state).decide(asked, float(left), wish.within, wish.probability, leaning)
@@ -395,6 +399,8 @@ class EvidenceMechanism:
             if price.within(known.left) == price:
                 terms = RoundTerms(RoundNoise(buy.kind, Fraction(buy.scale)), price)
                 return Measure(terms, None, buy.strategy, None, wish)
+        if unknown:
+            raise PlanInfeasible("nothing was measured of the table yet, and too little is left to pay with")
         return self._answer_statistic(state, query, wish, "estimate")
 
     def _learn_statistic(self, state: State, query: CompiledStatistic, measured: Measured | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,6 +22,10 @@ MOST_COUNTED = 1 << 16
 Chosen = tuple[IntArray, ...] | None
 
 
+#: The questions of queries that are being answered: what they tell apart is looked at again and again.
+_ASKED: WeakKeyDictionary[Query, tuple[tuple[int, ...], tuple[Question, Chosen]]] = WeakKeyDictionary()
+
+
 def question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
     """The question that a compiled query of a table with these numbers of values asks.
 
@@ -31,6 +36,13 @@ def question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
         InvalidQuery: when a marginal with conditions on attributes together tells too many cells apart.
         TypeError: for a query that no table has.
     """
+    known = _ASKED.get(query)
+    if known is None or known[0] != tuple(sizes):
+        known = _ASKED[query] = tuple(sizes), _question_of(query, sizes)
+    return known[1]
+
+
+def _question_of(query: Query, sizes: Sequence[int]) -> tuple[Question, Chosen]:
     if isinstance(query, CompiledProduct):
         return Product.of_query(query), None
     if isinstance(query, CompiledMarginal):

@@ -22,8 +22,8 @@ from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: No more elementary ranges are told apart.
 MOST_RANGES = 256
-#: Directions of so small a part of what is measured best are not measured at all.
-_UNKNOWN = 1e-10
+#: Directions of so small a part of what is measured best, in standard deviations, are not measured at all.
+_UNKNOWN = 1e-11
 #: What is known exactly counts as this part of the least variance.
 _EXACT = 1e-6
 
@@ -160,15 +160,18 @@ def _sums(own: IntArray, ends: IntArray) -> FloatArray:
 def _solved(
     design: FloatArray, values: FloatArray, variances: FloatArray, lower: FloatArray, ends: IntArray
 ) -> Distribution:
-    weighed = design / variances[:, None]
-    strengths, directions = np.linalg.eigh(design.T @ weighed)
-    known = strengths > _UNKNOWN * strengths[-1]
-    inverse = (directions[:, known] / strengths[known]) @ directions[:, known].T
+    scales = np.sqrt(variances)
+    # By singular values, which see a weak measurement beside what is known exactly: squared, they would not.
+    scaled = design / scales[:, None]
+    rows, strengths, directions = np.linalg.svd(scaled, full_matrices=len(design) < len(ends))
+    known = np.zeros(len(directions), dtype=bool)
+    known[: len(strengths)] = strengths > _UNKNOWN * strengths[0]
+    steps = lower @ (directions[known].T / strengths[known[: len(strengths)]])
     # A number below is determined where none of what is unknown has a part in it.
-    told = np.abs(lower @ directions[:, ~known]).max(axis=1, initial=0.0) < 1e-6
+    told = np.abs(lower @ directions[~known].T).max(axis=1, initial=0.0) < 1e-6
     told[-1] = True
-    below = (lower @ (inverse @ (weighed.T @ values)))[told]
-    covariance = (lower @ inverse @ lower.T)[np.ix_(told, told)]
+    below = (steps @ (rows[:, : len(strengths)].T @ (values / scales))[known[: len(strengths)]])[told]
+    covariance = steps[told] @ steps[told].T
     nothing = np.zeros((1, len(below)))
     return Distribution(
         ends=np.append(0, ends[told]),

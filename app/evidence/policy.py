@@ -167,6 +167,11 @@ class Bought:
 Mode = Literal["table", "laplace", "lift", "contract"]
 
 
+def squared(error: float) -> float:
+    """The square of an error that is asked for, held to what floats have squares of."""
+    return min(max(error, 1e-150), 1e150) ** 2
+
+
 def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
     """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
     rate = 1 / scale
@@ -291,7 +296,7 @@ class Policy:
             OutOfReach: when that cannot be paid.
         """
         everything = self._marginal(self._attributes)
-        variance = (within / normal_quantile(self._means.confidence)) ** 2 / everything.cells
+        variance = squared(within / normal_quantile(self._means.confidence)) / everything.cells
         known = self.residuals.unbiased(Cells(everything))
         if known.estimable.all() and float(known.variances.max()) <= variance:
             return []
@@ -603,9 +608,9 @@ class Policy:
 
     def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
-        allowed = (within / self.quantile(confidence)) ** 2
-        if not (within > 0 and 0 < allowed < math.inf):
+        if not 0 < within < math.inf:
             raise ValueError("an accuracy is a positive number of counts")
+        allowed = squared(within / self.quantile(confidence))
         known = self.residuals.unbiased(question)
         if known.estimable.all() and float(known.variances.max()) <= allowed:
             return None
@@ -672,7 +677,8 @@ class Policy:
             return sum(laplace_cost(scale, order, by) for by in moved)
 
         if same > 0.05 and cost(same) < share:
-            low, high = math.log(same) - 6.0, math.log(same)
+            # Of little noise the cost is about the sum of what moves over the scale.
+            low, high = math.log(min(same * math.exp(-6.0), sum(moved) / (2 * share))), math.log(same)
             scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
             return Noise("laplace", _scale(scale), 0)
         return Noise("gaussian", _scale(sigma), 0)

@@ -225,7 +225,7 @@ class WeightedCells(Question):
     Attributes:
         marginal: whose cells there is an answer of. The attribute with weights may be one of its own.
         axis: the attribute with weights.
-        weights: of its values.
+        weights: of its values, not all alike.
     """
 
     marginal: Marginal

@@ -28,7 +28,7 @@ from scipy.special import chdtri
 
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.measurements import Marginal, Measurement, Partition
-from app.evidence.policy import Buy, OutOfReach, Policy
+from app.evidence.policy import Buy, OutOfReach, Policy, squared
 from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals, Unbiased, own_values
 from app.evidence.strategies import Moment, Part, Strategy, shares
@@ -46,6 +46,8 @@ _APART = 0.06
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
 #: How unevenly records are taken to lie within a range, four times squared.
 _UNEVEN = 0.25
+#: The logarithm of a variance beside another that no purchase is worth asking for.
+_NEVER = 1e4
 #: What is not measured is taken to be like the whole within this part of its spread.
 _ALIKE = 0.5
 #: The most cells of a table that was measured whole of which moments are summed.
@@ -184,7 +186,9 @@ class Statistics:
         within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
-            records = float(np.median(count))
+            # Where not even their number is known, there are taken to be enough for as many ranges as there may be.
+            few = not self._counts.total.estimable
+            records = deviation * _MOST_RANGES if few else float(np.median(count))
             ends += [_around(within, level, _APART, deviation / records) for level in asked.levels]
         else:
             worst = 0.0
@@ -247,6 +251,9 @@ class Statistics:
         found = self._counts.unbiased(asked.question)
         if found.estimable.all():
             return _Known(asked.of(found.values), asked.of(found.variances), np.ones(len(asked.chosen), dtype=bool))
+        if not self._counts.total.estimable:
+            nothing = np.zeros(len(asked.chosen))
+            return _Known(nothing, nothing + math.inf, nothing > 0)
         estimates = self._policy.shown(asked.question, None, 0.95)
         values = np.where(found.estimable, found.values, estimates.values)
         variances = np.where(found.estimable, found.variances, np.square(estimates.standard_errors))
@@ -438,15 +445,15 @@ class _Terms:
         self._slopes = _slopes(asked, count, means)
         self._few = count + 2 * np.sqrt(self._count.variances)
 
-    def _errors(self, variances: Sequence[FloatArray]) -> FloatArray:
-        """Variances of the answers, from those of counts and moments."""
-        return np.asarray(sum(np.square(slope) * v for slope, v in zip(self._slopes, variances, strict=True)))
+    def _told(self, variances: Sequence[FloatArray], where: Array) -> FloatArray:
+        """Variances of the answers, from those of counts and moments; infinite elsewhere."""
+        terms = [np.square(slope) * np.where(where, v, 0.0) for slope, v in zip(self._slopes, variances, strict=True)]
+        return np.where(where, np.sum(terms, axis=0), np.inf)
 
     def now(self) -> FloatArray:
         """Variances of the answers from what is known; infinite where that is a model's."""
         known = [self._count, *self._known]
-        told = np.logical_and.reduce([k.unbiased for k in known])
-        return np.where(told, self._errors([np.where(told, k.variances, 0.0) for k in known]), np.inf)
+        return self._told([k.variances for k in known], np.logical_and.reduce([k.unbiased for k in known]))
 
     def _after(self, strategy: Strategy, variance: float) -> tuple[FloatArray, FloatArray]:
         """Variances of the answers, and of counts, after a measurement with noise of this variance."""
@@ -459,9 +466,7 @@ class _Terms:
                 with np.errstate(divide="ignore"):
                     own = 1 / (1 / own + 1 / bought[moment])
             found.append(own)
-        unknown = np.isinf(np.max(found, axis=0))
-        whole = np.where(unknown, np.inf, self._errors([np.where(unknown, 0.0, v) for v in found]))
-        return whole, found[0]
+        return self._told(found, np.isfinite(np.max(found, axis=0))), found[0]
 
     def _strategies(self) -> list[Strategy]:
         """Moments with several parts of the price for the number of records beside them."""
@@ -501,7 +506,9 @@ class _Terms:
         buy, after, counts = found
         if self._asked.kind != "sum" and bool((self._few < np.sqrt(counts)).all()):
             return None
-        return None if float(np.mean(self.now())) * leaning**2 <= float(np.mean(after)) else buy
+        known, both = float(np.mean(self.now())), float(np.mean(after))
+        # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
+        return buy if leaning**2 * (known - both) > both else None
 
     def accurate(self, left: float, error: float) -> Buy | None:
         """Accuracy first: the least that is likely to bring every standard error down to this.
@@ -509,20 +516,22 @@ class _Terms:
         Raises:
             OutOfReach: when it costs more than is left.
         """
-        if float(self.now().max()) <= error**2:
+        wished = squared(error)
+        if float(self.now().max()) <= wished:
             return None
 
         def beyond(logarithm: float) -> float:
             found = self._best(math.exp(logarithm))
-            return math.inf if found is None else math.log(float(found[1].max()) / error**2)
+            # Finite, as a root is looked for between this and what is enough.
+            return _NEVER if found is None else min(math.log(float(found[1].max()) / wished), _NEVER)
 
         high = math.log(max(left, 1e-300))
         if left <= 0 or beyond(high) > 0:
             far = high + 60
-            needed = brentq(beyond, high, far, xtol=1e-6) if beyond(far) <= 0 else math.inf
-            raise OutOfReach(math.exp(needed), left)
+            needed = math.exp(brentq(beyond, high, far, xtol=1e-6)) if beyond(far) <= 0 else math.inf
+            raise OutOfReach(needed, left)
         low = high - 60
-        share = math.exp(brentq(beyond, low, high, xtol=1e-9)) if math.isfinite(beyond(low)) else math.exp(high)
+        share = math.exp(low if beyond(low) <= 0 else brentq(beyond, low, high, xtol=1e-9))
         found = self._best(min(share * (1 + 1e-6), left))
         assert found is not None
         return found[0]

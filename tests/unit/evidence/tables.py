@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
-from app.evidence.questions import Cells, Local, Product, Question
+from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
 
 #: Fine enough that rounding to the grid shows in no comparison here.
 BITS = 40
@@ -28,6 +28,9 @@ def weights(sizes: Sequence[int], question: Question) -> np.ndarray:
     """The weights of a question on all cells: a row for each of its answers. A plain loop."""
     if isinstance(question, Cells):
         return matrix(sizes, question.marginal)
+    if isinstance(question, WeightedCells):
+        along = np.array([question.weights[cell[question.axis]] for cell in np.ndindex(*sizes)])
+        return matrix(sizes, question.marginal) * along
     row = np.zeros(math.prod(sizes))
     for column, cell in enumerate(np.ndindex(*sizes)):
         if isinstance(question, Product):
@@ -54,3 +57,53 @@ def released(
     exact = matrix(counts.shape, marginal) @ counts.reshape(-1)
     noise = rng.laplace(0, scale, exact.shape) if kind == "laplace" else rng.normal(0, scale, exact.shape)
     return measured(marginal, scale, exact + noise, kind)
+
+
+def least_squares(
+    sizes: tuple[int, ...], measurements: list[Measurement], total: float | None, row: np.ndarray
+) -> tuple[np.ndarray, float] | None:
+    """Generalised least squares by the pseudo-inverse of a dense matrix of all cells.
+
+    Returns the coefficients of the released values (and the total, last) in the best linear unbiased estimate, and its
+    variance; None where the rows do not determine it.
+    """
+    cells = math.prod(sizes)
+    stack = np.concatenate([matrix(sizes, m.marginal) for m in measurements] or [np.zeros((0, cells))])
+    variances = np.concatenate([np.full(m.marginal.cells, m.variance) for m in measurements] or [np.zeros(0)])
+    start, free = np.zeros(cells), np.eye(cells)
+    if total is not None:
+        # x = 1/cells (total 1) + free z, where free spans what sums to zero.
+        start = np.full(cells, 1 / cells)
+        free = np.linalg.svd(np.ones((1, cells)))[2][1:].T
+    scaled, aim = np.round(stack @ free, 12) / np.sqrt(variances)[:, None], np.round(row @ free, 12)
+    pseudo = np.linalg.pinv(scaled, rcond=1e-10)
+    if np.abs(aim @ pseudo @ scaled - aim).max(initial=0.0) > 1e-8:
+        return None
+    on = (aim @ pseudo) / np.sqrt(variances)
+    return np.append(on, row @ start - on @ stack @ start), float(np.sum((aim @ pseudo) ** 2))
+
+
+def expected(
+    sizes: tuple[int, ...],
+    closed: list[Measurement],
+    apart: list[Measurement],
+    total: float | None,
+    row: np.ndarray,
+) -> tuple[float, float]:
+    """Least squares over the first list, averaged by precision with each of the second that determines the answer."""
+    told = []
+    found = least_squares(sizes, closed, total, row)
+    if found is not None:
+        values = np.concatenate([*(m.values.reshape(-1) for m in closed), [total or 0.0]])
+        told.append((float(found[0] @ values), found[1]))
+        if found[1] < 1e-12:
+            return told[0]
+    for m in apart:
+        cells = matrix(sizes, m.marginal)
+        on = np.linalg.lstsq(cells.T, row, rcond=None)[0]
+        if np.abs(on @ cells - row).max() < 1e-9:
+            told.append((float(on @ m.values.reshape(-1)), m.variance * float(on @ on)))
+    if not told:
+        return math.nan, math.nan
+    whole = sum(1 / v for _, v in told)
+    return sum(y / v for y, v in told) / whole, 1 / whole
