@@ -149,8 +149,8 @@ class Books(RuleBasedStateMachine):
         self.keys = 0
         self.steps = 0
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(pure=st.booleans())
+    def begin(self, pure: bool) -> None:
         self.world = make_world(self.folder)
         self.ann = self.world.analyst("ann")
         for name in TABLES[:4]:
@@ -170,6 +170,10 @@ class Books(RuleBasedStateMachine):
             EDGES.encode(),
         )
         self.open_pure("quiet", 5)
+        queries = {"max_queries": 5} if pure else {}
+        self.open_evidence(
+            dataset="numbers", construction="evidence", epsilon=1.0 if pure else 0.5, queries=queries, share=True
+        )
 
     def teardown(self) -> None:
         try:
