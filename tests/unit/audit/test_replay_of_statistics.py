@@ -306,8 +306,8 @@ def cached_null(documents: list[Document]) -> None:
 def ranges(documents: list[Document]) -> None:
     """One end of a range a place further."""
     labels = of(documents, MEDIAN)[1]["measurement"]["marginal"]["partitions"][-1]
-    place = labels.index(2)
-    labels[place] = 1
+    place = next(k for k in range(1, len(labels) - 1) if labels[k - 1] < labels[k] == labels[k + 1])
+    labels[place] -= 1
 
 
 def price(documents: list[Document]) -> None:
