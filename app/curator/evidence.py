@@ -383,15 +383,14 @@ class EvidenceMechanism:
                 "knows before: leave it out, and see the interval of the answer"
             )
         left = known.left.renyi if known.left.pure is None else known.left.pure
-        unknown = not known.residuals.total.estimable
-        if unknown and wish.within is not None and query.kind != "sum":
+        asked, statistics = statistic_of(query, self._space.shape), self._statistics(state)
+        if wish.within is not None and query.kind != "sum" and not statistics.begun:
             raise PlanInfeasible(
-                f"within: what the interval of a {query.kind} takes depends on how many records there are, and nothing "
-                "was measured of the table yet: ask for a count first, or leave it out"
+                f"within: how well a {query.kind} can be known depends on how many records there are, of which nothing "
+                "was measured yet: leave it out, or ask for a count before"
             )
-        asked = statistic_of(query, self._space.shape)
         try:
-            buy = self._statistics(state).decide(asked, float(left), wish.within, wish.probability, leaning)
+            buy = statistics.decide(asked, float(left), wish.within, wish.probability, leaning)
         except OutOfReach as error:
             raise self._refusal(error) from None
         if buy is not None and buy.strategy.cells <= MOST_COUNTED and buy.strategy.exact(self._space.capacity):
@@ -399,8 +398,10 @@ class EvidenceMechanism:
             if price.within(known.left) == price:
                 terms = RoundTerms(RoundNoise(buy.kind, Fraction(buy.scale)), price)
                 return Measure(terms, None, buy.strategy, None, wish)
-        if unknown:
-            raise PlanInfeasible("nothing was measured of the table yet, and too little is left to pay with")
+        if not statistics.begun:
+            raise PlanInfeasible(
+                "nothing was measured of the table yet, and the session has too little left to pay with"
+            )
         return self._answer_statistic(state, query, wish, "estimate")
 
     def _learn_statistic(self, state: State, query: CompiledStatistic, measured: Measured | None) -> None:

@@ -186,10 +186,11 @@ class Statistics:
         within, ends, worst = np.cumsum(base), [np.array([], np.int64)], math.inf
         if known is None:
             # Nobody knows how groups differ: they are cut alike, around the quantiles of all.
-            # Where not even their number is known, there are taken to be enough for as many ranges as there may be.
-            few = not self._counts.total.estimable
-            records = deviation * _MOST_RANGES if few else float(np.median(count))
-            ends += [_around(within, level, _APART, deviation / records) for level in asked.levels]
+            spread, noise_part = _APART, deviation / float(np.median(count))
+            if not self.begun:
+                # Nor how many records there are: in ranges that are all alike.
+                spread, noise_part = 1.0, 1 / _MOST_RANGES
+            ends += [_around(within, level, spread, noise_part) for level in asked.levels]
         else:
             worst = 0.0
             for group, records in enumerate(count):
@@ -246,14 +247,18 @@ class Statistics:
 
     # What is known.
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything is known of how many records there are; else nothing can be shown."""
+        return bool(self._counts.total.estimable)
+
     def _count(self, asked: Statistic) -> _Known:
         """The numbers of records."""
         found = self._counts.unbiased(asked.question)
         if found.estimable.all():
             return _Known(asked.of(found.values), asked.of(found.variances), np.ones(len(asked.chosen), dtype=bool))
-        if not self._counts.total.estimable:
-            nothing = np.zeros(len(asked.chosen))
-            return _Known(nothing, nothing + math.inf, nothing > 0)
+        if not self.begun:
+            return _unknown(asked)
         estimates = self._policy.shown(asked.question, None, 0.95)
         values = np.where(found.estimable, found.values, estimates.values)
         variances = np.where(found.estimable, found.variances, np.square(estimates.standard_errors))
@@ -261,7 +266,7 @@ class Statistics:
 
     def _best_count(self, asked: Statistic) -> FloatArray:
         """The numbers of records as they would be shown, which are nearer on average."""
-        if not self._counts.total.estimable:
+        if not self.begun:
             return self._count(asked).values
         return asked.of(self._policy.value(asked.question, None))
 
@@ -324,6 +329,8 @@ class Statistics:
 
     def _alike(self, asked: Statistic, moment: Moment) -> _Known:
         """The moment of groups that nothing was measured of: like that of all records, within part of its spread."""
+        if not self.begun:
+            return _unknown(asked)
         mean, spread = self._overall(asked, moment)
         count = self._best_count(asked)
         variance = self._count(asked).variances
@@ -440,7 +447,10 @@ class _Terms:
         # What values are likely to be: how steep the statistic is in each of what it follows from.
         count = np.maximum(self._count.values, 1.0)
         means = [
-            np.clip(k.values / count, -m.largest, m.largest) for k, m in zip(self._known, asked.moments, strict=True)
+            np.clip(k.values / count, -m.largest, m.largest)
+            if statistics.begun
+            else m.largest / 2 * np.ones(len(count))
+            for k, m in zip(self._known, asked.moments, strict=True)
         ]
         self._slopes = _slopes(asked, count, means)
         self._few = count + 2 * np.sqrt(self._count.variances)
@@ -535,6 +545,12 @@ class _Terms:
         found = self._best(min(share * (1 + 1e-6), left))
         assert found is not None
         return found[0]
+
+
+def _unknown(asked: Statistic) -> _Known:
+    """What is known of a table of which nothing was measured, and whose number of records is not public."""
+    nothing = np.zeros(len(asked.chosen))
+    return _Known(nothing, nothing + np.inf, nothing > 0)
 
 
 def _slopes(asked: Statistic, count: FloatArray, means: Sequence[FloatArray]) -> list[FloatArray]:

@@ -27,7 +27,7 @@ from app.storage.database import make_engines
 from app.storage.migrate import pending
 from tests.integration.servers import Caller, Launcher, Server
 from tests.integration.steps import KEEPING, MIGRATING
-from tests.integration.world import SHAPE, Audited, query
+from tests.integration.world import SHAPE, SPEC, Audited, query
 
 ANALYSTS = 3
 #: The name of a moment that no step stands for.
@@ -36,6 +36,9 @@ RANDOM = "a random moment"
 WORKER = "a random moment, one of two workers"
 #: Rounds between two full checks.
 FULL_EVERY = 20
+#: The data set's second attribute: its places are those of codes, and as numbers they can be summed up.
+_NUMBER = {"name": "b", "lower": 0, "upper": SHAPE[1] - 1, "grid": 1}
+STATISTICS = ("sum", "mean", "variance", "quantile")
 #: How often a step is passed before its trap springs, at most: requests are many, the rest is rare.
 _PASSAGES = {"answering": 25, "opening": 3, "closing": 3, "registering": 2, "retiring": 1, "keeping": 25}
 _PATIENCE = 60.0
@@ -217,6 +220,11 @@ class Clients:
     def _query(chance: random.Random, *, tables: bool = False) -> dict[str, Any]:
         if tables and chance.random() < 0.2:
             return {"type": "marginal", "attributes": chance.sample(["a", "b"], chance.randint(1, 2))}
+        if tables and chance.random() < 0.3:
+            kind = chance.choice(STATISTICS)
+            where = {"b": {"ge": chance.randrange(SHAPE[1] - 2)}}
+            asked = {"type": kind, "of": "b", "group_by": chance.choice([[], ["a"]]), "where": where}
+            return asked | ({"q": chance.choice([0.5, [0.25, 0.75]])} if kind == "quantile" else {})
         if chance.random() < 0.05:  # its weights are stored beside the entry
             weights = [[chance.choice([0, 0.5, 1]) for _ in range(SHAPE[1])] for _ in range(SHAPE[0])]
             return {"type": "dense", "weights": weights}
@@ -287,7 +295,9 @@ def prepare(
     server = launcher.start(port).wait_until_ready()
     admin = Caller(server.url)
     counts = np.random.default_rng(7).integers(0, 200_000, SHAPE)
-    assert admin.register("shared", counts, budget={"epsilon": 10.0, "delta": 1e-6}).status_code == 201
+    attributes = [SPEC["attributes"][0], _NUMBER]
+    budget = {"epsilon": 10.0, "delta": 1e-6}
+    assert admin.register("shared", counts, attributes=attributes, budget=budget).status_code == 201
     clients = Clients(
         server.url, {f"ann-{n}": admin.add(f"ann-{n}") for n in range(ANALYSTS)}, admin.add("auditor", "auditor")
     )
@@ -437,6 +447,7 @@ class Checker:
         self._seen: Counter[str] = Counter()
         self._told: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self._sources: dict[str, Counter[str]] = {}
+        self._statistics: dict[str, int] = {}
         self._datasets = 0
 
     def check(self, server: Server, *, full: bool = False, settled: bool = True) -> None:
@@ -475,6 +486,7 @@ class Checker:
             "sessions": len(self._sources),
             "entries": sources.total(),
             "hits": sources["measurement"],
+            "of these, statistics": sum(self._statistics.values()),
             "data sets": self._datasets,
         }
 
@@ -513,11 +525,13 @@ class Checker:
             same = all(entry[what] == answer[what] for what in ("source", "entry_hash", "error_bound"))
             # A table's cells are told in the order they were asked in.
             same &= entry.get("value") == answer.get("value")
-            same &= sorted(entry.get("values", ())) == sorted(answer.get("values", ()))
+            same &= sorted(entry.get("values", ()), key=repr) == sorted(answer.get("values", ()), key=repr)
             hold(same, "a reply was lost: its entry is another")
         # Every entry was some client's answer, and no two requests share one: nothing was played twice.
         hold(sorted(a["sequence"] for a in told) == sorted(entries), "an entry that nobody asked for")
         self._sources[id] = Counter(e["source"] for e in entries.values())
+        paid = [e["query"]["type"] for e in entries.values() if e["source"] == "measurement"]
+        self._statistics[id] = sum(kind in STATISTICS for kind in paid)
 
     def _check_datasets(self, auditor: Caller, settled: bool) -> None:
         clients, hold = self._clients, self._findings.hold

@@ -63,11 +63,19 @@ def records_of(seed: int, number: int = 5_000) -> RecordsTensor:
 class Player:
     """One session and its transcript, line by line."""
 
-    def __init__(self, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
-        self.rng, self.data = np.random.default_rng(seed), records_of(7)
-        dataset = PublicDataset(parse_spec(SPEC), left=words.pop("left", None))
+    def __init__(
+        self,
+        known: tuple[bytes, ...] = (),
+        seed: int = 0,
+        spec: Document = SPEC,
+        data: RecordsTensor | None = None,
+        **words: Any,
+    ) -> None:
+        self.rng, self.data = np.random.default_rng(seed), records_of(7) if data is None else data
+        dataset = PublicDataset(parse_spec(spec), left=words.pop("left", None), records=words.pop("records", None))
+        evidence = {"construction": "evidence"}
         request = parse_request(
-            {"dataset": "survey", "mechanism": {"construction": "evidence"}, "epsilon": 0.5, "max_queries": 27} | words
+            {"dataset": spec["name"], "mechanism": evidence, "epsilon": 0.5, "max_queries": 27} | words
         )
         plan = make_plan(dataset, request)
         pins = Pins(tuple(map(records.sha256, known)), ())
@@ -113,7 +121,7 @@ class Player:
             name = records.sha256(line)
             self.lines.append(line)
         assert isinstance(due, Answer)
-        values = [session.real(units) for units in due.units.tolist()]
+        values = session.values(query, due.units)
         sealed = records.answer_entry(
             sequence=sequence,
             query=query.canonical_bytes,
@@ -125,6 +133,7 @@ class Player:
             previous_hash=self.head,
             measurement=name,
             wish=asked.document(),
+            asked=records.words(words),
         )
         session.record(query, due)
         self.lines.append(sealed.line)
