@@ -146,6 +146,8 @@ class EvidenceMechanism:
                 f"weights on single cells are answered from evidence up to {MOST_WEIGHTS:,} cells: ask by attributes "
                 "(predicate, product, marginal), or in a session of gaussian or laplace"
             )
+        if isinstance(query, CompiledStatistic):
+            self._check_exact(query)
         counts = query.base if isinstance(query, CompiledStatistic) else query
         if not counts.is_zero:
             check_told(question_of(counts, self._space.shape)[0].cells)

@@ -377,7 +377,10 @@ BAD: list[tuple[JSON, str]] = [
     ({"type": "mean", "of": "price", "where": {"day": "2021"}}, "2020-01-01 to 2020-04-30"),
     ({"type": "mean", "of": "price", "group_by": ["temp", "big"]}, "name fewer attributes"),
     ({"type": "mean", "of": "price", "group_by": ["temp", "day", "region"], "bins": {"temp": [0, 0]}}, "ascend"),
-    ({"type": "mean", "of": "price", "where": {"not": {"temp": 0, "region": 0}}}, "name fewer attributes"),
+    (
+        {"type": "mean", "of": "price", "where": {"not": {"temp": 0, "big": 2147000000, "region": 0}}},
+        "fewer attributes",
+    ),
     ({"type": "mean", "of": "price", "unverified": True}, "unverified"),
     ({"type": "mean", "of": "price", "within": -1}, "within"),
     ({"type": "mean", "of": "price", "confidence": 1}, "confidence"),
@@ -447,6 +450,20 @@ def test_other_data_have_no_statistics(exact: Service) -> None:
         exact.admin.post(f"/v1/sessions/{id}/queries", json={"type": "mean", "of": "age"}), "invalid-query"
     )
     assert "a mean query does not fit a graph data set" in problem["detail"]
+
+
+def test_sums_beyond_64_bits_are_refused(exact: Service) -> None:
+    """Squares of a million steps over very many records: in words that say what to declare. Catches a sum that
+    overflows, and one that is silently never measured."""
+    name, capacity = unique("vast"), 2**40
+    fine = {"name": "n", "lower": 0, "upper": 2**20 - 1, "grid": 1}
+    spec = {**SPEC, "name": name, "attributes": [fine], "capacity": capacity}
+    assert register(exact.admin, spec, b"n\n1\n1048575\n").status_code == 201
+    id = opened(exact.admin, name)["id"]
+    stored = exact.stored()
+    reply = exact.admin.post(f"/v1/sessions/{id}/queries", json={"type": "variance", "of": "n"})
+    assert "declare a smaller capacity" in refused(reply, "invalid-query")["detail"]
+    assert exact.stored() == stored
 
 
 @pytest.mark.parametrize("mechanism", [None, {"construction": "histogram"}])

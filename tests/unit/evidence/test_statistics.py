@@ -244,14 +244,10 @@ def test_values_and_errors(kind: str, data: st.DataObject) -> None:
     needed = {"sum": 2, "mean": 2, "variance": 3}[kind]
     told = ~np.isnan(np.array(variances[:needed])).any(axis=0)
     assert shown.unbiased.tolist() == told.tolist()
-    best = np.maximum(world.policy.value(statistic.question, None).reshape(-1)[statistic.chosen], 1.0)
     f = formula(kind, world.places)
     low, high = LOW, LOW + (world.places - 1) * STEP
     for k in np.flatnonzero(told):
         n, s, q = (float(v[k]) for v in values)
-        if kind == "variance":
-            # A ratio is taken to the number of records as it is shown.
-            n = max(float(best[k]), n / 2)
         if math.isnan(shown.linear[k]):
             assert kind != "sum"
             assert values[0][k] <= NORMAL * math.sqrt(variances[0][k]) * (1 + 1e-9)
