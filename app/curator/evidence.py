@@ -64,8 +64,6 @@ _CELL_BYTES = 64
 _OWN_BYTES = 64 << 20
 #: What multipliers of a strategy may add to the bits of its sums.
 _SPARE_BITS = 5
-#: No statistic is larger: what is far beyond the data is cut before it is put on a grid.
-_FARTHEST = 2.0**80
 
 
 @dataclass(eq=False)
@@ -420,8 +418,10 @@ class EvidenceMechanism:
         self, state: State, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None
     ) -> Answer:
         values, accuracy = self._shown_statistic(state, query, wish)
-        told = np.nan_to_num(values)
-        units = np.rint(np.ldexp(np.clip(told, -_FARTHEST, _FARTHEST), query.answer_bits)).astype(np.int64)
+        # What is far beyond all data is cut before it is put on a grid.
+        farthest = math.ldexp(GREATEST_ANSWER, -query.answer_bits)
+        told = np.clip(np.nan_to_num(values), -farthest, farthest)
+        units = np.rint(np.ldexp(told, query.answer_bits)).astype(np.int64)
         units[np.isnan(values)] = NO_VALUE
         return Answer(units, source, None, accuracy=accuracy, measured=measured)
 

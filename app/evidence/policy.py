@@ -665,7 +665,7 @@ class Policy:
             return None
         most = min(GREATEST_SCALE * max(largest), _GREATEST_UNITS)
         if self.pure:
-            scale = sum(moved) / share
+            scale = max(sum(moved) / share, LEAST_SCALE)
             return None if scale > most else Noise("laplace", _scale(scale), 0)
         order, squared = means.order, float(sum(by**2 for by in moved))
         if order * squared / (2 * share) > most**2:
@@ -676,12 +676,13 @@ class Policy:
         def cost(scale: float) -> float:
             return sum(laplace_cost(scale, order, by) for by in moved)
 
-        if same > 0.05 and cost(same) < share:
+        # Only of little noise can it be the better; of much its cost is lost in the rounding of what it is made of.
+        if 0.05 < same < 100 * order * sum(moved) and cost(same) < share:
             # Of little noise the cost is about the sum of what moves over the scale.
             low, high = math.log(min(same * math.exp(-6.0), sum(moved) / (2 * share))), math.log(same)
             scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
-            return Noise("laplace", _scale(scale), 0)
-        return Noise("gaussian", _scale(sigma), 0)
+            return Noise("laplace", _scale(max(scale, LEAST_SCALE)), 0)
+        return Noise("gaussian", _scale(max(sigma, LEAST_SCALE)), 0)
 
     def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, dict.fromkeys(attributes))

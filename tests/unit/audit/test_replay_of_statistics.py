@@ -228,6 +228,32 @@ def test_accuracy_first_pays_the_least() -> None:
         player.ask(MEAN, within=100.0)
 
 
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
+def test_no_noise_is_small_enough(kind: str) -> None:
+    """Accuracy beyond whole counts is refused, and says so. Catches a search that tries noise of no such scale."""
+    player = played([], records=20_000.0)
+    with pytest.raises(PlanInfeasible, match="no noise is so small"):
+        player.ask({"type": kind, "of": "age"}, within=1e-30)
+
+
+def test_what_is_far_beyond_the_data_is_a_number() -> None:
+    """A share of next to nothing, and a table of few records: the noise passes what the answer's grid has room for.
+    Catches a number that becomes a null, or changes its sign."""
+    signs = set()
+    for seed in range(12):
+        player = played([], spec=SPEC | {"capacity": 1000}, epsilon=1e-9, max_queries=5, seed=seed)
+        given = player.ask({"type": "sum", "of": "income"}, within=1e30)
+        value = json.loads(player.lines[-1])["value"]
+        assert given.accuracy is not None
+        assert abs(given.accuracy.linear[0]) > 2.0**40
+        assert value is not None
+        assert (value > 0) == (given.accuracy.linear[0] > 0)
+        signs.add(value > 0)
+        verdict = judged(player.transcript())
+        assert verdict.ok, (verdict.problem, verdict.sequence)
+    assert signs == {True, False}
+
+
 # ---------------------------------------------------------------------------------------------- the forger
 
 
