@@ -27,6 +27,10 @@ MOST_NUMBERS = 1 << 16
 MOST_VALUES = 1 << 24
 
 
+class SingleCell(InvalidQuery):
+    """A marginal of one cell was asked for."""
+
+
 def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
     """Refuse a marginal of attributes with too many values, before anything of their number is made.
 
@@ -56,8 +60,8 @@ def compiled(
         edges: of some of them the places where bins begin, and the one behind the last; others are counted in their
             declared bins, if there are such.
         selected: for each attribute that is conditioned on by itself, the sorted values that satisfy the condition.
-        among: attributes that are conditioned on together, none of them ``selected``, and which combinations of their
-            values satisfy the condition.
+        among: attributes that are conditioned on together, and which combinations of their values satisfy the
+            condition.
 
     Raises:
         InvalidQuery: when less than two cells are left, or too many.
@@ -72,6 +76,8 @@ def compiled(
     labels = declared | {axis: _binned(lengths[axis], places) for axis, places in edges.items()}
     if among is not None:
         counted = {axis: kept >= 0 for axis, kept in labels.items() if kept is not None}
+        for axis in selected.keys() & set(among[0]):
+            counted[axis] = counted.get(axis, True) & np.isin(np.arange(lengths[axis]), selected[axis])
         alone, among = _parted(*among, counted)
         selected = {**selected, **alone}
     cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
@@ -150,7 +156,7 @@ def _canonical(
     }
     axes = tuple(sorted(cells))
     if not axes:
-        raise InvalidQuery("a marginal has two cells or more: ask for a single count with a predicate")
+        raise SingleCell("a marginal has two cells or more: ask for a single count with a predicate")
     return CompiledMarginal(
         axes,
         tuple(cells[axis] for axis in axes),

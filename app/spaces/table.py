@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, get_args
+
+import numpy as np
 
 from app.spaces import canonical, conditions, marginals
 from app.spaces.attributes import Attribute
@@ -90,20 +93,33 @@ class TableSpace(CellSpace):
             )
         return self.compile_cells(request)
 
-    def _predicate(self, where: Where) -> Query:
+    def _predicate(self, where: Where, there: Mapping[int, IntArray] = MappingProxyType({})) -> Query:
+        """The records that satisfy conditions; for statistics, of those ``there``: by axis the values that count. (They
+        are left to whoever answers where conditions of other attributes are no product.)
+        """
         selected = conditions.selected(where, self._named)
         if selected is not None:
-            return self.product(selected)
-        return canonical.local_query(self, *conditions.combinations(where, self._named))
+            return self.product(_within(selected, there))
+        axes, selection = conditions.combinations(where, self._named)
+        for axis, members in there.items():
+            if axis in axes:
+                counted = np.isin(np.arange(self.shape[axis]), members)
+                selection &= counted.reshape([-1 if a == axis else 1 for a in axes])
+        found = canonical.local_query(self, axes, selection)
+        if not isinstance(found, CompiledProduct):
+            return found
+        kept = {i: np.arange(axis.length)[axis.index] for i, axis in enumerate(found.axes) if axis is not None}
+        return self.product(_within(kept, there))
 
-    def _marginal(self, request: MarginalQuery) -> Query:
+    def _marginal(self, request: MarginalQuery, there: Mapping[int, IntArray] = MappingProxyType({})) -> Query:
         axes = [self._named(name)[0] for name in request.attributes]
         marginals.check_values(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
         edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
         selected = conditions.selected(request.where, self._named)
         if selected is not None:
-            return marginals.compiled(self.values, axes, edges, selected)
-        return marginals.compiled(self.values, axes, edges, {}, conditions.combinations(request.where, self._named))
+            return marginals.compiled(self.values, axes, edges, _within(selected, there))
+        among = conditions.combinations(request.where, self._named)
+        return marginals.compiled(self.values, axes, edges, there, among)
 
     def _statistic(self, request: StatisticQuery) -> Query:
         axis, values = self._named(request.of)
@@ -112,16 +128,19 @@ class TableSpace(CellSpace):
             raise InvalidQuery(
                 f"{request.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
             )
-        where = request.where
-        if attribute.missing and conditions.selected(where, self._named) is not None:
-            # Whatever its value is, there must be one. (What answers joins it with others.)
-            valued = Where.model_validate({request.of: {"ge": float(attribute.bounds[0])}})
-            where = Where.model_construct(all=[where, valued])
+        # Whatever its value is, there must be one.
+        there = {axis: np.arange(attribute.places)} if attribute.missing else {}
         if request.group_by:
             words = {"type": "marginal", "attributes": request.group_by, "bins": request.bins}
-            base = self._marginal(MarginalQuery.model_validate(words).model_copy(update={"where": where}))
+            asked = MarginalQuery.model_validate(words).model_copy(update={"where": request.where})
+            try:
+                base = self._marginal(asked, there)
+            except marginals.SingleCell:
+                raise InvalidQuery(
+                    f"group_by: a single group is left: ask for its {kind} without group_by, by a condition in where"
+                ) from None
         else:
-            base = self._predicate(where)
+            base = self._predicate(request.where, there)
         return self._statistic_of(kind, axis, base, request.levels if isinstance(request, QuantileQuery) else ())
 
     def _statistic_of(
@@ -151,6 +170,14 @@ class TableSpace(CellSpace):
         if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
             raise InvalidQuery("a canonical statistic is of counted records")
         return self._statistic_of(form["type"], axis, base, levels)
+
+
+def _within(selected: Mapping[int, IntArray], there: Mapping[int, IntArray]) -> dict[int, IntArray]:
+    """By axis the values that are selected, of some axes those alone that are there."""
+    found = dict(selected)
+    for axis, members in there.items():
+        found[axis] = np.intersect1d(found[axis], members, assume_unique=True) if axis in found else members
+    return found
 
 
 def table_space(spec: TableSpec) -> TableSpace:

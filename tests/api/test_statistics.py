@@ -127,6 +127,12 @@ SOME: list[tuple[JSON, np.ndarray]] = [
         np.isin(DATA["day"], [1, 2]) & np.isin(DATA["region"], [0, 5]),
     ),
     ({"any": [{"sex": "f"}, {"region": 3}]}, FEMALE | (DATA["region"] == 3)),
+    # Which is a range and those without a value: what is no product of conditions may be one of values.
+    ({"not": {"price": {"lt": 3}}}, (DATA["price"] < 0) | (DATA["price"] >= 300)),
+    (
+        {"any": [{"price": None}, {"price": {"ge": 3}}], "sex": "f"},
+        FEMALE & ((DATA["price"] < 0) | (DATA["price"] >= 300)),
+    ),
     ({"not": {"sex": "f", "region": [1, 2]}}, ~(FEMALE & np.isin(DATA["region"], [1, 2]))),
 ]
 
@@ -153,7 +159,10 @@ def test_sums_and_means_of_some_records(exact: Service, tmp_path: Path) -> None:
             elif other["value"] is not None:
                 assert other["unbiased"]["value"] == pytest.approx(mean(of, kept), rel=1e-9), (of, where)
                 assert other["interval"][0] <= mean(of, kept) <= other["interval"][1]
-    listed = exact.admin.get(f"/v1/datasets/{name}/measurements", params={"limit": 1000}).json()["items"]
+    listed, page = [], f"/v1/datasets/{name}/measurements?limit=1000"
+    while page:
+        found = exact.admin.get(page).json()
+        listed, page = listed + found["items"], found.get("next")
     # What the opening measured is there too.
     assert len(listed) == opening + charged
     ledger = exact.admin.get(f"/v1/datasets/{name}/ledger").json()

@@ -150,6 +150,16 @@ def test_the_order_that_is_told() -> None:
             {"of": "pay", "where": {"pay": {"gt": 0}}},
             {"of": "pay", "where": {"pay": {"ge": 0.5}}},
             {"of": "pay", "where": {"pay": {"ge": 0.3}}},
+            {"of": "pay", "where": {"not": {"pay": {"le": 0}}}},
+        ],
+        [
+            {"of": "pay", "group_by": ["class"], "where": {"sex": "f", "pay": {"gt": 0}}},
+            {"of": "pay", "group_by": ["class"], "where": {"sex": "f", "not": {"pay": {"le": 0}}}},
+            {
+                "of": "pay",
+                "group_by": ["class"],
+                "where": {"any": [{"sex": "f"}], "pay": [None, *np.arange(0.5, 6.5, 0.5)]},
+            },
         ],
         [
             {"of": "age", "group_by": ["day"]},
@@ -269,6 +279,7 @@ def test_answers_fit_their_grid(kind: int, capacity: int, low: int, places: int)
         ({"type": "mean", "of": "age", "wher": {}}, "wher"),
         ({"type": "mean", "of": "age", "within": 0}, "within"),
         ({"type": "median", "of": "age"}, "type"),
+        ({"type": "mean", "of": "age", "group_by": ["sex"], "where": {"sex": "f"}}, "group_by: a single group is left"),
     ],
 )
 def test_what_is_refused(words: Words, says: str) -> None:
