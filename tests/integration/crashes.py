@@ -486,7 +486,7 @@ class Checker:
             "sessions": len(self._sources),
             "entries": sources.total(),
             "hits": sources["measurement"],
-            "of these, statistics": sum(self._statistics.values()),
+            "statistics answered": sum(self._statistics.values()),
             "data sets": self._datasets,
         }
 
@@ -530,8 +530,7 @@ class Checker:
         # Every entry was some client's answer, and no two requests share one: nothing was played twice.
         hold(sorted(a["sequence"] for a in told) == sorted(entries), "an entry that nobody asked for")
         self._sources[id] = Counter(e["source"] for e in entries.values())
-        paid = [e["query"]["type"] for e in entries.values() if e["source"] == "measurement"]
-        self._statistics[id] = sum(kind in STATISTICS for kind in paid)
+        self._statistics[id] = sum(e["query"]["type"] in STATISTICS for e in entries.values())
 
     def _check_datasets(self, auditor: Caller, settled: bool) -> None:
         clients, hold = self._clients, self._findings.hold

@@ -51,7 +51,7 @@ def test_what_was_answered_stands(tmp_path: Path, database: str | None) -> None:
     assert database is None or found.totals["killed beside a second server"] > 5
     assert found.totals["replies"] > 100
     assert found.totals["hits"] > 10
-    assert found.totals["of these, statistics"] > 3
+    assert found.totals["statistics answered"] > 3
     assert found.totals["data sets"] > 3
     assert found.totals["retried without a reply"] > 3
 

@@ -280,7 +280,7 @@ def test_too_many_records_for_memory_are_refused(tmp_path: Path, monkeypatch: py
         ({"column": "who"}, "unit.max_records"),
         ({"column": " who", "max_records": 1}, "white space"),
         ({"column": "", "max_records": 1}, "unit.column"),
-        ({"column": "who", "max_records": 1, "extra": 1}, "unit.extra"),
+        ({"column": "who", "max_records": 1, "extra": 1}, "unit: unknown field 'extra'"),
         ("who", "unit"),
     ],
 )
