@@ -18,6 +18,8 @@ from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, queries, universe
 
+pytestmark = pytest.mark.slow
+
 TABLE = universe(
     {
         "name": "t",

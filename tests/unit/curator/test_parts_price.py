@@ -25,6 +25,8 @@ from app.evidence.measurements import Marginal, NoiseKind
 from app.evidence.strategies import Moment, Part, Strategy
 from app.spaces.tensor import DenseTensor
 
+pytestmark = pytest.mark.slow
+
 #: An attribute of two values, and one of three numbers and a place for records without one.
 SIZES = (2, 4)
 ALL, SEXES = Marginal.of(SIZES, {}), Marginal.of(SIZES, {0: None})

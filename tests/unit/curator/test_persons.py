@@ -22,6 +22,8 @@ from app.privacy.exactness import ceil_to
 from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 
+pytestmark = pytest.mark.slow
+
 MOST = 5
 
 

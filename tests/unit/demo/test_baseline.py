@@ -17,6 +17,8 @@ from app.demo.baseline import (
     queries_to_overtake,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("queries", [1, 16])

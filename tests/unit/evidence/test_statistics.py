@@ -23,6 +23,8 @@ from app.evidence.statistics import Shown, Statistic, Statistics
 from app.evidence.strategies import Moment, Release
 from tests.unit.evidence.tables import expected, matrix, measured, weights
 
+pytestmark = pytest.mark.slow
+
 #: Of (1, 1e-9), nearly.
 ORDER, RENYI = 30.0, 0.428
 #: The attribute of numbers, its least number and its grid.

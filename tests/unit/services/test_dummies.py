@@ -16,6 +16,8 @@ from app.spaces.spec import parse_spec
 from app.storage.private_data import PrivateData
 from app.storage.readers import read_private
 
+pytestmark = pytest.mark.slow
+
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 TABLE: dict[str, Any] = {
     "name": "t",

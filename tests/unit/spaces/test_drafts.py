@@ -32,6 +32,8 @@ from app.spaces.drafts import (
 )
 from app.spaces.spec import MOST_ATTRIBUTES, NAME, parse_spec, problems_of
 
+pytestmark = pytest.mark.slow
+
 #: Stands for a private value.
 SECRET = "s3cr3t"
 

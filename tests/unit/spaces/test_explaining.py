@@ -21,6 +21,8 @@ from app.spaces.spec import parse_spec
 from tests.foreign import FOREIGN
 from tests.strategies import BUDGET
 
+pytestmark = pytest.mark.slow
+
 #: Values that nobody declares, and that no refusal may repeat.
 MARKED = ["zebra-quux", 71.618, -8173645]
 TABLE: dict[str, Any] = {

@@ -19,6 +19,8 @@ from app.spaces.errors import InvalidQuery
 from app.spaces.query_request import Condition
 from app.spaces.values import Values, values_of
 
+pytestmark = pytest.mark.slow
+
 Words = dict[str, Any]
 
 #: Comparisons of which there may be one, or two.

@@ -16,6 +16,8 @@ from app.storage.private_data import CsrData, DenseData
 from app.storage.readers import columns as columns_module
 from app.storage.readers import has_weights
 
+pytestmark = pytest.mark.slow
+
 DIRECTED = {"kind": "graph", "nodes": 6, "directed": True}
 UNDIRECTED = {"kind": "graph", "nodes": 6}
 BIPARTITE = {"kind": "bipartite", "left": 6, "right": 4}

@@ -24,6 +24,8 @@ from app.spaces.spec import Encoding, parse_spec
 from app.storage.readers import excel as excel_module
 from tests.unit.storage.conftest import BUDGET, SECRET
 
+pytestmark = pytest.mark.slow
+
 JSON = dict[str, Any]
 SEX: JSON = {"name": "sex", "values": ["female", "male"]}
 AGE: JSON = {"name": "age", "lower": 0, "upper": 100, "grid": 0.5, "missing": True}

@@ -16,6 +16,8 @@ from app.storage.private_data import CsrData
 from app.storage.readers import columns as columns_module
 from app.storage.readers import matrices
 
+pytestmark = pytest.mark.slow
+
 SPEC = {"kind": "matrix", "rows": 5, "columns": 4, "lower": -2, "upper": 5}
 
 

@@ -31,6 +31,8 @@ from app.storage.readers import read_private
 from app.storage.readers import tables as tables_module
 from app.storage.readers.persons import Capping
 
+pytestmark = pytest.mark.slow
+
 KEY = b"k" * 32
 LENGTHS = (3, 300)
 #: (id, position of a, position of b)

@@ -25,6 +25,8 @@ from app.storage.readers import column_names, read_private, summarise
 from app.storage.readers.summaries import MOST_COLUMNS
 from tests.unit.storage.conftest import ROOMY, SECRET
 
+pytestmark = pytest.mark.slow
+
 Summarise = Callable[..., dict[str, ColumnSummary]]
 
 

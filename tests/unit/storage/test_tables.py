@@ -25,6 +25,8 @@ from app.storage.private_data import RecordsData
 from app.storage.readers import columns as columns_module
 from app.storage.readers import tables as tables_module
 
+pytestmark = pytest.mark.slow
+
 SEX = {"name": "sex", "values": ["female", "male"]}
 CODE = {"name": "workclass", "size": 9}
 AGE = {"name": "age", "lower": 15, "upper": 95, "bins": 16}
