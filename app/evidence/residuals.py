@@ -165,7 +165,7 @@ class Residuals:
             told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
         elif question.attributes:
             told += [found for found in (own_values(question, m) for m in self._apart) if found is not None]
-        return _averaged(told) if len(told) > 1 else told[0]
+        return averaged(told) if len(told) > 1 else told[0]
 
     def _of_groups(self, question: Groups) -> Unbiased:
         """Each answer from single measurements alone whose cells it sums, averaged by precision: their noise is
@@ -176,7 +176,7 @@ class Residuals:
             told = own_values(Cells(question.marginal), measurement)
             if told is not None:
                 found.append(Unbiased(question.summed(told.values), question.summed(told.variances)))
-        known = _averaged(found) if len(found) > 1 else nothing
+        known = averaged(found) if len(found) > 1 else nothing
         # What nothing is counted in is known without looking.
         return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
 
@@ -591,8 +591,8 @@ def own_values(question: Question, measurement: Measurement) -> Unbiased | None:
     return Unbiased(np.where(told, values, np.nan), np.where(told, variance * merged, np.nan))
 
 
-def _averaged(told: list[Unbiased]) -> Unbiased:
-    """Independent values averaged by precision; the first, of the closed form, may be exact."""
+def averaged(told: list[Unbiased]) -> Unbiased:
+    """Independent values of one question averaged by precision, NaN where none is known; the first may be exact."""
     values, variances = np.stack([t.values for t in told]), np.stack([t.variances for t in told])
     with np.errstate(divide="ignore", invalid="ignore"):
         precisions = np.where(np.isnan(variances), 0.0, 1 / variances)

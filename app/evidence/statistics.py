@@ -30,7 +30,7 @@ from app.evidence.distributions import Distribution, Ranges, distributions, rang
 from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.policy import Buy, OutOfReach, Policy, squared
 from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
-from app.evidence.residuals import Residuals, Unbiased, own_values
+from app.evidence.residuals import Residuals, Unbiased, averaged, own_values
 from app.evidence.strategies import Moment, Part, Strategy, shares
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -272,22 +272,12 @@ class Statistics:
 
     def _moment(self, asked: Statistic, moment: Moment) -> _Known:
         """A moment of the records of each group."""
-        told = [found for found in (self._measured(asked, moment), self._of_counts(asked, moment)) if found is not None]
-        values, variances = np.zeros(len(asked.chosen)), np.full(len(asked.chosen), np.inf)
-        for found in told:
-            own, spread = asked.of(found.values), asked.of(found.variances)
-            fresh = ~np.isnan(spread)
-            own, spread = np.where(fresh, own, 0.0), np.where(fresh, spread, np.inf)
-            first = np.isinf(variances) & fresh
-            # Averaged by precision; what is exact stays.
-            part = np.zeros(len(values))
-            both = ~np.isinf(variances) & fresh & (variances > 0)
-            part[both] = variances[both] / (variances[both] + spread[both])
-            part[first] = 1.0
-            values = values + part * (own - values)
-            variances[both] *= 1 - part[both]
-            variances[first] = spread[first]
-        unbiased = ~np.isinf(variances)
+        # What follows from counts comes first, as it may be exact.
+        told = [found for found in (self._of_counts(asked, moment), self._measured(asked, moment)) if found is not None]
+        if not told:
+            return self._alike(asked, moment)
+        known = averaged(told)
+        values, variances, unbiased = asked.of(known.values), asked.of(known.variances), asked.of(known.estimable) > 0
         if not unbiased.all():
             model = self._alike(asked, moment)
             values = np.where(unbiased, values, model.values)
