@@ -39,7 +39,6 @@ import numpy as np
 
 from app.audit import records
 from app.curator.contract import ContractMechanism
-from app.curator.evidence import price_of
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
     NO_VALUE,
@@ -63,6 +62,7 @@ from app.evidence.policy import Buy
 from app.evidence.strategies import Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
+from app.releases.pricing import price_of
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.query_request import WANTED, parse_query

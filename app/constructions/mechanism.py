@@ -10,29 +10,67 @@ from app.constructions.base import BOUNDED_STEPS, Step
 from app.geometry.norms import Family, Norm, Side, auto_exponent
 from app.spaces.models import Model, Whole
 from app.spaces.space import Space
+from app.spaces.workload_request import WorkloadRequest
 
 Construction = Literal["mw", "fk", "md", "smw", "median"]
 #: Mechanisms without a construction: each question is measured on its own, with this noise.
 DirectNoise = Literal["laplace", "gaussian"]
 #: Those that answer a table's questions from everything that was measured of it: ``histogram`` measures the whole table
-#: at the opening, ``auto`` is whatever serves best.
-FromEvidence = Literal["evidence", "histogram", "auto"]
+#: at the opening, ``auto`` is whatever serves best, and ``workload`` is a release.
+FromEvidence = Literal["evidence", "histogram", "auto", "workload"]
+#: How a workload that is known in advance is released; ``auto`` is whichever is expected to err least.
+Method = Literal[
+    "histogram",
+    "gaussian",
+    "projection",
+    "factorization",
+    "iterative_construction",
+    "synthetic_graph",
+    "synthetic_table",
+    "auto",
+]
 PotentialName = Literal["entropy", "lp", "group", "schatten"]
 
 #: Exponents nearer to 1 have duals above 1001, whose powers leave float64.
 LEAST_EXPONENT = 1.001
 
 
+class ReleaseOptions(Model):
+    """What belongs to some methods of a release alone."""
+
+    records: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=10**7,
+        description="synthetic_table: how many records are made; else as many as there are",
+    )
+    rounding: Literal["edges"] | None = Field(
+        default=None, description="synthetic_graph: weights of 0 and 1, drawn at random, in place of those between"
+    )
+    geometry: Literal["cut_norm", "spectral"] | None = Field(
+        default=None, description="synthetic_graph: in which distance it is near to what was measured"
+    )
+    rounds: Whole | None = Field(default=None, ge=1, le=10**4, description="iterative_construction: how many at most")
+    construction: Literal["mw", "fk"] | None = Field(
+        default=None, description="iterative_construction: what keeps its hypothesis"
+    )
+
+
 class Mechanism(Model):
     """The construction of a session with its parameters."""
 
     #: The fields that belong to one construction only, and those of them that it cannot do without.
-    own: ClassVar[dict[Construction, tuple[str, ...]]] = {
+    own: ClassVar[dict[str, tuple[str, ...]]] = {
         "md": ("potential", "p", "axis", "ball_p", "zeta"),
         "smw": ("sparsity",),
         "median": ("sampled", "weights"),
+        "workload": ("method", "workload", "options"),
     }
-    needed: ClassVar[dict[Construction, tuple[str, ...]]] = {"md": ("potential",), "smw": ("sparsity",)}
+    needed: ClassVar[dict[str, tuple[str, ...]]] = {
+        "md": ("potential",),
+        "smw": ("sparsity",),
+        "workload": ("method", "workload", "options"),
+    }
 
     construction: Construction | DirectNoise | FromEvidence
     step: Step = "projection"
@@ -61,6 +99,9 @@ class Mechanism(Model):
     weights: Literal["nonnegative", "signed"] | None = Field(
         default=None, description="median: signed (the default), or the promise of queries without negative weights"
     )
+    method: Method | None = Field(default=None, description="workload: how it is released")
+    workload: WorkloadRequest | None = Field(default=None, description="workload: what is asked")
+    options: ReleaseOptions | None = Field(default=None, description="workload: what belongs to some methods alone")
 
     @field_validator("p", "ball_p", "zeta", mode="before")
     @classmethod
@@ -122,7 +163,7 @@ class Mechanism(Model):
     @property
     def from_evidence(self) -> bool:
         """Whether questions are answered from everything that was measured."""
-        return self.construction in ("evidence", "histogram")
+        return self.construction in ("evidence", "histogram", "workload")
 
     @property
     def direct(self) -> DirectNoise | None:

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,13 +38,13 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Noise, NoiseKind
+from app.evidence.measurements import Noise
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
-from app.evidence.strategies import EXACT_BITS, Moment, Release, Strategy
-from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
+from app.evidence.strategies import EXACT_BITS, Moment, Release
 from app.privacy.ledger import Amounts, total
+from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import CompiledDense, CompiledSparse, Query
 from app.spaces.statistics import CompiledStatistic
@@ -448,26 +447,6 @@ class EvidenceMechanism:
 
     def _units(self, value: float) -> int:
         return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
-
-
-def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
-    """What a measurement with noise of this scale costs in both sums of a ledger of this order.
-
-    A record is in one cell of each part, and neighbours differ in at most gamma records: a part moves by gamma times
-    what one record moves it by, in L1, and by as much in L2 where all of them are in one cell. The parts compose
-    (docs/privacy.md, 9.4).
-    """
-    moved = [gamma * largest for largest in strategy.largest]
-    if kind == "gaussian":
-        return _amounts(kind, scale, sum(by**2 for by in moved), order)
-    return total(_amounts(kind, scale, by, order) for by in moved)
-
-
-@lru_cache(maxsize=256)
-def _amounts(kind: NoiseKind, scale: Fraction, moved: int, order: Decimal) -> Amounts:
-    """What one sum or many of the same sensitivity cost; an opening buys very many alike."""
-    event = DiscreteGaussianAnswer(scale, moved) if kind == "gaussian" else DiscreteLaplaceAnswer(scale, moved)
-    return Amounts.of(event, order)
 
 
 def noise_of(noise: RoundNoise) -> Noise:

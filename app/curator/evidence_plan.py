@@ -38,6 +38,7 @@ _HOW: dict[Mode, str] = {
     "lift": "each question is answered from all that was measured so far where that is good enough, and measured else",
     "contract": "each question is held against the data first, which costs nothing where all that was measured answers "
     "it within the error bound, and measured else",
+    "release": "what the workload is answered from is measured at once, and nothing is asked",
 }
 
 

@@ -23,6 +23,7 @@ from app.curator.facts import Purchase, grid_of, unmeasurable
 from app.curator.plan import Infeasible, Plan, SessionPlan, Terms, stated
 from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
 from app.curator.request import SessionRequest
+from app.curator.workload_plan import workload_plan
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, PrivacyEvent, PureStep, renyi_cost
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
@@ -37,6 +38,8 @@ def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | 
     budget = dataset.budget
     if request.mechanism.direct is not None:
         return direct_plan(dataset, request, request.mechanism.direct)
+    if request.mechanism.workload is not None:
+        return workload_plan(dataset, request)
     if request.mechanism.from_evidence:
         return evidence_plan(dataset, request)
     reason = unfit(request.mechanism, dataset.space)

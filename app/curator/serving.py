@@ -8,11 +8,15 @@ from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.plan import Plan
+from app.curator.workload import WorkloadMechanism
+from app.curator.workload_plan import WorkloadPlan
 
 
 def mechanism_of(opening: Opening) -> SessionMechanism:
     """The mechanism of a session."""
     plan = opening.plan
+    if isinstance(plan, WorkloadPlan):
+        return WorkloadMechanism(opening)
     if isinstance(plan, EvidencePlan):
         return EvidenceMechanism(opening) if plan.contract is None else ContractMechanism(opening)
     assert isinstance(plan, Plan)

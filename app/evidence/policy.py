@@ -164,7 +164,7 @@ class Bought:
     measurement: Measurement
 
 
-Mode = Literal["table", "laplace", "lift", "contract"]
+Mode = Literal["table", "laplace", "lift", "contract", "release"]
 
 
 def squared(error: float) -> float:

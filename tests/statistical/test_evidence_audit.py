@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.curator.evidence import price_of
 from app.evidence.strategies import Strategy
+from app.releases.pricing import price_of
 from tests.integration.world import AUDITOR, World, make_world
 from tests.statistical.test_direct_audit import Scaled, alarms
 

@@ -23,7 +23,7 @@ from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
-from app.curator.evidence import noise_of, price_of
+from app.curator.evidence import noise_of
 from app.curator.mechanisms import Answer, Measure, Measured, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
@@ -32,6 +32,7 @@ from app.curator.session import Session
 from app.evidence.measurements import Marginal, Noise
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
+from app.releases.pricing import price_of
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
 from app.spaces.spec import parse_spec

@@ -20,9 +20,9 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import rdp_privacy_accountant
 
 from app.curator.counting import exact_values
-from app.curator.evidence import price_of
 from app.evidence.measurements import Marginal, NoiseKind
 from app.evidence.strategies import Moment, Part, Strategy
+from app.releases.pricing import price_of
 from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.curator.evidence import price_of
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.policy import LEAST_SCALE, Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Shown, Statistic, Statistics
 from app.evidence.strategies import Moment, Release
+from app.releases.pricing import price_of
 from tests.unit.evidence.tables import expected, matrix, measured, weights
 
 pytestmark = pytest.mark.slow

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.curator.counting import exact_values
-from app.curator.evidence import price_of
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.strategies import Moment, Part, Release, Strategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.releases.pricing import price_of
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 

@@ -1,0 +1,93 @@
+"""Workloads as they are asked for, compiled against the space of a data set."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from app.curator.questions import question_of
+from app.evidence.measurements import Marginal, Partition
+from app.evidence.questions import Cells
+from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
+from app.spaces.errors import CuratorError, InvalidQuery, InvalidRequest
+from app.spaces.naming import unknown
+from app.spaces.query_request import parse_query
+from app.spaces.space import Space
+from app.spaces.statistics import CompiledStatistic
+from app.spaces.table import TableSpace
+from app.spaces.workload_request import WorkloadRequest
+
+#: The most marginals of a workload, and the most numbers that one asks for.
+MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
+
+
+def compiled(space: Space, asked: WorkloadRequest) -> Workload:
+    """The workload that a request states.
+
+    Attributes whose values are counted in bins at first are asked in these.
+
+    Raises:
+        InvalidRequest: when the data set has no such workload, or it asks for too much.
+    """
+    if asked.cuts is not None or asked.rank_one is not None:
+        if isinstance(space, TableSpace) or space.extent == "unbounded":
+            raise InvalidRequest(f"workload.{asked.kind}: a {space.kind} has none: use marginals, ranges or queries")
+        return Cuts(asked.rank_one is not None)
+    if not isinstance(space, TableSpace):
+        raise InvalidRequest(
+            f"workload.{asked.kind}: serves tables, and this is a {space.kind}: use cuts or rank_one, which are "
+            "released with the whole of it"
+        )
+    if asked.marginals is not None:
+        return _marginals(space, asked.marginals, asked.attributes)
+    if asked.ranges is not None:
+        axis = _axis(space, asked.ranges)
+        return Ranges(axis, cells_of(space, axis))
+    assert asked.queries is not None
+    questions = []
+    for number, query in enumerate(asked.queries):
+        try:
+            found = space.compile(parse_query(query))
+            if isinstance(found, CompiledStatistic):
+                raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
+            if found.is_zero:
+                raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
+            question, chosen = question_of(found, space.shape)
+            questions.append(question if chosen is None else Cells(question.apart(space.shape)))
+        except CuratorError as error:
+            raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None
+    if all(isinstance(question, Cells) for question in questions):
+        return Marginals(tuple(question.apart(space.shape) for question in questions))
+    return Sums(tuple(questions))
+
+
+def cells_of(space: TableSpace, axis: int) -> Partition:
+    """The cells that an attribute's values are counted in where nothing else is asked."""
+    starting = space.starting.get(axis)
+    return Partition.singles(space.shape[axis]) if starting is None else Partition.of(starting)
+
+
+def _axis(space: TableSpace, name: str) -> int:
+    if name not in space.names:
+        raise InvalidRequest(f"workload: {unknown('attribute', name, space.names, 'the attributes are')}")
+    return space.names.index(name)
+
+
+def _marginals(space: TableSpace, count: int, attributes: list[str] | None) -> Marginals:
+    axes = sorted(range(len(space.shape)) if attributes is None else (_axis(space, name) for name in attributes))
+    if count > len(axes):
+        raise InvalidRequest(f"workload.marginals: of {len(axes)} attributes at most {len(axes)} are taken together")
+    if math.comb(len(axes), count) > MOST_MARGINALS:
+        raise InvalidRequest(
+            f"workload.marginals: {math.comb(len(axes), count):,} marginals are too many, at most {MOST_MARGINALS:,}: "
+            "name fewer attributes, or take fewer together"
+        )
+    cells = {axis: cells_of(space, axis) for axis in axes}
+    found = [Marginal.of(space.shape, {a: cells[a] for a in chosen}) for chosen in itertools.combinations(axes, count)]
+    workload = Marginals(tuple(dict.fromkeys(found)))
+    if workload.numbers > MOST_NUMBERS:
+        raise InvalidRequest(
+            f"workload.marginals: {workload.numbers:,} cells are too many, at most {MOST_NUMBERS:,}: name fewer "
+            "attributes, or take fewer together"
+        )
+    return workload
