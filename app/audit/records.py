@@ -187,6 +187,14 @@ def forfeit_entry(
     )
 
 
+def release_entry(*, sequence: int, recorded_at: str, previous_hash: str, measurement: str) -> Sealed:
+    """The record of one measurement of a release, named by the SHA-256 of its own record, which stands before it."""
+    return _seal(
+        b'{"measurement":"%b","previous_hash":"%b","record":"release","recorded_at":"%b","sequence":%d}'
+        % (measurement.encode(), previous_hash.encode(), recorded_at.encode(), sequence)
+    )
+
+
 def header(*, session: str, opening: Mapping[str, Any], opened_at: str) -> bytes:
     """The first record: everything that the session's answers follow from, beside the queries.
 

@@ -58,6 +58,7 @@ from app.curator.opening import Header
 from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.curator.workload_plan import WorkloadPlan
 from app.evidence.policy import Buy
 from app.evidence.strategies import Strategy
 from app.privacy.errors import PrivacyError
@@ -202,6 +203,8 @@ class _Replay:
         self.others = 0
         #: What the session must have measured at its opening and has not told yet.
         self.due: deque[tuple[Buy, Amounts]] | None = None
+        #: Whether the transcript is that of a release.
+        self.releases = False
         #: A measurement that the next entry must name, by its hash.
         self.measured: tuple[str, Measured] | None = None
         #: What all measurements of the session cost.
@@ -230,7 +233,7 @@ class _Replay:
             self._measurement(self.session, line, record)
         elif self.pins:
             raise _Broken("a measurement that the header names is missing", self._next())
-        elif kind in ("answer", "forfeit"):
+        elif kind in ("answer", "forfeit", "release"):
             self._entry(self.session, kind, line, record)
             self._meet()
         elif kind == "trailer":
@@ -292,7 +295,9 @@ class _Replay:
                 raise _Broken("what was bought has other noise than the plan's")
             if not 0 < bought.value <= _LARGEST_FACT:
                 raise _Broken("what was bought is no mass or norm of any data")
-        if opening.evidence is not None and not self.pins and self._still_due(session):
+        # A release measures later, or not at all.
+        self.releases = isinstance(opening.plan, WorkloadPlan)
+        if opening.evidence is not None and not self.pins and not self.releases and self._still_due(session):
             raise _Broken("the session did not measure what was due at its opening")
         second = _second(header.opened_at)
         if not isinstance(header.session, str) or not _NAME.fullmatch(header.session):
@@ -338,7 +343,7 @@ class _Replay:
                 if record["session"] != self.name:
                     raise _Broken("a measurement of the opening is of another session", sequence)
                 self._due_at_opening(session, measured)
-            if not self.pins and self._still_due(session):
+            if not self.pins and not self.releases and self._still_due(session):
                 raise _Broken("the session did not measure what was due at its opening", sequence)
         except _UNREADABLE:
             raise _Broken("a measurement is of another table", sequence) from None
@@ -349,16 +354,16 @@ class _Replay:
             self.due = deque(session.purchases())
         return bool(self.due)
 
-    def _due_at_opening(self, session: Session, measured: Measured) -> None:
-        """Hold a measurement of the opening against what was due there."""
+    def _due_at_opening(self, session: Session, measured: Measured, sequence: int | None = None) -> None:
+        """Hold a measurement of the opening, or of a release, against what was due there."""
         if not self._still_due(session):
-            raise _Broken("the session measured more at its opening than was due", None)
+            raise _Broken("the session measured more at its opening than was due", sequence)
         assert self.due is not None
         buy, price = self.due.popleft()
         noise = measured.release.noise
         same = (noise.kind, noise.scale, noise.bits) == (buy.kind, buy.scale, 0)
         if measured.release.strategy != buy.strategy or not same or measured.price != price:
-            raise _Broken("a measurement of the opening is not the one that was due", None)
+            raise _Broken("a measurement of the opening is not the one that was due", sequence)
         session.pin(measured)
         self.spent = self.spent.plus(measured.price)
 
@@ -423,6 +428,14 @@ class _Replay:
                     raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
                 if told is not None:
                     price = self._affordable(session, Amounts.read(told), sequence)
+            elif kind == "release":
+                query = None
+                sealed = records.release_entry(
+                    sequence=sequence,
+                    recorded_at=recorded_at,
+                    previous_hash=self.head,
+                    measurement=str(record["measurement"]),
+                )
             else:
                 query = session.dataset.space.from_canonical(record["query"], self.blobs)
                 sealed = records.answer_entry(
@@ -446,7 +459,9 @@ class _Replay:
         if sealed.line != line:
             raise _Broken("the entry is not what its hash names", sequence)
         self.head = sealed.entry_hash
-        if query is None:
+        if kind == "release":
+            self._released(session, measured, sequence)
+        elif query is None:
             if session.updates_left == 0:
                 raise _Broken("a forfeit after the last update", sequence)
             session.forfeit(price)
@@ -467,6 +482,17 @@ class _Replay:
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
+
+    def _released(self, session: Session, measured: Measured | None, sequence: int) -> None:
+        """Hold a measurement of a release against the next one that was due."""
+        if measured is None or not isinstance(session.plan, WorkloadPlan):
+            raise _Broken("a release stands where none is due, or without what it measured", sequence)
+        try:
+            self._due_at_opening(session, measured, sequence)
+        except _UNREADABLE:
+            raise _Broken("a measurement is of another table", sequence) from None
+        session.count_release()
+        self.counts["measurement"] += 1
 
     def _asked(self, session: Session, query: Query, record: dict[str, Any], sequence: int) -> bytes | None:
         """The question in the words that an entry has for it, in canonical bytes; None where it has none.
@@ -591,6 +617,8 @@ class _Replay:
             raise _Broken("weights that no entry names", self._next())
         if self.measured is not None:
             raise _Broken("a measurement that no entry names", self._next())
+        if self.releases and session.sequence and self._still_due(session):
+            raise _Broken("the release lacks a measurement that was due", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
         if set(record) != _TRAILER or record["status"] not in _STATUS:

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.noise import SystemNoise
+from app.bootstrap.release_worker import ProcessFinisher
 from app.http import problems
 from app.http.app import create_app
 from app.http.authentication import Authenticator
@@ -26,6 +27,8 @@ from app.services.datasets import Datasets
 from app.services.exports import ExportSpace
 from app.services.measurements import Measurements
 from app.services.principals import Principals
+from app.services.release_jobs import ReleaseJobs
+from app.services.releases import Releases
 from app.services.replies import ReplyKeeper
 from app.services.services import Services
 from app.services.sessions import Sessions
@@ -88,8 +91,15 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         memory_limit=settings.memory_limit - share,
         turn_seconds=settings.request_timeout_seconds,
     )
-    datasets = Datasets(store, private, utc_now, close_session=answering.close_now)
+
+    def close_session(id: str, seconds: float | None) -> None:
+        if not releases.end(id):
+            answering.close_now(id, seconds)
+
+    datasets = Datasets(store, private, utc_now, close_session=close_session)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
+    releases = Releases(store, sessions, utc_now)
+    jobs = ReleaseJobs(store, private, source, ProcessFinisher(), utc_now, render=problems.document)
 
     lifecycle = Lifecycle(
         settings,
@@ -99,7 +109,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering=answering,
         datasets=datasets,
         metrics=metrics,
-        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now)],
+        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
@@ -110,6 +120,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         sessions,
         Measurements(store, datasets),
         answering,
+        releases,
+        jobs,
     )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(

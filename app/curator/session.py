@@ -53,6 +53,11 @@ class Session:
         """Take in what was measured before the first question, in the order of the opening."""
         self.mechanism.pin(self.state, measured)
 
+    def count_release(self) -> None:
+        """Count an entry of a release, whose measurement was taken in as those of an opening are."""
+        self.sequence += 1
+        self.state.updates += 1
+
     def purchases(self) -> list[tuple[Buy, Amounts]]:
         """What is to be measured at the opening, with the price of each."""
         return self.mechanism.purchases(self.state)

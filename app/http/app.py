@@ -26,6 +26,7 @@ from app.http.routes import (
     plans,
     principals,
     queries,
+    releases,
     sessions,
     transcripts,
 )
@@ -33,7 +34,7 @@ from app.http.routes import (
 log = structlog.get_logger("app.http")
 
 #: Routes are tried in order: the busiest come first.
-ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts, measurements, hypotheses)
+ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts, measurements, releases, hypotheses)
 
 
 @contextmanager

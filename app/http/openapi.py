@@ -13,6 +13,8 @@ from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.services.dummies import MOST_RECORDS, RECORDS, SEEDS
+from app.services.release_request import ReleaseRequest
+from app.services.releases import FILES
 from app.spaces.query_request import QueryModel, QueryRequest
 from app.spaces.spec import spec_schema
 
@@ -43,6 +45,16 @@ TABLE: dict[str, Any] = {
     "required": False,
     "description": "of a SmartNoise or CSVW document with several tables: the name of one",
     "schema": {"type": "string"},
+}
+
+
+#: Which table of what came of a release is meant.
+PART: dict[str, Any] = {
+    "name": "part",
+    "in": "query",
+    "required": False,
+    "description": "the first of them that there is where none is named",
+    "schema": {"type": "string", "enum": list(FILES)},
 }
 
 
@@ -197,6 +209,9 @@ def extra_schemas() -> dict[str, Any]:
     session = SessionRequest.model_json_schema(ref_template=_REF)
     found: dict[str, Any] = {**query.pop("$defs", {}), **session.pop("$defs", {})}
     found["Query"], found["SessionRequest"] = query, session
+    release = ReleaseRequest.model_json_schema(ref_template=_REF)
+    found.update(release.pop("$defs", {}))
+    found["ReleaseRequest"] = release
     declaration = _with_numbers(spec_schema(_REF))
     found |= declaration.pop("$defs")
     found["Declaration"] = {

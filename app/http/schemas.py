@@ -369,6 +369,39 @@ class Sessions(Page):
     items: list[SessionView]
 
 
+class ReleaseView(Reply):
+    """A release: what was asked for, where it stands (``status``: queued, running, done, failed or cancelled; ``step``
+    and ``progress`` from 0 to 1 tell how far), and what it costs.
+
+    Its session, which has the same id, holds its share and has the transcript. ``result`` tells what came of it when it
+    is done, ``problem`` why nothing did.
+    """
+
+    id: str
+    dataset: str
+    owner: str
+    method: str
+    workload: dict[str, Any]
+    options: dict[str, Any]
+    status: str
+    step: str
+    progress: float
+    created_at: str
+    finished_at: str | None
+    cost: dict[str, Any]
+    plan: dict[str, Any]
+    result: dict[str, Any] | None
+    problem: dict[str, Any] | None
+    links: dict[str, str]
+    why: str | None = None
+
+
+class Releases(Page):
+    """Releases in the order they were asked for."""
+
+    items: list[ReleaseView]
+
+
 class CostView(Reply):
     """Exact amounts: at the ledger's Renyi order, and as pure epsilon, null where the noise is not pure."""
 

@@ -20,7 +20,7 @@ from app.spaces.spec import Spec
 from app.spaces.tensor import Array, PrivateTensor
 
 Role = Literal["admin", "analyst", "auditor"]
-EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit"]
+EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit", "release"]
 LedgerKind = Literal["reserve", "charge", "return", "purchase", "forfeit"]
 
 
@@ -182,6 +182,46 @@ class LedgerRow:
     recorded_at: str
 
 
+#: Where a release stands: it waits, is worked on, or has ended.
+ReleaseStatus = Literal["queued", "running", "done", "failed", "cancelled"]
+#: What is being done for one that is worked on: noise is drawn in ``measuring``, and what was measured is recorded
+#: before ``fitting``.
+ReleaseStep = Literal["queued", "measuring", "fitting", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A release, and the work that is to be done for it: the row is the queue.
+
+    ``id`` is also that of the session which holds its share and has its transcript. ``worker`` is the process that
+    works on it and ``beat`` when that was last heard of, in seconds since 1970. ``request``, ``problem`` and ``result``
+    are JSON documents.
+    """
+
+    id: str
+    dataset: str
+    owner: str
+    request: bytes
+    status: ReleaseStatus
+    step: ReleaseStep
+    progress: float
+    created_at: str
+    worker: str | None = None
+    beat: float = 0.0
+    finished_at: str | None = None
+    problem: bytes | None = None
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFile:
+    """What came of a release: a table as an Arrow file, by its name."""
+
+    release: str
+    name: str
+    data: bytes = field(repr=False)
+
+
 #: Principal, route and idempotency key.
 ReplyName = tuple[str, str, str]
 
@@ -287,6 +327,18 @@ class Transaction(Protocol):
     def evidence_row(self, dataset: str, name: str) -> EvidenceRow | None: ...
     def shared_evidence(self, dataset: str, most_bytes: int) -> list[str]: ...
     def evidence_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, EvidenceRow]], bool]: ...
+
+    # releases
+    def add_release(self, row: ReleaseRow) -> None: ...
+    def release(self, id: str) -> ReleaseRow | None: ...
+    def releases_page(
+        self, owner: str | None, after: ReleaseRow | None, most: int
+    ) -> tuple[list[ReleaseRow], bool]: ...
+    def next_release(self, silent_since: float) -> str | None: ...
+    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None: ...
+    def move_release(self, row: ReleaseRow, worker: str | None) -> bool: ...
+    def add_release_files(self, files: Sequence[ReleaseFile]) -> None: ...
+    def release_file(self, id: str, name: str) -> ReleaseFile | None: ...
 
     # ledger and replies
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None: ...

@@ -9,6 +9,8 @@ from app.services.checks import Checks
 from app.services.datasets import Datasets
 from app.services.measurements import Measurements
 from app.services.principals import Principals
+from app.services.release_jobs import ReleaseJobs
+from app.services.releases import Releases
 from app.services.sessions import Sessions
 
 
@@ -22,3 +24,5 @@ class Services:
     sessions: Sessions
     measurements: Measurements
     answering: Answering
+    releases: Releases
+    jobs: ReleaseJobs

@@ -48,6 +48,7 @@ from app.services.ports import (
     EvidenceRow,
     NoisePort,
     PrivateStore,
+    ReleaseRow,
     ReplyName,
     ReplyRow,
     SessionRow,
@@ -122,6 +123,7 @@ class Prepared:
         made: what an evidence session measures at its opening: measured, and not released yet.
         why: why the mechanism is the one that it is, where the choice was left open.
         dummy: made-up records, and what is public of them, which the session is on instead of the data set's.
+        release: the document of the release that the session is of, which measures later; None of others.
     """
 
     opening: Opening
@@ -130,6 +132,7 @@ class Prepared:
     made: tuple[Measured, ...] = field(default=(), repr=False)
     why: str | None = None
     dummy: Dummy | None = None
+    release: bytes | None = None
 
 
 def session_view(row: SessionRow) -> dict[str, Any]:
@@ -154,6 +157,38 @@ def session_view(row: SessionRow) -> dict[str, Any]:
         "closed_at": row.closed_at,
         **({"dummy": True} if header.dummy else {}),
     }
+
+
+def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
+    """A release's public state; what it costs is what its session holds and has spent."""
+    plan = Header.read(session.header).plan
+    return {
+        "id": row.id,
+        "dataset": row.dataset,
+        "owner": row.owner,
+        **orjson.loads(row.request),
+        "status": row.status,
+        "step": row.step,
+        "progress": row.progress,
+        "created_at": row.created_at,
+        "finished_at": row.finished_at,
+        "cost": {"epsilon": float(plan.epsilon), **spending.share_view(session, plan)},
+        "plan": Header.read(session.header).document["plan"],
+        "result": None if row.result is None else orjson.loads(row.result),
+        "problem": None if row.problem is None else orjson.loads(row.problem),
+        "links": {
+            "events": f"/v1/releases/{row.id}/events",
+            "transcript": f"/v1/sessions/{row.id}/transcript",
+            **({"data": f"/v1/releases/{row.id}/data"} if row.status == "done" else {}),
+        },
+    }
+
+
+def measured_with(noise: NoisePort, exact: IntArray, buy: Buy, price: Amounts) -> Measured:
+    """One measurement of these exact values, its noise drawn for it alone."""
+    draw = noise.laplace if buy.kind == "laplace" else noise.gaussian
+    drawn = draw(Fraction(buy.scale), len(exact)).take(len(exact))
+    return Measured(Release(buy.strategy, Noise(buy.kind, buy.scale, 0), exact + drawn), price)
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
@@ -246,11 +281,17 @@ class Sessions:
         return opening
 
     def prepare(
-        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+        self,
+        actor: Principal,
+        asked: Any,
+        key: IdempotencyKey | None,
+        check: Check = lambda: None,
+        release: bytes | None = None,
     ) -> Prepared | bytes:
         """All that takes time of opening a session, ahead of :meth:`open`; the reply where the key has one already.
 
         What can be refused cheaply is refused first: nothing is planned or measured for a share that is not there.
+        The session of a release comes with its document, ``release``.
 
         Raises:
             InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
@@ -262,6 +303,8 @@ class Sessions:
         if known is not None:
             return known
         request = parse_request(asked)
+        if (request.mechanism.workload is None) != (release is None):
+            raise InvalidRequest("mechanism: a workload is released: send it to /v1/releases")
         row, dummy = self._datasets.registered(request.dataset), None
         if request.dummy:
             dummy = self._datasets.dummy_of(actor, row)
@@ -278,7 +321,7 @@ class Sessions:
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
         # The time is taken before anything private is looked at.
-        return self._looked(row, Prepared(opening, self._clock(), None, why=why))
+        return self._looked(row, Prepared(opening, self._clock(), None, why=why, release=release))
 
     def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With the exact fact that is to be bought, if any, and what is measured at the opening."""
@@ -296,21 +339,18 @@ class Sessions:
         with self._store.read() as tx:
             known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))
             opening = replace(opening, evidence=Pins(known, ()))
+            if prepared.release is not None:
+                # What is public is fixed here; it measures when its turn has come.
+                return replace(prepared, opening=opening)
             session = Session(opening)
             pin_all(tx, row.name, session)
         data = self._private.tensor(opening.dataset.space, row.vault_entry)
         due = session.purchases()
         counts = all_exact_values([buy.strategy for buy, _ in due], data)
-        made = tuple(self._measure(exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True))
-        return replace(prepared, opening=opening, made=made)
-
-    def _measure(self, exact: IntArray, buy: Buy, price: Amounts) -> Measured:
-        """One measurement at an opening, of these exact values."""
-        noise = Noise(buy.kind, buy.scale, 0)
-        draw = self._noise.laplace if buy.kind == "laplace" else self._noise.gaussian
-        return Measured(
-            Release(buy.strategy, noise, exact + draw(Fraction(buy.scale), len(exact)).take(len(exact))), price
+        made = tuple(
+            measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)
         )
+        return replace(prepared, opening=opening, made=made)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
         """Open a session: reserve its share, buy what it needs, commit, and only then reply.
@@ -453,15 +493,23 @@ class Sessions:
         opened, movements = spending.begin(planned, plan.holds, purchased)
         tx.add_session(opened)
         tx.add_evidence(evidence)
+        if prepared.release is not None:
+            release = ReleaseRow(id, row.name, actor.name, prepared.release, "queued", "queued", 0.0, now)
+            tx.add_release(release)
         if plan.holds.pure is None and not row.impure:
             # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.
             tx.set_impure(row.name)
         if plan.race is not None:
             tx.count_race(row.name)
         tx.move_ledger(movements)
-        reply = orjson.dumps(session_view(opened) | ({} if prepared.why is None else {"why": prepared.why}))
+        why = {} if prepared.why is None else {"why": prepared.why}
+        if prepared.release is None:
+            status, view = 201, session_view(opened)
+        else:
+            status, view = 202, release_view(release, opened)
+        reply = orjson.dumps(view | why)
         if key is not None:
-            tx.add_replies([key.row(201, reply, now)])
+            tx.add_replies([key.row(status, reply, now)])
         return reply
 
     def _buy(self, purchase: Purchase, exact: int) -> Bought:

@@ -22,6 +22,7 @@ from sqlalchemy import (
     Engine,
     Select,
     Table,
+    and_,
     bindparam,
     case,
     delete,
@@ -29,6 +30,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    or_,
     select,
     text,
     tuple_,
@@ -48,6 +50,8 @@ from app.services.ports import (
     KnownEntries,
     LedgerRow,
     PrincipalRow,
+    ReleaseFile,
+    ReleaseRow,
     ReplyName,
     ReplyRow,
     SessionRow,
@@ -63,6 +67,7 @@ _KIND_NUMBER: dict[EntryKind, int] = {
     "cached": t.CACHED,
     "unverified": t.UNVERIFIED,
     "forfeit": t.FORFEIT,
+    "release": t.RELEASE,
 }
 
 
@@ -75,7 +80,8 @@ DATASET_SECONDS = 2.0
 #: Rows that one statement adds at most, and bytes of theirs after which it takes no other. PostgreSQL hangs up on a
 #: message of a gigabyte: an outcome that made one would be tried again for ever.
 _ROWS, _BYTES = 64, 1 << 24
-_CREATED = 201
+#: What openings of sessions and requests for releases reply: both tell the session's id.
+_CREATED = (201, 202)
 #: A page holds no more bytes, or one row: what users have declared or asked may be long.
 PAGE_BYTES = 1 << 18
 #: Rows of a transcript that are read at a time.
@@ -92,6 +98,9 @@ _MOVED = (
     "head_hash",
     "closed_at",
 )
+
+
+_RELEASE_MOVED = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result")
 
 
 # The statements of the answering path are given to the driver as they are. The library's own way of executing checks
@@ -204,9 +213,15 @@ def _find_replies(count: int, mark: str) -> str:
 def _next_replies(after: ReplyName, most: int) -> Select[tuple[str, str, str, bytes | None]]:
     """Names of replies in their order, and what openings replied: nothing else is created by a call with a key."""
     c = t.idempotency.c
-    opening = case((c.status == _CREATED, c.reply)).label("opening")
+    opening = case((c.status.in_(_CREATED), c.reply)).label("opening")
     name = tuple_(c.principal, c.route, c.key)
     return select(c.principal, c.route, c.key, opening).where(name > after).order_by(*name).limit(most)
+
+
+def _due_release(silent_since: float) -> Select[Any]:
+    c = t.releases.c
+    due = or_(c.status == "queued", and_(c.status == "running", c.beat < silent_since))
+    return select(t.releases).where(due).order_by(c.created_at, c.id).limit(1)
 
 
 @contextmanager
@@ -792,6 +807,65 @@ class SqlTransaction:
             return [], False
         rows = self._connection.execute(select(t.evidence).where(*which, c.id <= numbers[-1]).order_by(c.id))
         return [(row.id, EvidenceRow(*(getattr(row, name) for name in EvidenceRow.__slots__))) for row in rows], others
+
+    # ---------------------------------------------------------------- releases
+
+    def add_release(self, row: ReleaseRow) -> None:
+        """Queue a release, whose session is there."""
+        self._add(insert(t.releases), {name: getattr(row, name) for name in ReleaseRow.__slots__})
+
+    def release(self, id: str) -> ReleaseRow | None:
+        """The release of this id."""
+        row = self._one(select(t.releases).where(t.releases.c.id == id))
+        return None if row is None else ReleaseRow(**row._mapping)
+
+    def releases_page(self, owner: str | None, after: ReleaseRow | None, most: int) -> tuple[list[ReleaseRow], bool]:
+        """Up to ``most`` releases asked for after ``after``, of an owner where one is named, in that order; and whether
+        there are others.
+        """
+        c = t.releases.c
+        statement = select(t.releases).order_by(c.created_at, c.id).limit(most + 1)
+        if owner is not None:
+            statement = statement.where(c.owner == owner)
+        if after is not None:
+            statement = statement.where(tuple_(c.created_at, c.id) > (after.created_at, after.id))
+        found = [ReleaseRow(**row._mapping) for row in self._connection.execute(statement)]
+        return found[:most], len(found) > most
+
+    def next_release(self, silent_since: float) -> str | None:
+        """The oldest release that waits, or whose worker has been silent since some time; None where there is none."""
+        found = self._one(_due_release(silent_since))
+        return None if found is None else str(found.id)
+
+    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None:
+        """Take the one of :meth:`next_release`. Nobody else takes it at the same time."""
+        statement = _due_release(silent_since)
+        row = self._one(statement.with_for_update(skip_locked=True) if self._locks else statement)
+        if row is None:
+            return None
+        taken = replace(ReleaseRow(**row._mapping), status="running", worker=worker, beat=now)
+        return taken if self.move_release(taken, row.worker) else None
+
+    def move_release(self, row: ReleaseRow, worker: str | None) -> bool:
+        """A release's new state, if it has not ended and this worker, or nobody, works on it; whether that is so."""
+        c = t.releases.c
+        mine = c.worker.is_(None) if worker is None else c.worker == worker
+        moved = {name: getattr(row, name) for name in _RELEASE_MOVED}
+        result = self._connection.execute(
+            update(t.releases).where(c.id == row.id, c.status.in_(("queued", "running")), mine).values(moved)
+        )
+        return result.rowcount == 1
+
+    def add_release_files(self, files: Sequence[ReleaseFile]) -> None:
+        """Keep what came of releases."""
+        for file in files:
+            self._add(insert(t.release_files), {"release": file.release, "name": file.name, "data": file.data})
+
+    def release_file(self, id: str, name: str) -> ReleaseFile | None:
+        """What came of a release, by its name."""
+        c = t.release_files.c
+        row = self._one(select(c.release, c.name, c.data).where(c.release == id, c.name == name))
+        return None if row is None else ReleaseFile(**row._mapping)
 
     # ---------------------------------------------------------------- ledger and replies
 

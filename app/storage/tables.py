@@ -86,7 +86,7 @@ sessions = Table(
 )
 
 #: ``kind`` of an entry: what a session needs to know of it when it is loaded again.
-HYPOTHESIS, MEASUREMENT, CACHED, UNVERIFIED, FORFEIT = range(5)
+HYPOTHESIS, MEASUREMENT, CACHED, UNVERIFIED, FORFEIT, RELEASE = range(6)
 
 entries = Table(
     "entries",
@@ -123,6 +123,35 @@ evidence = Table(
     Index("ix_evidence_dataset_id", "dataset", "id"),
     Index("ix_evidence_dataset_sha256", "dataset", "sha256"),
     Index("ix_evidence_session_sequence", "session", "sequence"),
+)
+
+releases = Table(
+    "releases",
+    metadata,
+    Column("id", ForeignKey("sessions.id"), primary_key=True),
+    Column("dataset", ForeignKey("datasets.name"), nullable=False),
+    Column("owner", ForeignKey("principals.name"), nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("step", String(16), nullable=False),
+    Column("progress", Double, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("worker", String(64)),
+    Column("beat", Double, nullable=False),
+    Column("finished_at", String(32)),
+    Column("problem", LargeBinary),
+    Column("result", LargeBinary),
+    Index("ix_releases_status_created_at_id", "status", "created_at", "id"),
+    Index("ix_releases_created_at_id", "created_at", "id"),
+    Index("ix_releases_owner_created_at_id", "owner", "created_at", "id"),
+)
+
+release_files = Table(
+    "release_files",
+    metadata,
+    Column("release", ForeignKey("releases.id"), primary_key=True),
+    Column("name", String(32), primary_key=True),
+    Column("data", LargeBinary, nullable=False),
 )
 
 ledger = Table(

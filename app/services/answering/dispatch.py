@@ -13,7 +13,7 @@ from app.curator.serving import mechanism_of
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
 from app.services.answering.work import LaneContext, Meter
-from app.services.errors import NotFound, QueueFull, Unavailable
+from app.services.errors import Conflict, NotFound, QueueFull, Unavailable
 from app.services.openings import opening_of
 from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snapshots, Store
 from app.services.principals import Principal
@@ -108,6 +108,10 @@ class Answering:
         if known is None:
             row = self._find(id)
             opening = opening_of(row.header)
+            if opening.request.mechanism.workload is not None:
+                raise Conflict(
+                    "this session is a release's: read that, or open a session, which starts from what it measured"
+                )
             nbytes = mechanism_of(opening).nbytes(min(opening.plan.max_updates, UPDATES_AHEAD))
             lane = 0 if nbytes < HEAVY_BYTES else 1 + int(id[:8], 16) % HEAVY_LANES
             known = (row.owner, lane)

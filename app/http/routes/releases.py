@@ -1,0 +1,147 @@
+"""Routes of releases: asked for, followed, read, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pyarrow as pa
+from fastapi import FastAPI, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from app.http import paging, schemas
+from app.http.context import Context
+from app.http.headers import ARROW, CSV, PARQUET, negotiated
+from app.http.openapi import PART, SESSION, page_parameters, problem_responses
+from app.http.replies import encoded_reply, json_reply
+from app.http.requests import asker_of, idempotency_key, json_object
+from app.services.dummies import DummyFormat, encoded
+from app.services.principals import Principal
+from app.services.sessions import SESSION_ID
+
+#: Media types of what came of a release, and the formats that they stand for; the first is sent where any will do.
+FORMATS: dict[str, DummyFormat] = {ARROW: "arrow", CSV: "csv", PARQUET: "parquet"}
+#: How often a release that is followed is looked at, in seconds, and after how many looks without news one is told that
+#: the connection lives.
+LOOK_SECONDS, QUIET_LOOKS = 0.25, 60
+
+
+def add_routes(app: FastAPI, context: Context) -> None:
+    """Add these routes."""
+
+    @app.post(
+        "/v1/releases",
+        status_code=202,
+        tags=["releases"],
+        summary="Ask for a release of a workload; its share is reserved and the work queued",
+        response_model=schemas.ReleaseView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ReleaseRequest"}}},
+            }
+        },
+    )
+    async def ask_for_release(request: Request) -> Response:
+        actor = await asker_of(request, context, heavy=True)
+        asked = await json_object(request, context, actor)
+        key = idempotency_key(request, actor, asked)
+        async with context.plans.turn(request, actor) as work:
+            opening = await run_in_threadpool(context.services.releases.prepare, actor, asked, key, work.check)
+        if isinstance(opening, bytes):
+            return encoded_reply(opening, 202)
+        reply = await run_in_threadpool(context.services.releases.open, actor, opening, key)
+        context.services.jobs.wake()
+        return encoded_reply(reply, 202)
+
+    @app.get(
+        "/v1/releases",
+        tags=["releases"],
+        summary="Your releases, a page at a time; all of them for admins and auditors",
+        response_model=schemas.Releases,
+        responses=problem_responses(401, 422),
+        openapi_extra=page_parameters(SESSION),
+    )
+    async def list_releases(request: Request) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        asked = paging.parse(request, SESSION_ID)
+        return paging.reply(
+            request, asked, await run_in_threadpool(context.services.releases.list, actor, asked.after, asked.limit)
+        )
+
+    @app.get(
+        "/v1/releases/{id}",
+        tags=["releases"],
+        summary="Where a release stands, and what it costs",
+        response_model=schemas.ReleaseView,
+        responses=problem_responses(401, 404),
+    )
+    async def get_release(request: Request, id: str) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        return json_reply((await run_in_threadpool(context.services.releases.standing, actor, id)).view)
+
+    @app.get(
+        "/v1/releases/{id}/events",
+        tags=["releases"],
+        summary="Where a release stands, told whenever that changes, until it has ended (server-sent events)",
+        response_class=Response,
+        responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(401, 404)},
+    )
+    async def follow_release(request: Request, id: str) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        await run_in_threadpool(context.services.releases.standing, actor, id)
+        return StreamingResponse(
+            _events(context, actor, id), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
+
+    @app.get(
+        "/v1/releases/{id}/data",
+        tags=["releases"],
+        summary="What came of a release: answers, synthetic records or edges",
+        response_class=Response,
+        responses={
+            200: {"content": {media_type: {} for media_type in FORMATS}},
+            **problem_responses(401, 404, 409, 422),
+        },
+        openapi_extra={"parameters": [PART]},
+    )
+    async def release_data(request: Request, id: str) -> Response:
+        actor = await context.authenticator.authenticate(request, heavy=True)
+        media_type, part = negotiated(request, tuple(FORMATS), "a table"), paging.only(request, "part")
+
+        def made() -> bytes:
+            _, data = context.services.releases.data(actor, id, part)
+            return encoded(pa.ipc.open_file(pa.BufferReader(data)).read_all(), FORMATS[media_type])
+
+        return Response(await run_in_threadpool(made), media_type=media_type)
+
+    @app.delete(
+        "/v1/releases/{id}",
+        tags=["releases"],
+        summary="Cancel a release for which no noise was drawn yet; its share returns",
+        response_model=schemas.ReleaseView,
+        responses=problem_responses(401, 404, 409),
+    )
+    async def cancel_release(request: Request, id: str) -> Response:
+        actor = await context.authenticator.authenticate(request)
+        return json_reply(await run_in_threadpool(context.services.releases.cancel, actor, id))
+
+
+async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[bytes]:
+    """A release's state whenever it has changed."""
+    told, quiet = b"", 0
+    while True:
+        found = await run_in_threadpool(context.services.releases.standing, actor, id)
+        state = orjson.dumps(found.view)
+        quiet += 1
+        if state != told:
+            yield b"event: " + (b"end" if found.ended else b"progress") + b"\ndata: " + state + b"\n\n"
+            told, quiet = state, 0
+        elif quiet % QUIET_LOOKS == 0:
+            yield b": still here\n\n"
+        if found.ended:
+            return
+        await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,73 @@
+"""What came of a release as tables: answers, synthetic records and edges, with the names that the declaration has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from app.evidence.measurements import Partition
+from app.releases.finishing import Answers, Outcome
+from app.spaces.query import Cells
+from app.spaces.space import Space
+from app.spaces.table import TableSpace
+
+
+def tables_of(space: Space, outcome: Outcome) -> dict[str, bytes]:
+    """Arrow files by their names."""
+    assert isinstance(space, TableSpace)
+    found = {"answers": _encoded(_answers(space, outcome))}
+    if outcome.records is not None:
+        found["records"] = _encoded(_records(space, outcome))
+    return found
+
+
+def _encoded(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
+    """A row for each number: which question it answers, the label of its cell of each attribute (null where the
+    question does not name it), the value and its standard error (null where none is known).
+    """
+    named = sorted({axis for each in outcome.answers for axis in _axes(each)})
+    parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
+    for number, each in enumerate(outcome.answers):
+        parts["question"].append(pa.array(np.full(each.values.size, number, np.int32)))
+        codes = np.indices(each.question.shape).reshape(len(each.question.shape), -1)
+        places = dict(zip(_axes(each), codes, strict=True))
+        for axis in named:
+            # Cells of several questions may be called otherwise: one column holds what all of them are called.
+            told = pa.nulls(each.values.size, pa.string())
+            if axis in places:
+                partition = each.question.partitions[_axes(each).index(axis)]
+                told = _labels(space, axis, partition).cast(pa.string()).take(pa.array(places[axis]))
+            parts[space.names[axis]].append(told)
+    columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
+    columns["value"] = pa.array(np.concatenate([each.values.reshape(-1) for each in outcome.answers]))
+    errors = np.concatenate([each.standard_errors.reshape(-1) for each in outcome.answers])
+    columns["standard_error"] = pa.array(errors, from_pandas=True)
+    return pa.table(columns)
+
+
+def _axes(answers: Answers) -> tuple[int, ...]:
+    """The attributes whose cells the answers are told apart by."""
+    return answers.question.attributes if answers.question.shape else ()
+
+
+def _labels(space: TableSpace, axis: int, partition: Partition) -> pa.Array:
+    """What the cells of an attribute are called."""
+    labels = None if partition.cells == partition.size else partition.labels
+    return pa.array(list(space.values[axis].labels(Cells(partition.size, labels).members)))
+
+
+def _records(space: TableSpace, outcome: Outcome) -> pa.Table:
+    """A row for each synthetic record, a column of labels for each attribute."""
+    records = outcome.records
+    assert records is not None
+    singles = [Partition.singles(size) for size in space.shape]
+    columns = [_labels(space, axis, cells).take(pa.array(records[:, axis])) for axis, cells in enumerate(singles)]
+    return pa.table(dict(zip(space.names, columns, strict=True)))

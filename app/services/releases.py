@@ -1,0 +1,165 @@
+"""Releases for workloads known in advance: asked for, looked at, cancelled. The work itself is :mod:`.release_jobs`.
+
+The share is reserved when a release is asked for. A session of the same id holds it and has the transcript: what it
+measures is charged there, and its end gives back what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.services import spending
+from app.services.errors import Conflict, NotFound
+from app.services.pages import Page
+from app.services.ports import Clock, ReleaseRow, SessionRow, Store, Transaction
+from app.services.principals import Principal
+from app.services.release_request import parse_release
+from app.services.sessions import SESSION_ID, Check, IdempotencyKey, Prepared, Sessions, release_view
+from app.spaces.errors import InvalidRequest
+
+#: What came of a release, by the name that it is asked for; the first that there is where none is named.
+FILES = ("records", "edges", "answers")
+_ENDED = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A release and its session."""
+
+    row: ReleaseRow
+    session: SessionRow
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The public state."""
+        return release_view(self.row, self.session)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.row.status in _ENDED
+
+
+class Releases:
+    """Takes releases in and shows them."""
+
+    def __init__(self, store: Store, sessions: Sessions, clock: Clock) -> None:
+        self._store, self._sessions, self._clock = store, sessions, clock
+
+    def prepare(
+        self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
+    ) -> Prepared | bytes:
+        """All that takes time of asking for a release, ahead of :meth:`open`; the reply where the key has one already.
+
+        Raises:
+            InvalidRequest, NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when the data set's private file is missing or altered.
+        """
+        request = parse_release(asked)
+        return self._sessions.prepare(actor, request.session(), key, check, release=request.document())
+
+    def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:
+        """Reserve the share, queue the work, commit, and only then reply.
+
+        Raises:
+            NotFound, PlanInfeasible, Forbidden, BudgetExhausted, IdempotencyConflict.
+            Unavailable: when another process keeps the data set.
+        """
+        return self._sessions.open(actor, prepared, key)
+
+    def standing(self, actor: Principal, id: str) -> Standing:
+        """A release that the actor may see: his own, or any for admins and auditors.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+        """
+        found = None
+        if SESSION_ID.fullmatch(id):
+            with self._store.read() as tx:
+                row = tx.release(id)
+                session = None if row is None else tx.session(id)
+            found = None if row is None or session is None else Standing(row, session)
+        if found is None or (found.row.owner != actor.name and actor.role == "analyst"):
+            raise NotFound("there is no such release of yours")
+        return found
+
+    def list(self, actor: Principal, after: str, most: int) -> Page:
+        """The actor's releases in the order they were asked for, all of them for admins and auditors, beyond the one of
+        that id.
+
+        Raises:
+            InvalidRequest: when ``after`` is neither empty nor a release that the actor sees.
+        """
+        try:
+            last = self.standing(actor, after).row if after else None
+        except NotFound:
+            raise InvalidRequest("after: the id of a release of yours, as the link to the next page has it") from None
+        with self._store.read() as tx:
+            rows, others = tx.releases_page(actor.name if actor.role == "analyst" else None, last, most)
+            sessions = [tx.session(row.id) for row in rows]
+        views = [release_view(row, session) for row, session in zip(rows, sessions, strict=True) if session is not None]
+        return Page(views, rows[-1].id if others else None)
+
+    def cancel(self, actor: Principal, id: str) -> dict[str, Any]:
+        """End a release for which no noise was drawn yet; its share returns to the data set.
+
+        Raises:
+            NotFound: when there is none, or it is somebody else's.
+            Conflict: when it has ended, or noise is being drawn or was.
+        """
+        found = self.standing(actor, id)
+        if found.row.owner != actor.name and actor.role != "admin":
+            raise NotFound("there is no such release of yours")
+        with self._store.write() as tx:
+            row = tx.release(id)
+            assert row is not None
+            if row.status in _ENDED:
+                raise Conflict(f"the release is {row.status}: there is nothing to cancel")
+            if row.step != "queued" or not self._end(tx, row):
+                raise Conflict("noise is drawn for the release, or was: it is carried through")
+            tx.commit()
+        return self.standing(actor, id).view
+
+    def end(self, id: str) -> bool:
+        """End a release whose data set is retired, whatever is done for it: nothing that was not recorded by now will
+        be. Whether the session of this id is a release's.
+        """
+        with self._store.write() as tx:
+            row = tx.release(id)
+            if row is None:
+                return False
+            if row.status not in _ENDED:
+                self._end(tx, row)
+                tx.commit()
+        return True
+
+    def _end(self, tx: Transaction, row: ReleaseRow) -> bool:
+        now = self._clock()
+        session = tx.lock_sessions([row.id])[row.id]
+        if not tx.move_release(replace(row, status="cancelled", finished_at=now, worker=None), row.worker):
+            return False
+        if session.status == "open":
+            closed, movement = spending.end(session, now)
+            tx.move_sessions([closed])
+            tx.move_ledger([movement])
+        return True
+
+    def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes]:
+        """What came of a release: its name, and an Arrow file.
+
+        Raises:
+            NotFound: when there is no such release, or nothing of that name came of it.
+            Conflict: when it is not done.
+        """
+        found = self.standing(actor, id)
+        if found.row.status != "done":
+            raise Conflict(f"the release is {found.row.status}: its data are there when it is done")
+        if name is not None and name not in FILES:
+            raise InvalidRequest(f"part: one of {', '.join(FILES)}")
+        with self._store.read() as tx:
+            kept = [tx.release_file(id, each) for each in (FILES if name is None else (name,))]
+        file = next((each for each in kept if each is not None), None)
+        if file is None:
+            raise NotFound(f"the release has no {name}")
+        return file.name, file.data
