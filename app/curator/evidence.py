@@ -39,7 +39,7 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Noise, NoiseKind
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
@@ -82,6 +82,7 @@ class Evidence:
             if moment is None:
                 self.residuals.add(measurement)
                 continue
+            assert isinstance(measurement, Measurement)
             known = self.moments.get(moment)
             if known is None:
                 known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)
@@ -453,14 +454,12 @@ class EvidenceMechanism:
 def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
     """What a measurement with noise of this scale costs in both sums of a ledger of this order.
 
-    A record is in one cell of each part, and neighbours differ in at most gamma records: a part moves by gamma times
-    what one record moves it by, in L1, and by as much in L2 where all of them are in one cell. The parts compose
-    (docs/privacy.md, 9.4).
+    Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by, in L1
+    and in L2, by the triangle inequality. The parts compose (docs/privacy.md, 9.4 and 9.5).
     """
-    moved = [gamma * largest for largest in strategy.largest]
     if kind == "gaussian":
-        return _amounts(kind, scale, sum(by**2 for by in moved), order)
-    return total(_amounts(kind, scale, by, order) for by in moved)
+        return _amounts(kind, scale, gamma**2 * sum(moved.squared for moved in strategy.moved), order)
+    return total(_amounts(kind, scale, gamma * moved.absolute, order) for moved in strategy.moved)
 
 
 @lru_cache(maxsize=256)
