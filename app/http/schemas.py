@@ -435,7 +435,8 @@ class ReleasedMeasurement(MeasurementView):
     """A measurement with its values, not clipped, row by row; the standard error is that of each of them.
 
     Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
-    the attribute and power of a moment where it is one.
+    the attribute and power of a moment where it is one; ``residual`` where values sum to zero along each axis, and
+    ``rows`` where they are one for each row of weights on the cells that the axes name.
     """
 
     axes: list[dict[str, Any]] | None = None
