@@ -369,6 +369,20 @@ class Sessions(Page):
     items: list[SessionView]
 
 
+class WorkloadPlans(Reply):
+    """All ways to have a workload answered, best first: methods of releases, and mechanisms of sessions that are asked
+    question by question. Each has a ``plan`` and the errors that are ``expected`` of it (``root_mean_square`` and
+    ``largest``, in counts; ``basis`` says whether they are exact or upper bounds), or the ``problem`` why there is
+    none.
+
+    ``numbers`` is how many numbers are asked for, ``best`` the method of a release that is expected to err least.
+    """
+
+    numbers: int | None
+    best: str | None
+    methods: list[dict[str, Any]]
+
+
 class ReleaseView(Reply):
     """A release: what was asked for, where it stands (``status``: queued, running, done, failed or cancelled; ``step``
     and ``progress`` from 0 to 1 tell how far), and what it costs.
