@@ -1,9 +1,9 @@
 """What errors are to be expected of a release, from its design alone.
 
 The best linear unbiased values of a workload's questions have variances that depend on what is measured and how
-noisily, never on data: their root mean square is exact. The largest of many errors is told by its median as if all errors were
-independent and normal: where they are normal and not independent the median is no larger (Sidak 1967: that all of them
-stay within their bounds is at least as likely as the product of each one's probability says).
+noisily, never on data: their root mean square is exact. The largest of many errors is told by its median as if all
+errors were independent and normal: where they are normal and not independent the median is no larger (Sidak 1967: that
+all of them stay within their bounds is at least as likely as the product of each one's probability says).
 """
 
 from __future__ import annotations
