@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.curator.evidence import EvidenceMechanism
 from app.curator.mechanisms import State
 from app.curator.opening import Opening
-from app.curator.workload_plan import WorkloadPlan, means_of
+from app.curator.workload_plan import WorkloadPlan, paying_of
 from app.evidence.policy import Buy
 from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidRequest
@@ -27,8 +27,8 @@ class WorkloadMechanism(EvidenceMechanism):
 
     def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
         """What the plan names, each with its price."""
-        means = means_of(self._opening.dataset, self._opening.request)
-        found = [(buy, means.price(buy.strategy, buy.kind, buy.scale)) for buy in self._release.buys]
+        paying = paying_of(self._opening.dataset, self._opening.request)
+        found = [(buy, paying.price([buy])) for buy in self._release.buys]
         self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
 

@@ -27,15 +27,16 @@ from fractions import Fraction
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from scipy.special import logsumexp
 
 from app.evidence.combinations import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
-from app.evidence.measurements import Marginal, Noise, NoiseKind
+from app.evidence.measurements import Marginal, NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Part, Strategy
+from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
+from app.releases.expected import Expected, largest, proxy, variance
 from app.releases.pricing import price_of
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
@@ -57,7 +58,17 @@ _BRANCHINGS = (2, 4, 8, 16)
 _BLOCK = 1 << 24
 #: Scales have so many digits, and are raised by the last of them until their exact price fits.
 _DIGITS = 15
-_UP, _EXACT = Context(prec=_DIGITS, rounding=ROUND_CEILING), Context(prec=60)
+_UP, _EXACT, _RATIO = Context(prec=_DIGITS, rounding=ROUND_CEILING), Context(prec=60), Context(prec=6)
+#: Noise of a smaller or a larger scale is not bought, in whole counts.
+LEAST_SCALE, GREATEST_SCALE = Decimal("0.125"), Decimal(10**15)
+
+
+class Unaffordable(PrivacyError):
+    """What may be paid does not pay for what is to be measured."""
+
+
+def _up(scale: Fraction) -> Decimal:
+    return _UP.divide(Decimal(scale.numerator), Decimal(scale.denominator))
 
 
 @dataclass(frozen=True)
@@ -101,40 +112,30 @@ class Paying:
     def fitted(self, strategies: Sequence[Strategy], scales: Sequence[float]) -> tuple[Buy, ...]:
         """Measurements with noise of scales in the given ratios, as little of it as the share pays for.
 
-        Scales are rounded up, and the exact price of all together is no more than the share.
+        Ratios are rounded to so many digits as floats of all machines agree on, scales are rounded up, and the exact
+        price of all together is no more than the share.
+
+        Raises:
+            Unaffordable: when no noise that is drawn is cheap enough.
         """
+        ratios = [Fraction(_RATIO.create_decimal_from_float(scale)) for scale in scales]
         if self.kind == "gaussian":
-            each = [Fraction(self.moved(s)) / Fraction(scale) ** 2 for s, scale in zip(strategies, scales, strict=True)]
+            each = [Fraction(self.moved(s)) / ratio**2 for s, ratio in zip(strategies, ratios, strict=True)]
             squared = Fraction(self.order) * sum(each) / (2 * Fraction(self.share))
             factor = _EXACT.sqrt(_EXACT.divide(Decimal(squared.numerator), Decimal(squared.denominator)))
         else:
-            each = [Fraction(self.moved(s)) / Fraction(scale) for s, scale in zip(strategies, scales, strict=True)]
+            each = [Fraction(self.moved(s)) / ratio for s, ratio in zip(strategies, ratios, strict=True)]
             whole = sum(each) / Fraction(self.share)
             factor = _EXACT.divide(Decimal(whole.numerator), Decimal(whole.denominator))
         while True:
-            wanted = [_UP.multiply(factor, Decimal(scale)) for scale in scales]
-            buys = tuple(Buy(s, self.kind, scale) for s, scale in zip(strategies, wanted, strict=True))
+            wanted = [_up(Fraction(factor) * ratio) for ratio in ratios]
+            if max(wanted) > GREATEST_SCALE:
+                raise Unaffordable("so small a share does not pay for so much: raise epsilon, or ask for less")
+            kept = [max(LEAST_SCALE, scale) for scale in wanted]
+            buys = tuple(Buy(s, self.kind, scale) for s, scale in zip(strategies, kept, strict=True))
             if self.paid(self.price(buys)):
                 return buys
             factor = _EXACT.multiply(factor, 1 + Decimal(10) ** (1 - _DIGITS))
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Errors to expect, in counts, of unbiased answers.
-
-    Attributes:
-        each: the root mean square error of each question, over all its numbers.
-        rms: that over all numbers of all questions.
-        largest: a bound on the expectation of the largest error of all numbers at once. With Gaussian noise of variance
-            v the moment generating function is at most ``exp(v t^2/2)`` (Canonne, Kamath, Steinke 2020), with Laplace
-            noise at most ``exp(v t^2/2 / (1 - v t^2/2))``, and ``E max |Z_i| <= inf over t of ln(sum of 2 E exp(t Z_i))
-            / t``.
-    """
-
-    each: tuple[float, ...]
-    rms: float
-    largest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,35 +153,6 @@ class Factorization:
     buys: tuple[Buy, ...]
     price: Amounts
     expected: Expected
-
-
-def _largest(kind: NoiseKind, variances: FloatArray, counts: FloatArray) -> float:
-    """The bound of :class:`Expected` for so many numbers of each variance."""
-    most = float(variances.max(initial=0.0))
-    if most == 0:
-        return 0.0
-
-    def bound(t: float) -> float:
-        exponents = variances * t * t / 2
-        if kind == "laplace":
-            exponents = exponents / (1 - exponents)
-        return float(logsumexp(exponents, b=2 * counts)) / t
-
-    # With Laplace noise the exponent is finite below the pole; with Gaussian noise the best t is below this one.
-    pole = math.sqrt(2 / most) * (1 if kind == "laplace" else 1 + math.sqrt(math.log(2 * float(counts.sum()))))
-    found = minimize_scalar(bound, bounds=(pole * 1e-3, pole * (1 - 1e-9)), method="bounded")
-    return float(found.fun)
-
-
-def _proxy(buy: Buy) -> float:
-    """The variance that bounds the moment generating function of a measurement's noise: of continuous noise of its
-    scale. (The discrete laws have less.)"""
-    return float(buy.scale) ** 2 * (1 if buy.kind == "gaussian" else 2)
-
-
-def _variance(buy: Buy) -> float:
-    """The exact variance of a measurement's noise."""
-    return Noise(buy.kind, buy.scale, 0).variance
 
 
 # ---------------------------------------------------------------------- marginals
@@ -316,13 +288,13 @@ def _shared(workload: Mapping[Marginal, float], maximal: Sequence[Marginal]) -> 
 
 def _errors(workload: Mapping[Marginal, float], buys: Sequence[Buy], public_total: bool) -> Expected:
     """Errors of marginals, by least squares over measured marginals and contrasts."""
-    exact = _variances_of_cells(workload, buys, public_total, _variance)
-    proxies = _variances_of_cells(workload, buys, public_total, _proxy)
+    exact = _variances_of_cells(workload, buys, public_total, variance)
+    proxies = _variances_of_cells(workload, buys, public_total, proxy)
     counts = np.array([float(marginal.cells) for marginal in workload])
     return Expected(
         each=tuple(math.sqrt(v) for v in exact.tolist()),
         rms=math.sqrt(float(exact @ counts) / float(counts.sum())),
-        largest=_largest(buys[0].kind, proxies, counts),
+        largest=largest(buys[0].kind, proxies, counts),
     )
 
 
@@ -337,11 +309,11 @@ def _variances_of_cells(
     """The variance of a cell of each marginal: all cells of one have the same."""
     precisions: dict[Marginal, float] = {}
     for buy in buys:
-        part, variance = buy.strategy.parts[0], variance_of(buy)
+        part, noise = buy.strategy.parts[0], variance_of(buy)
         own = part.marginal
         for inner in [own] if part.residual else _parts(own):
             merged = own.cells // inner.cells
-            told = own.cells**2 / variance if part.residual else 1 / (variance * merged)
+            told = own.cells**2 / noise if part.residual else 1 / (noise * merged)
             precisions[inner] = precisions.get(inner, 0.0) + told
     variances = {part: 1 / precision for part, precision in precisions.items()}
     if public_total:
@@ -533,11 +505,11 @@ def _measured(name: str, strategy: Strategy, workload: CellWorkload, paying: Pay
     (buy,) = buys = paying.fitted([strategy], [1.0])
     rows = strategy.parts[0].rows
     lengths = workload.squares if rows is None else workload.lengths(rows.inverse[0])
-    exact, proxy = _variance(buy) * lengths, _proxy(buy) * lengths
+    exact, proxies = variance(buy) * lengths, proxy(buy) * lengths
     expected = Expected(
         each=tuple(np.sqrt(exact).tolist()),
         rms=math.sqrt(float(exact.mean())),
-        largest=_largest(paying.kind, proxy, np.ones(len(proxy))),
+        largest=largest(paying.kind, proxies, np.ones(len(proxies))),
     )
     return Factorization(name, buys, paying.price(buys), expected)
 
@@ -560,8 +532,8 @@ def least_error(gram: FloatArray) -> FloatArray:
     In ``X = M'M`` this is convex: the least ``tr (G X^-1)``, ``G = F'F``, with ones on the diagonal of X. With
     multipliers l of these ``X = L^-1/2 (L^1/2 G L^1/2)^1/2 L^-1/2``, L the diagonal matrix of l, and any l shows that
     no error is less than ``(tr (L^1/2 G L^1/2)^1/2)^2 / sum of l`` (weak duality). A multiplier is changed by the
-    square of its place on the diagonal of X, which is exact where G is diagonal; where that brings the error no nearer to the
-    bound, by less. The search ends where they are within a thousandth.
+    square of its place on the diagonal of X, which is exact where G is diagonal; where that brings the error no nearer
+    to the bound, by less. The search ends where they are within a thousandth.
 
     Args:
         gram: G, symmetric, positive semidefinite, not zero.
