@@ -17,6 +17,7 @@ from app.curator.plan import Infeasible, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
+from app.evidence.edges import EdgeBuy
 from app.evidence.measurements import NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.strategies import Strategy
@@ -43,7 +44,7 @@ class WorkloadPlan(EvidencePlan):
     """
 
     workload: Workload
-    buys: tuple[Buy, ...]
+    buys: tuple[Buy | EdgeBuy, ...]
 
     def document(self) -> dict[str, Any]:
         """As JSON: with how many measurements there are, their cells, and the least and the largest noise."""
@@ -58,7 +59,7 @@ class WorkloadPlan(EvidencePlan):
 
 
 def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
-    """The plan of a release, or why there is none. Reads public facts only: the same for neighbouring data."""
+    """The plan of a table's release, or why there is none. Reads public facts only: the same for neighbouring data."""
     mechanism, space = request.mechanism, dataset.space
     assert mechanism.workload is not None
     try:
@@ -66,10 +67,9 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
     except InvalidRequest as error:
         return Infeasible(error.detail)
     budget = dataset.budget
+    assert not isinstance(workload, Cuts)
     try:
         means = means_of(dataset, request)
-        if isinstance(workload, Cuts):
-            return Infeasible(f"{mechanism.method} serves tables, and this is a {space.kind}")
         buys = _designed(workload, mechanism.method or "auto", space.shape, means)
         if isinstance(buys, Infeasible):
             return buys
