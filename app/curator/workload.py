@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from app.curator.evidence import EvidenceMechanism
 from app.curator.mechanisms import State
 from app.curator.opening import Opening
 from app.curator.workload_plan import WorkloadPlan, paying_of
+from app.evidence.edges import EdgeBuy
 from app.evidence.policy import Buy
 from app.privacy.ledger import Amounts, total
 from app.spaces.errors import InvalidRequest
@@ -25,10 +28,11 @@ class WorkloadMechanism(EvidenceMechanism):
         assert isinstance(plan, WorkloadPlan)
         self._release = plan
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """What the plan names, each with its price."""
         paying = paying_of(self._opening.dataset, self._opening.request)
-        found = [(buy, paying.price([buy])) for buy in self._release.buys]
+        buys = [buy for buy in self._release.buys if isinstance(buy, Buy)]
+        found = [(buy, paying.price([buy])) for buy in buys]
         self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
 

@@ -17,6 +17,7 @@ from app.curator.plan import Infeasible, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
+from app.evidence.edges import EdgeBuy
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Strategy
@@ -45,7 +46,7 @@ class WorkloadPlan(EvidencePlan):
     """
 
     workload: Workload
-    buys: tuple[Buy, ...]
+    buys: tuple[Buy | EdgeBuy, ...]
     expected: Expected | None
 
     def document(self) -> dict[str, Any]:
@@ -61,16 +62,15 @@ class WorkloadPlan(EvidencePlan):
 
 
 def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
-    """The plan of a release, or why there is none. Reads public facts only: the same for neighbouring data."""
+    """The plan of a table's release, or why there is none. Reads public facts only: the same for neighbouring data."""
     mechanism, space = request.mechanism, dataset.space
     assert mechanism.workload is not None
     try:
         workload = compiled(space, mechanism.workload)
     except InvalidRequest as error:
         return Infeasible(error.detail)
-    if isinstance(workload, Cuts):
-        return Infeasible(f"{mechanism.method} serves tables, and this is a {space.kind}")
     budget = dataset.budget
+    assert not isinstance(workload, Cuts)
     try:
         paying = paying_of(dataset, request)
         found = _measured(dataset, request, workload, paying)

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from app.evidence.edges import EdgeRelease
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
-from app.releases.workloads import Marginals, Sums, Workload
+from app.releases.edge_results import EdgeValues, edge_values
+from app.releases.workloads import Cuts, Marginals, Sums, Workload
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Told of how much of the work is done, from 0 to 1.
@@ -33,15 +35,17 @@ class Job:
         known: what was measured of the data set before.
         made: what was measured for the release.
         seed: of everything that is drawn at random for it, which is no secret.
+        beta: the probability with which bounds that are stated may be broken.
     """
 
     method: str
     options: Mapping[str, Any]
     workload: Workload
     empty: Residuals
-    known: Sequence[Release]
-    made: Sequence[Release]
+    known: Sequence[Release | EdgeRelease]
+    made: Sequence[Release | EdgeRelease]
     seed: int
+    beta: float = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +64,13 @@ class Outcome:
     Attributes:
         answers: of the workload's questions.
         records: synthetic records, a row of codes each; None where none are made.
+        edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
     """
 
     answers: Sequence[Answers]
     records: IntArray | None = None
+    edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,9 +81,14 @@ def finish(job: Job, progress: Progress) -> Outcome:
         job: from measurements that were recorded.
         progress: told from time to time.
     """
+    if isinstance(job.workload, Cuts):
+        cells = [release for release in (*job.known, *job.made) if isinstance(release, EdgeRelease)]
+        edges, summary = edge_values(cells, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
+        return Outcome((), edges=edges, summary=summary)
     assert isinstance(job.workload, Marginals | Sums)
     residuals = job.empty
     for release in (*job.known, *job.made):
+        assert isinstance(release, Release)
         for moment, measurement in release.pieces:
             if moment is None:
                 residuals.add(measurement)

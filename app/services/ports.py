@@ -462,6 +462,9 @@ class NoisePort(Protocol):
     def gaussian(self, scale: Any, ahead: int = ...) -> Any:
         """The same of discrete Gaussian noise."""
 
+    def flips(self, probability: Any) -> Any:
+        """A source of bits that are 1 with this exact probability: ``take(n)``, an array of 0 and 1."""
+
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""
 

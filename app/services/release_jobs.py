@@ -24,17 +24,18 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.counting import all_exact_values
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session
 from app.curator.workload_plan import WorkloadPlan
+from app.evidence.edges import EdgeRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress
 from app.services import spending
 from app.services.loading import pin_all
+from app.services.measuring import measured_all
 from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
@@ -50,7 +51,6 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.release_files import tables_of
-from app.services.sessions import measured_with
 from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
@@ -189,9 +189,9 @@ class ReleaseJobs:
             session = Session(opening)
             pin_all(tx, row.dataset, session)
         data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
-        due = session.purchases()
-        counts = all_exact_values([buy.strategy for buy, _ in due], data)
-        made = [measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)]
+        # Very many numbers take minutes to be drawn.
+        with self._beating(row):
+            made = measured_all(self._noise, data, session.purchases())
         return self._record(row, made)
 
     def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
@@ -329,8 +329,9 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
         known=[_release(known[name]) for name in pins.known],
         made=[_release(made[sequence]) for sequence in sorted(made)],
         seed=int(row.id[:15], 16),
+        beta=opening.request.beta,
     )
 
 
-def _release(line: bytes) -> Release:
+def _release(line: bytes) -> Release | EdgeRelease:
     return Measured.read(orjson.loads(line)).release
