@@ -124,7 +124,25 @@ class DiscreteGaussianAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PureStep:
-    """Any ``epsilon``-differentially private step, such as one draw of the exponential mechanism."""
+    """Any ``epsilon``-differentially private step."""
+
+    epsilon: Exact
+
+    def __post_init__(self) -> None:
+        _positive(self.epsilon, "epsilon")
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialChoice:
+    """One draw of the exponential mechanism: P[i] proportional to exp(epsilon score_i/(2 D)), D the most that a score
+    moves between neighbours.
+
+    Between neighbours the logarithm of the ratio of probabilities lies within an interval of length ``epsilon`` (it is
+    epsilon-bounded-range: Durfee, Rogers 2019). So ``K(t) = ln E_Q[(P/Q)^t]``, which is 0 at 0 and at 1, has ``K'' <=
+    epsilon^2/4``, the variance of a variable in such an interval; ``t (t-1) epsilon^2/8 - K(t)`` is then convex and 0
+    at 0 and 1, hence not negative beyond 1: the Renyi divergence ``K(a)/(a-1)`` is at most ``a epsilon^2/8`` (Cesar,
+    Rogers 2021), a quarter of what a pure step may cost.
+    """
 
     epsilon: Exact
 
@@ -133,7 +151,7 @@ class PureStep:
 
 
 #: What costs budget: one thing computed from the data, by its noise.
-PrivacyEvent = ConditionalRelease | DiscreteLaplaceAnswer | DiscreteGaussianAnswer | PureStep
+PrivacyEvent = ConditionalRelease | DiscreteLaplaceAnswer | DiscreteGaussianAnswer | PureStep | ExponentialChoice
 
 
 def checked_order(order: Decimal) -> Decimal:
@@ -169,6 +187,9 @@ def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
             # Bun, Steinke 2016, proposition 3.3: e-DP implies e^2/2-zCDP; and divergence never passes e.
             rate = Fraction(epsilon)
             return ceil_to(min(rate, Fraction(order) * rate**2 / 2))
+        case ExponentialChoice(epsilon):
+            rate = Fraction(epsilon)
+            return ceil_to(min(rate, Fraction(order) * rate**2 / 8))
 
 
 def pure_cost(event: PrivacyEvent) -> Decimal | None:
@@ -181,7 +202,7 @@ def pure_cost(event: PrivacyEvent) -> Decimal | None:
     match event:
         case DiscreteLaplaceAnswer(scale, sensitivity):
             return ceil_to(sensitivity / Fraction(scale))
-        case PureStep(epsilon):
+        case PureStep(epsilon) | ExponentialChoice(epsilon):
             return ceil_to(epsilon)
         case _:
             return None
