@@ -98,7 +98,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
 
     datasets = Datasets(store, private, utc_now, close_session=close_session)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
-    releases = Releases(store, sessions, utc_now)
+    releases = Releases(store, sessions, datasets, utc_now, render=problems.document)
     jobs = ReleaseJobs(store, private, source, ProcessFinisher(), utc_now, render=problems.document)
 
     lifecycle = Lifecycle(

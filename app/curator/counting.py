@@ -1,4 +1,5 @@
-"""Exact numbers of records, and moments of them, in the cells of a strategy, from whatever holds a table's numbers."""
+"""Exact numbers of records in the cells of a strategy, and moments and combinations of them, from whatever holds a
+table's numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.evidence.combinations import centred
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.strategies import Moment, Strategy
 from app.spaces.records import PART, RecordsTensor, parts_of
@@ -31,6 +33,10 @@ def all_exact_values(strategies: Sequence[Strategy], data: PrivateTensor) -> lis
         parts = []
         for part in strategy.parts:
             exact = next(counts) if part.moment is None else _moment(part.marginal, part.moment, data)
+            if part.residual:
+                exact = centred(exact)
+            elif part.rows is not None:
+                exact = part.rows.matrix @ exact.reshape(-1)
             parts.append(exact.reshape(-1) * part.multiplier)
         found.append(np.concatenate(parts))
     return found

@@ -38,7 +38,7 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Noise
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
@@ -81,6 +81,7 @@ class Evidence:
             if moment is None:
                 self.residuals.add(measurement)
                 continue
+            assert isinstance(measurement, Measurement)
             known = self.moments.get(moment)
             if known is None:
                 known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)

@@ -8,6 +8,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
+from app.curator.workload_comparison import chosen_method
 
 
 def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str | None]:
@@ -16,6 +17,8 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
     Raises:
         InvalidRequest: when what is asked for belongs to another mechanism, or the number of queries must be said.
     """
+    if request.mechanism.method == "auto":
+        return chosen_method(dataset, request)
     if request.mechanism.construction != "auto":
         return request, None
     if dataset.space.kind == "table":

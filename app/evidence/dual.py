@@ -1,12 +1,13 @@
 """The dual of a ridge fit by entropy: a smooth convex problem, solved by Newton's method to a stated tolerance.
 
-Over cells with base b (which sums to one) and total n, and values y, each the count of some of the cells, it is the
-least theta of
+Over cells with base b (which sums to one) and total n, and values y, each the count of some of the cells (or a weighted
+sum of them), it is the least theta of
 
     n ln Z(theta) - <theta, y> + 1/2 sum of ridge * theta^2,     Z(theta) = sum of b exp(W' theta),
 
-W being the 0/1 matrix of which cell is counted in which value. The fitted counts are ``p = n b exp(W' theta) / Z``. The
-gradient is ``W p - y + ridge * theta``, the matrix of second derivatives ``W (diag(p) - p p'/n) W' + diag(ridge)``.
+W being the matrix of what each cell weighs in each value, 0 or 1 for counts. The fitted counts are
+``p = n b exp(W' theta) / Z``. The gradient is ``W p - y + ridge * theta``, the matrix of second derivatives
+``W (diag(p) - p p'/n) W' + diag(ridge)``.
 """
 
 from __future__ import annotations

@@ -27,12 +27,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.evidence.axes import spread, summed
+from app.evidence.combinations import Combination
 from app.evidence.dual import Dual
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import Posterior, incidence
 from app.evidence.questions import Cells, Groups, Question, Sum
 from app.evidence.residuals import Residuals
-from app.evidence.restrictions import Restriction, Values, values_on
+from app.evidence.restrictions import Restriction, Values, Weighed, values_on, weighed_on
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -70,7 +71,7 @@ class Fit:
     attributes: tuple[int, ...]
     partitions: tuple[Partition, ...]
     counts: FloatArray
-    known: tuple[Values, ...]
+    known: tuple[Values | Weighed, ...]
     strength: float
     total_variance: float
 
@@ -151,12 +152,12 @@ class LocalFits:
         self._one_ways: dict[int, tuple[int, _OneWay]] = {}
         # Of each attribute the partitions that it was measured in, and how many measurements have been looked at.
         self._measured: list[dict[Partition, None]] = [{} for _ in residuals.sizes]
-        self._seen = 0
+        self._seen = 0, 0, 0
 
     @property
     def version(self) -> int:
         """How many measurements there are."""
-        return len(self._residuals.measurements)
+        return self._residuals.version
 
     def fit(self, question: Question) -> Fit:
         """The fit for a question: over all cells that it tells apart, at least.
@@ -172,7 +173,8 @@ class LocalFits:
         attributes = question.attributes
         place = self._places.setdefault(attributes, _Place(Restriction(attributes)))
         self._places.move_to_end(attributes)
-        place.restriction.take(self._residuals.measurements)
+        known = self._residuals
+        place.restriction.take(known.measurements, known.contrasts, known.combinations)
         one_ways = [self._one_way(attribute) for attribute in attributes]
         bases = {a: one.base for a, one in zip(attributes, one_ways, strict=True)}
         cells = place.restriction.told(question, bases, MOST_CELLS)
@@ -233,7 +235,9 @@ class LocalFits:
         for one, partition in zip(one_ways, cells, strict=True):
             base = base[..., None] * summed(one.shares, 0, partition)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
-        known = tuple(values for values in told if values is not None)
+        known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
+        weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
+        known += tuple(values for values in weighed if values is not None)
         if len(known) > MOST_KNOWN:
             known = tuple(sorted(known, key=lambda k: float(k.variances.min()))[:MOST_KNOWN])
         strength = weight * place.restriction.strength()
@@ -241,7 +245,12 @@ class LocalFits:
         if known:
             # What sums to another total is off by noise, which lies as likely in each value as its variance says.
             values = np.concatenate(
-                [k.values + (total - k.values.sum()) * k.variances / k.variances.sum() for k in known]
+                [
+                    k.values
+                    if isinstance(k, Weighed)
+                    else k.values + (total - k.values.sum()) * k.variances / k.variances.sum()
+                    for k in known
+                ]
             )
             variances = np.concatenate([k.variances for k in known])
             start = np.concatenate([place.thetas.get(k.marginal, np.zeros(len(k.values))) for k in known])
@@ -258,10 +267,14 @@ class LocalFits:
         version, found = self._one_ways.get(attribute, (-1, None))
         if found is not None and version == self.version:
             return found
-        for measurement in self._residuals.measurements[self._seen :]:
-            for k, a in enumerate(measurement.marginal.attributes):
-                self._measured[a][measurement.marginal.partition(k)] = None
-        self._seen = self.version
+        taken, (first, contrasts, rows) = self._residuals, self._seen
+        marginals = [m.marginal for m in taken.measurements[first:]]
+        marginals += [c.marginal for c in taken.contrasts[contrasts:]]
+        marginals += [c.marginal for c in taken.combinations[rows:]]
+        for own in marginals:
+            for k, a in enumerate(own.attributes):
+                self._measured[a][own.partition(k)] = None
+        self._seen = len(taken.measurements), len(taken.contrasts), len(taken.combinations)
         size = self._residuals.sizes[attribute]
         found = _OneWay(np.full(size, 1 / size), None)
         for partition in sorted(self._measured[attribute], key=lambda p: -p.cells):
@@ -292,7 +305,7 @@ class _Place:
     """What is known on some attributes, and the theta of the last fit by marginal."""
 
     restriction: Restriction
-    thetas: dict[Marginal, FloatArray] = field(default_factory=dict)
+    thetas: dict[Marginal | Combination, FloatArray] = field(default_factory=dict)
 
 
 def _projected(values: FloatArray) -> FloatArray:

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import chdtri
 
+from app.evidence.combinations import Moved
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, normal_quantile, possible
@@ -652,22 +653,22 @@ class Policy:
 
     # Kinds of noise.
 
-    def noise(self, share: float, largest: Sequence[int] = (1,)) -> Noise | None:
+    def noise(self, share: float, parts: Sequence[Moved] = (Moved(1, 1),)) -> Noise | None:
         """The noise of least variance that a share pays for, in the session's currency; None where it pays for none to
         speak of.
 
         Args:
             share: what is paid.
-            largest: what one record moves each part of a strategy by at most.
+            parts: what one record moves each part of a strategy by at most.
         """
-        means, moved = self._means, [self._means.gamma * by for by in largest]
+        means, moved = self._means, [self._means.gamma * part.absolute for part in parts]
         if share <= 0:
             return None
-        most = min(GREATEST_SCALE * max(largest), _GREATEST_UNITS)
+        most = min(GREATEST_SCALE * max(part.absolute for part in parts), _GREATEST_UNITS)
         if self.pure:
             scale = max(sum(moved) / share, LEAST_SCALE)
             return None if scale > most else Noise("laplace", _scale(scale), 0)
-        order, squared = means.order, float(sum(by**2 for by in moved))
+        order, squared = means.order, float(means.gamma**2 * sum(part.squared for part in parts))
         if order * squared / (2 * share) > most**2:
             return None
         sigma = math.sqrt(order * squared / (2 * share))

@@ -2,8 +2,9 @@
 
 With D the prior variances, W the 0/1 matrix of which cell is counted in which value and S the variances of the values,
 the posterior covariance is ``(D^-1 + W' S^-1 W)^-1 = D - D W' (S + W D W')^-1 W D``; the smaller of the two systems is
-solved. Values of single cells are taken into D first, where they cost nothing. Where the total is known exactly the
-covariance C is conditioned on it: ``C - C 1 1' C / (1' C 1)``.
+solved. (Values of sums with other weights are rows of W with these.) Values of single cells are taken into D first,
+where they cost nothing. Where the total is known exactly the covariance C is conditioned on it:
+``C - C 1 1' C / (1' C 1)``.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.sparse import csc_array, issparse
+from scipy.sparse import csc_array, issparse, vstack
 
-from app.evidence.restrictions import Values
+from app.evidence.restrictions import Values, Weighed
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -33,12 +34,12 @@ class Posterior:
         exact: whether the sum of all counts is known.
     """
 
-    def __init__(self, prior: FloatArray, known: Sequence[Values], *, exact: bool) -> None:
+    def __init__(self, prior: FloatArray, known: Sequence[Values | Weighed], *, exact: bool) -> None:
         cells = len(prior)
         precision = 1 / prior
-        rows: list[Values] = []
+        rows: list[Values | Weighed] = []
         for values in known:
-            if len(values.values) == cells:
+            if isinstance(values, Values) and len(values.values) == cells:
                 precision = precision + (1 / values.variances)[values.labels]
             else:
                 rows.append(values)
@@ -106,8 +107,16 @@ class Posterior:
         return np.asarray(np.maximum(variances, 0.0))
 
 
-def incidence(known: Sequence[Values], cells: int) -> csc_array:
-    """The 0/1 matrix of which cell is counted in which value, values by cells, one after another."""
+def incidence(known: Sequence[Values | Weighed], cells: int) -> csc_array:
+    """What each cell weighs in each value, values by cells, one after another: 1 or 0 where they are counts."""
+    counts = [values for values in known if isinstance(values, Values)]
+    if len(counts) < len(known):
+        blocks = [v.counted if isinstance(v, Weighed) else incidence([v], cells) for v in known]
+        return csc_array(vstack(blocks, format="csc"))
+    return _counted(counts, cells)
+
+
+def _counted(known: Sequence[Values], cells: int) -> csc_array:
     sizes = [len(values.values) for values in known]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     rows = np.empty((cells, len(known)), dtype=np.int64)

@@ -22,6 +22,11 @@ alone that weigh the members of each of its cells alike, as a value of its own, 
 others by precision. (The first partitions to come decide; what stays apart does so for good.) So does a marginal of
 very many cells or attributes, of which a question is then the sum of cells.
 
+Contrasts of a marginal are one residual measured alone: they tell the residual of their own levels, and that of coarser
+levels of all their attributes, and none that takes the common level of one of them. Where a partition keeps them from
+the closed form they enter one of their own. Rows over the cells of a marginal tell of sums of its cells what least
+squares makes of them, apart from all others.
+
 Variances depend on what was measured and how noisily, never on a released value.
 """
 
@@ -35,14 +40,18 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from app.evidence.axes import along, spread, summed
+from app.evidence.combinations import Combination, Contrast
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
+#: What enters the values of questions by itself.
+Apart = Measurement | Combination
 #: A marginal of more cells than this, or that tells more residuals, stays apart.
 MOST_CELLS, MOST_PARTS = 1 << 17, 1 << 12
 #: Bits of a grid on which noise of any scale that is bought is smooth.
@@ -101,8 +110,12 @@ class Residuals:
         self.sizes = tuple(sizes)
         self.public_total = total
         self.starting = dict(starting or {})
-        #: Everything taken in, in order.
+        #: Everything taken in, in order: counts of marginals, contrasts, and rows.
         self.measurements: list[Measurement] = []
+        self.contrasts: list[Contrast] = []
+        self.combinations: list[Combination] = []
+        # Contrasts that stay apart, in closed forms of their own that are independent of one another.
+        self._others: list[Residuals] = []
         self._apart: list[Measurement] = []
         self._apart_total = _Residual(np.array(0.0), 0.0)
         # Of each attribute the partitions whose levels are told apart, from coarse to fine.
@@ -111,7 +124,12 @@ class Residuals:
         if total is not None:
             self._residuals[()] = _Residual(np.array(float(total)), math.inf)
 
-    def add(self, measurement: Measurement) -> bool:
+    @property
+    def version(self) -> int:
+        """How many measurements of any kind there are."""
+        return len(self.measurements) + len(self.contrasts) + len(self.combinations)
+
+    def add(self, measurement: Measurement | Contrast | Combination) -> bool:
         """Take in a measurement; what it touches are the residuals of its own levels and coarser ones.
 
         Returns:
@@ -122,27 +140,60 @@ class Residuals:
         """
         marginal = measurement.marginal
         self.check(marginal.attributes, marginal.sizes)
-        self.measurements.append(measurement)
-        levels = [marginal.partition(k) for k in range(len(marginal.attributes))]
-        parts = math.prod(
-            len(self._chains[a]) + 1 + (p not in self._chains[a])
-            for a, p in zip(marginal.attributes, levels, strict=True)
-        )
-        small = marginal.cells <= MOST_CELLS and parts <= MOST_PARTS
-        if not (small and all(self._nested(a, p) for a, p in zip(marginal.attributes, levels, strict=True))):
-            self._apart.append(measurement)
-            self._apart_total.learn(measurement.values.sum(), 1 / (measurement.variance * marginal.cells))
+        if isinstance(measurement, Combination):
+            self.combinations.append(measurement)
             return False
-        for attribute, partition in zip(marginal.attributes, levels, strict=True):
-            if partition not in self._chains[attribute]:
-                self._insert(attribute, partition)
-        chains = [
-            self._chains[a][: self._chains[a].index(p) + 1] for a, p in zip(marginal.attributes, levels, strict=True)
-        ]
-        for key, values, merged in _contrasts(measurement.values, marginal.attributes, chains, averaged=False):
+        chains = self._admitted(marginal)
+        if isinstance(measurement, Contrast):
+            self.contrasts.append(measurement)
+            if chains is None:
+                self._elsewhere(measurement)
+                return False
+        else:
+            self.measurements.append(measurement)
+            if chains is None:
+                self._apart.append(measurement)
+                self._apart_total.learn(measurement.values.sum(), 1 / (measurement.variance * marginal.cells))
+                return False
+        self._learn(measurement, chains)
+        return True
+
+    def _learn(self, measurement: Measurement | Contrast, chains: list[list[Partition]]) -> None:
+        attributes = measurement.marginal.attributes
+        for key, values, merged in _contrasts(measurement.values, attributes, chains, averaged=False):
+            # Contrasts tell nothing of what takes the common level of one of their attributes.
+            if isinstance(measurement, Contrast) and len(key) < len(attributes):
+                continue
             known = self._residuals.setdefault(key, _Residual(np.zeros(()), 0.0))
             known.learn(values, 1 / (measurement.variance * merged))
-        return True
+
+    def _admitted(self, marginal: Marginal) -> list[list[Partition]] | None:
+        """For each attribute of a marginal its levels up to the marginal's own, which is made one; None where the
+        marginal stays apart."""
+        levels = [(a, marginal.partition(k)) for k, a in enumerate(marginal.attributes)]
+        parts = math.prod(len(self._chains[a]) + 1 + (p not in self._chains[a]) for a, p in levels)
+        if marginal.cells > MOST_CELLS or parts > MOST_PARTS or not all(self._nested(a, p) for a, p in levels):
+            return None
+        for attribute, partition in levels:
+            if partition not in self._chains[attribute]:
+                self._insert(attribute, partition)
+        return [self._chains[a][: self._chains[a].index(p) + 1] for a, p in levels]
+
+    def _elsewhere(self, contrast: Contrast) -> None:
+        """Take contrasts that stay apart into the first closed form that admits them, or else into a new one: there
+        an attribute is counted at first in the cells that its first contrasts tell apart. Those of too many cells tell
+        nothing."""
+        marginal = contrast.marginal
+        for other in (*self._others, Residuals(self.sizes, self.public_total)):
+            for axis, attribute in enumerate(marginal.attributes):
+                if not other._chains[attribute]:
+                    other.starting[attribute] = marginal.partition(axis)
+            chains = other._admitted(marginal)
+            if chains is not None:
+                other._learn(contrast, chains)
+                if other not in self._others:
+                    self._others.append(other)
+                return
 
     def unbiased(self, question: Question) -> Unbiased:
         """The best linear unbiased values of a question and their variances, in counts.
@@ -159,12 +210,15 @@ class Residuals:
         if isinstance(question, Groups):
             return self._of_groups(question)
         told = [self._closed(question)]
+        told += [other._closed(question) for other in self._others]
+        apart: list[Apart] = [*self.combinations]
         if not question.attributes and self._apart:
             # The sums of what stays apart, averaged as they come.
             scale = float(question.of(np.array(1.0), ()))
             told.append(Unbiased(self._apart_total.values * scale, scale**2 / np.array(self._apart_total.precision)))
         elif question.attributes:
-            told += [found for found in (own_values(question, m) for m in self._apart) if found is not None]
+            apart += self._apart
+        told += [found for found in (own_values(question, m) for m in apart) if found is not None]
         return averaged(told) if len(told) > 1 else told[0]
 
     def _of_groups(self, question: Groups) -> Unbiased:
@@ -176,6 +230,7 @@ class Residuals:
             told = own_values(Cells(question.marginal), measurement)
             if told is not None:
                 found.append(Unbiased(question.summed(told.values), question.summed(told.variances)))
+        found += [told for told in (own_values(question, c) for c in self.combinations) if told is not None]
         known = averaged(found) if len(found) > 1 else nothing
         # What nothing is counted in is known without looking.
         return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
@@ -188,6 +243,8 @@ class Residuals:
         """
         other = Residuals(self.sizes, self.public_total, self.starting)
         other.measurements = list(self.measurements)
+        # What is added is a marginal, which none of these takes in.
+        other.contrasts, other.combinations, other._others = self.contrasts, self.combinations, self._others
         other._apart = list(self._apart)
         other._apart_total = replace(self._apart_total)
         other._chains = [list(chain) for chain in self._chains]
@@ -203,18 +260,25 @@ class Residuals:
         """
         left, right = self._shares(one), self._shares(other)
         result = 0.0 if left and right else math.nan
-        for source in left.keys() & right.keys():
-            share = left[source] * right[source]
-            if source is None:
-                parts, others = self._weights(one), self._weights(other)
-                within = sum(
-                    _inner(parts[key], others[key]) * self._variance(key) for key in parts.keys() & others.keys()
-                )
+        shared: list[Residuals | Apart] = [source for source in left if source in right]
+        for source in shared:
+            if isinstance(source, Residuals):
+                within = source._closed_covariance(one, other)
+            elif isinstance(source, Combination):
+                rows = [_weighing(question, source.marginal) for question in (one, other)]
+                assert rows[0] is not None
+                assert rows[1] is not None
+                within = source.covariance(rows[0], rows[1])
             else:
+                assert isinstance(source, Measurement)
                 marginal = source.marginal
                 within = source.variance * float((_on(one, marginal) * _on(other, marginal)).sum())
-            result += share * within
+            result += left[source] * right[source] * within
         return result
+
+    def _closed_covariance(self, one: Sum, other: Sum) -> float:
+        parts, others = self._weights(one), self._weights(other)
+        return sum(_inner(parts[key], others[key]) * self._variance(key) for key in parts.keys() & others.keys())
 
     @property
     def total(self) -> Unbiased:
@@ -228,10 +292,9 @@ class Residuals:
 
     def told_singly(self, attribute: int) -> bool:
         """Whether single values of an attribute were counted, by themselves or beside others."""
-        return any(
-            attribute in m.marginal.attributes and m.marginal.partitions[m.marginal.attributes.index(attribute)] is None
-            for m in self.measurements
-        )
+        told = [m.marginal for m in self.measurements]
+        told += [c.marginal for c in self.contrasts] + [c.marginal for c in self.combinations]
+        return any(attribute in m.attributes and m.partitions[m.attributes.index(attribute)] is None for m in told)
 
     def _nested(self, attribute: int, partition: Partition) -> bool:
         """Whether a partition can be a level of its attribute."""
@@ -348,16 +411,20 @@ class Residuals:
                 found[key] = (np.array([scalar]), *(w for level, w in parts if level is not None))
         return found
 
-    def _shares(self, question: Sum) -> Mapping[Measurement | None, float]:
-        """The part of each source in the value of a question: None for the closed form; empty if not estimable."""
+    def _shares(self, question: Sum) -> Mapping[Residuals | Apart, float]:
+        """The part of each source in the value of a question, this closed form among them; empty if not estimable."""
         self.check(question.attributes, question.sizes)
-        closed = float(self._closed(question).variances)
-        if closed == 0:
-            return {None: 1.0}
-        variances: dict[Measurement | None, float] = {} if math.isnan(closed) else {None: closed}
-        for measurement in self._apart:
+        variances: dict[Residuals | Apart, float] = {}
+        for known in (self, *self._others):
+            closed = float(known._closed(question).variances)
+            if closed == 0:
+                return {known: 1.0}
+            if not math.isnan(closed):
+                variances[known] = closed
+        apart: list[Apart] = [*self._apart, *self.combinations]
+        for measurement in apart:
             found = own_values(question, measurement)
-            if found is not None:
+            if found is not None and found.estimable.all():
                 variances[measurement] = float(found.variances)
         whole = sum(1 / v for v in variances.values())
         return {source: 1 / v / whole for source, v in variances.items()}
@@ -540,8 +607,45 @@ def _on(question: Sum, marginal: Marginal) -> FloatArray:
     return np.broadcast_to(question.on(partitions).reshape(shape), marginal.shape)
 
 
-def own_values(question: Question, measurement: Measurement) -> Unbiased | None:
+def _weighing(question: Question, marginal: Marginal) -> csr_array | None:
+    """What a question weighs the cells of a marginal with, a row for each answer, row by row; None where some members
+    of a cell weigh unlike others."""
+    if not set(question.attributes) <= set(marginal.attributes):
+        return None
+    places = [marginal.attributes.index(a) for a in question.attributes]
+    cells = [marginal.partition(place) for place in places]
+    if not all(p.refines(question.told(k)) for k, p in enumerate(cells)):
+        return None
+    if isinstance(question, Sum):
+        return csr_array(_on(question, marginal).reshape(1, -1))
+    rank = len(marginal.shape)
+    weights, answers = np.ones([1] * rank), np.zeros([1] * rank, np.int64)
+    for k, (place, own) in enumerate(zip(places, cells, strict=True)):
+        if isinstance(question, WeightedCells):
+            asked = question.cells_along(question.attributes[k])
+            if question.attributes[k] == question.axis:
+                weights = weights * along(question.weights[own.members], place, rank)
+        else:
+            asked = question.told(k)
+        if asked is not None:
+            labels = asked.labels[own.members].reshape([-1 if axis == place else 1 for axis in range(rank)])
+            answers = answers * asked.cells + labels
+    flat = np.broadcast_to(answers, marginal.shape).reshape(-1)
+    if isinstance(question, Groups):
+        flat = question.answers.reshape(-1)[flat]
+    used = np.flatnonzero(flat >= 0)
+    values = np.broadcast_to(weights, marginal.shape).reshape(-1)[used]
+    return csr_array((values, (flat[used], used)), shape=(math.prod(question.shape), marginal.cells))
+
+
+def own_values(question: Question, measurement: Apart) -> Unbiased | None:
     """What a single measurement tells of a question: sums of its cells; None if nothing."""
+    if isinstance(measurement, Combination):
+        rows = _weighing(question, measurement.marginal)
+        if rows is None:
+            return None
+        values, variances = measurement.weighed(rows)
+        return Unbiased(values.reshape(question.shape), variances.reshape(question.shape))
     if not set(question.attributes) <= set(measurement.marginal.attributes):
         return None
     if isinstance(question, Cells) and any(

@@ -488,7 +488,7 @@ class _Terms:
         """What a share is best spent on, and the variances of answers and of counts afterwards."""
         best: tuple[float, Buy, FloatArray, FloatArray] | None = None
         for strategy in self._strategies():
-            noise = self._policy.noise(share, strategy.largest)
+            noise = self._policy.noise(share, strategy.moved)
             if noise is None:
                 continue
             after, counts = self._after(strategy, noise.variance)

@@ -1,10 +1,11 @@
 """Strategies: what one measurement releases, a vector of whole numbers with noise of one law and scale.
 
 A strategy has parts. Each is a marginal, and in each of its cells either the number of records or a moment of a number
-that the records have: the sum of a weight that depends on the number alone. A part is multiplied by a whole number
-before noise is added, which divides what the budget buys among parts: a record moves the cells of a part, in L1 and in
-L2, by at most the multiplier times the largest weight. A measurement of several parts is their composition: what it
-costs is the sum of what each would cost by itself with the same noise.
+that the records have: the sum of a weight that depends on the number alone. Or it is combinations of the numbers of
+records: contrasts, which sum to zero along each axis, or sums with whole weights, one for each row of a matrix. A part
+is multiplied by a whole number before noise is added, which divides what the budget buys among parts: what a record
+moves it by is the multiplier times what it moves the numbers by. A measurement of several parts is their composition:
+what it costs is the sum of what each would cost by itself with the same noise.
 
 The number of records and the sum of an attribute beside each other are such a strategy.
 """
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.evidence.combinations import Combination, Contrast, Moved, Rows, moved_by_contrasts
 from app.evidence.measurements import Marginal, Measurement, Noise, read_integers
 from app.spaces.lazy import lazy
 from app.spaces.tensor import IntArray
@@ -26,6 +28,8 @@ from app.spaces.tensor import IntArray
 _MOST_WEIGHT_BITS = 26
 #: A multiplier takes at most so many bits, and a strategy has at most so many parts.
 _MOST_MULTIPLIER_BITS, _MOST_PARTS = 40, 64
+#: Rows are over at most so many cells: estimates from them take a matrix of cells by cells.
+MOST_ROW_CELLS = 1 << 11
 #: Multipliers that are to have a ratio to one another are so large that rounding hardly changes it.
 _FINE = 16
 #: Sums of whole numbers stay below this power of two.
@@ -110,31 +114,78 @@ class Moment:
         return cls(axis, places, power)  # type: ignore[arg-type]
 
 
+#: What one part of a release tells.
+Piece = Measurement | Contrast | Combination
+
+
 @dataclass(frozen=True)
 class Part:
-    """Numbers of records in the cells of a marginal, or a moment of them, times a whole number.
+    """Numbers of records in the cells of a marginal, or a moment or combinations of them, times a whole number.
+
+    Attributes:
+        marginal: whose cells are told apart.
+        moment: what is summed in place of records.
+        multiplier: what all values are multiplied by.
+        residual: whether the numbers are made to sum to zero along each axis: with n cells along an axis they are
+            multiplied by n, and the sum along the axis is taken off.
+        rows: the whole weights of sums over all cells, row by row, that are released in place of the numbers.
 
     Raises:
-        ValueError: for a multiplier that is not positive or takes more than 40 bits.
+        ValueError: for a multiplier that is not positive or takes more than 40 bits, for more than one of a moment,
+            contrasts and rows, for contrasts of no attribute, and for rows over other cells or too many.
     """
 
     marginal: Marginal
     moment: Moment | None = None
     multiplier: int = 1
+    residual: bool = False
+    rows: Rows | None = None
 
     def __post_init__(self) -> None:
         if type(self.multiplier) is not int or not 0 < self.multiplier < 1 << _MOST_MULTIPLIER_BITS:
             raise ValueError("a multiplier is a positive whole number")
+        if (self.moment is not None) + self.residual + (self.rows is not None) > 1:
+            raise ValueError("a part is counts, a moment, contrasts or rows")
+        if self.residual and not self.marginal.attributes:
+            raise ValueError("contrasts are of a marginal of one attribute or more")
+        if self.rows is not None and not self.marginal.cells == self.rows.cells <= MOST_ROW_CELLS:
+            raise ValueError(f"rows are over the cells of their marginal, at most {MOST_ROW_CELLS}")
 
     @property
-    def largest(self) -> int:
-        """What one record adds to a cell, or takes from it, at most, in the units that are released."""
-        return self.multiplier * (1 if self.moment is None else self.moment.largest)
+    def counts(self) -> bool:
+        """Whether it is the numbers of records as they are, but for the multiplier."""
+        return self.moment is None and not self.residual and self.rows is None
+
+    @property
+    def cells(self) -> int:
+        """Number of values that are released."""
+        return self.marginal.cells if self.rows is None else self.rows.count
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is released."""
+        return self.marginal.shape if self.rows is None else (self.rows.count,)
+
+    @lazy
+    def moved(self) -> Moved:
+        """What one record moves the values by at most, in the units that are released. Exact: of counts and moments it
+        is in one cell."""
+        if self.residual:
+            one = moved_by_contrasts(self.marginal)
+        elif self.rows is not None:
+            one = self.rows.moved
+        else:
+            most = 1 if self.moment is None else self.moment.largest
+            one = Moved(most, most**2)
+        return Moved(self.multiplier * one.absolute, self.multiplier**2 * one.squared)
 
     def document(self) -> dict[str, Any]:
         """The part as JSON."""
         moment = None if self.moment is None else self.moment.document()
-        return {"marginal": self.marginal.document(), "moment": moment, "multiplier": self.multiplier}
+        told = {"marginal": self.marginal.document(), "moment": moment, "multiplier": self.multiplier}
+        if self.residual:
+            told["residual"] = True
+        return told if self.rows is None else told | {"rows": self.rows.document()}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Part:
@@ -143,9 +194,15 @@ class Part:
         Raises:
             KeyError, TypeError, ValueError: when it is none.
         """
-        moment = document["moment"]
+        moment, residual = document["moment"], "residual" in document
+        if residual and document["residual"] is not True:
+            raise ValueError("what is no contrast does not say so")
         return cls(
-            Marginal.read(document["marginal"]), None if moment is None else Moment.read(moment), document["multiplier"]
+            Marginal.read(document["marginal"]),
+            None if moment is None else Moment.read(moment),
+            document["multiplier"],
+            residual,
+            Rows.read(document["rows"]) if "rows" in document else None,
         )
 
 
@@ -172,21 +229,22 @@ class Strategy:
     def plain(self) -> Marginal | None:
         """The marginal whose records are counted, where that is all."""
         only = self.parts[0]
-        return only.marginal if len(self.parts) == 1 and only.moment is None and only.multiplier == 1 else None
+        return only.marginal if len(self.parts) == 1 and only.counts and only.multiplier == 1 else None
 
     @lazy
     def cells(self) -> int:
         """Number of values that are released."""
-        return sum(part.marginal.cells for part in self.parts)
+        return sum(part.cells for part in self.parts)
 
     @property
-    def largest(self) -> tuple[int, ...]:
-        """For each part what one record moves it by at most, in L1 and in L2."""
-        return tuple(part.largest for part in self.parts)
+    def moved(self) -> tuple[Moved, ...]:
+        """For each part what one record moves it by at most."""
+        return tuple(part.moved for part in self.parts)
 
     def exact(self, capacity: int) -> bool:
-        """Whether sums over so many records are 64-bit integers with room to spare."""
-        return all((part.largest * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
+        """Whether sums over so many records are 64-bit integers with room to spare, and all that they are made of: no
+        partial sum, nor a number on the way to contrasts, passes what all records together move the values by."""
+        return all((part.moved.absolute * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
 
     def check(self, sizes: Sequence[int]) -> None:
         """Raise ValueError unless it is one of a table with these numbers of values."""
@@ -232,13 +290,18 @@ class Release:
         return cls(Strategy.of(measurement.marginal), measurement.noise, measurement.units)
 
     @lazy
-    def pieces(self) -> tuple[tuple[Moment | None, Measurement], ...]:
-        """What was measured part by part, independently of one another: counts, or a moment."""
-        found, start = [], 0
+    def pieces(self) -> tuple[tuple[Moment | None, Piece], ...]:
+        """What was measured part by part, independently of one another: counts or combinations of them, or a moment."""
+        found: list[tuple[Moment | None, Piece]] = []
+        start = 0
         for part in self.strategy.parts:
-            stop = start + part.marginal.cells
-            units = self.units[start:stop].reshape(part.marginal.shape)
-            found.append((part.moment, Measurement(part.marginal, self.noise, units, part.multiplier)))
+            stop = start + part.cells
+            units = self.units[start:stop].reshape(part.shape)
+            if part.rows is not None:
+                found.append((None, Combination(part.marginal, part.rows, self.noise, units, part.multiplier)))
+            else:
+                kind = Contrast if part.residual else Measurement
+                found.append((part.moment, kind(part.marginal, self.noise, units, part.multiplier)))
             start = stop
         return tuple(found)
 
@@ -251,7 +314,9 @@ class Release:
         """
         if self.strategy.plain is None:
             raise ValueError("not a measurement of counts alone")
-        return self.pieces[0][1]
+        piece = self.pieces[0][1]
+        assert isinstance(piece, Measurement)
+        return piece
 
     def document(self) -> dict[str, Any]:
         """The release as JSON of integers and strings, its values one part after another, row by row."""

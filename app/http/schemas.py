@@ -369,6 +369,20 @@ class Sessions(Page):
     items: list[SessionView]
 
 
+class WorkloadPlans(Reply):
+    """All ways to have a workload answered, best first: methods of releases, and mechanisms of sessions that are asked
+    question by question. Each has a ``plan`` and the errors that are ``expected`` of it (``root_mean_square`` and
+    ``largest``, in counts; ``basis`` says whether they are exact or upper bounds), or the ``problem`` why there is
+    none.
+
+    ``numbers`` is how many numbers are asked for, ``best`` the method of a release that is expected to err least.
+    """
+
+    numbers: int | None
+    best: str | None
+    methods: list[dict[str, Any]]
+
+
 class ReleaseView(Reply):
     """A release: what was asked for, where it stands (``status``: queued, running, done, failed or cancelled; ``step``
     and ``progress`` from 0 to 1 tell how far), and what it costs.
@@ -435,7 +449,8 @@ class ReleasedMeasurement(MeasurementView):
     """A measurement with its values, not clipped, row by row; the standard error is that of each of them.
 
     Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
-    the attribute and power of a moment where it is one.
+    the attribute and power of a moment where it is one; ``residual`` where values sum to zero along each axis, and
+    ``rows`` where they are one for each row of weights on the cells that the axes name.
     """
 
     axes: list[dict[str, Any]] | None = None

@@ -68,12 +68,12 @@ def alike(strategies: Sequence[Strategy], means: Means) -> tuple[Buy, ...]:
     Raises:
         Unaffordable: when what may be paid would buy less noise than is offered, or more than can be drawn.
     """
-    moved = [means.gamma * largest for strategy in strategies for largest in strategy.largest]
+    moved = [each for strategy in strategies for each in strategy.moved]
     if means.holds.pure is None:
-        squares = sum(by * by for by in moved)
+        squares = means.gamma**2 * sum(each.squared for each in moved)
         scale = math.sqrt(float(means.order) * squares / (2 * float(means.holds.renyi)))
     else:
-        scale = sum(moved) / float(means.holds.pure)
+        scale = means.gamma * sum(each.absolute for each in moved) / float(means.holds.pure)
     return fitted(strategies, [1.0] * len(strategies), scale, means)
 
 

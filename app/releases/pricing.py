@@ -15,14 +15,12 @@ from app.privacy.ledger import Amounts, total
 def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
     """What a measurement with noise of this scale costs in both sums of a ledger of this order.
 
-    A record is in one cell of each part, and neighbours differ in at most gamma records: a part moves by gamma times
-    what one record moves it by, in L1, and by as much in L2 where all of them are in one cell. The parts compose
-    (docs/privacy.md, 9.4).
+    Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by, in L1
+    and in L2, by the triangle inequality. The parts compose (docs/privacy.md, 9.4 and 9.5).
     """
-    moved = [gamma * largest for largest in strategy.largest]
     if kind == "gaussian":
-        return _amounts(kind, scale, sum(by**2 for by in moved), order)
-    return total(_amounts(kind, scale, by, order) for by in moved)
+        return _amounts(kind, scale, gamma**2 * sum(moved.squared for moved in strategy.moved), order)
+    return total(_amounts(kind, scale, gamma * moved.absolute, order) for moved in strategy.moved)
 
 
 @lru_cache(maxsize=256)

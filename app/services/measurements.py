@@ -5,14 +5,15 @@ A measurement that its session does not share serves that session alone; auditor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from app.curator.mechanisms import Measured
-from app.evidence.measurements import Measurement
-from app.evidence.strategies import Moment, Release
+from app.evidence.combinations import Combination, Contrast, Rows
+from app.evidence.strategies import Moment, Piece, Release
 from app.services.datasets import Datasets, public_dataset
 from app.services.errors import NotFound
 from app.services.pages import Page
@@ -36,12 +37,12 @@ class Released:
         return self.release.strategy.plain is not None
 
     def document(self) -> dict[str, Any]:
-        """As JSON, values row by row: of several parts, or of moments, part by part."""
-        parts = [self._part(moment, measurement) for moment, measurement in self.release.pieces]
+        """As JSON, values row by row: of several parts, of moments, or of combinations, part by part."""
+        parts = [self._part(moment, piece) for moment, piece in self.release.pieces]
         return self.view | (parts[0] if self.plain else {"parts": parts})
 
-    def _part(self, moment: Moment | None, measurement: Measurement) -> dict[str, Any]:
-        marginal = measurement.marginal
+    def _part(self, moment: Moment | None, piece: Piece) -> dict[str, Any]:
+        marginal = piece.marginal
         axes = [
             {
                 "attribute": self.space.names[attribute],
@@ -51,8 +52,17 @@ class Released:
             }
             for attribute, size, part in zip(marginal.attributes, marginal.sizes, marginal.partitions, strict=True)
         ]
-        values = measurement.values.reshape(-1).tolist()
-        told = {"axes": axes, "values": values, "standard_error": measurement.variance**0.5}
+        variance = piece.variance
+        if isinstance(piece, Contrast):
+            # What is shown sums to zero along each axis, and so does its noise.
+            variance *= math.prod(1 - 1 / n for n in marginal.shape)
+        told: dict[str, Any] = {"axes": axes, "values": piece.values.reshape(-1).tolist()}
+        told["standard_error"] = variance**0.5
+        if isinstance(piece, Contrast):
+            told["residual"] = True
+        elif isinstance(piece, Combination):
+            # A value for each row: the axes are those of its weights.
+            told["rows"] = piece.rows.document()
         return told | ({} if moment is None else {"of": self.space.names[moment.axis], "moment": moment.power})
 
 
@@ -120,7 +130,11 @@ def _view(space: TableSpace, row: EvidenceRow, record: dict[str, Any]) -> dict[s
 
 
 def _part_view(space: TableSpace, part: dict[str, Any]) -> dict[str, Any]:
-    """One part of what was measured at once: of moments the attribute and the power."""
+    """One part of what was measured at once: of moments the attribute and the power, of rows how many there are."""
     moment = part["moment"]
     told = {"attributes": [space.names[a] for a in part["marginal"]["attributes"]], "multiplier": part["multiplier"]}
+    if part.get("residual"):
+        told["residual"] = True
+    elif "rows" in part:
+        told["rows"] = Rows.read(part["rows"]).count
     return told | ({} if moment is None else {"of": space.names[moment["axis"]], "moment": moment["power"]})

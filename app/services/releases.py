@@ -6,17 +6,22 @@ measures is charged there, and its end gives back what is left.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.curator.request import parse_request
+from app.curator.workload_comparison import ways_of
+from app.privacy.patience import while_wanted
 from app.services import spending
+from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound
 from app.services.pages import Page
 from app.services.ports import Clock, ReleaseRow, SessionRow, Store, Transaction
 from app.services.principals import Principal
 from app.services.release_request import parse_release
 from app.services.sessions import SESSION_ID, Check, IdempotencyKey, Prepared, Sessions, release_view
-from app.spaces.errors import InvalidRequest
+from app.spaces.errors import CuratorError, InvalidRequest
 
 #: What came of a release, by the name that it is asked for; the first that there is where none is named.
 FILES = ("records", "edges", "answers")
@@ -44,8 +49,17 @@ class Standing:
 class Releases:
     """Takes releases in and shows them."""
 
-    def __init__(self, store: Store, sessions: Sessions, clock: Clock) -> None:
-        self._store, self._sessions, self._clock = store, sessions, clock
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        datasets: Datasets,
+        clock: Clock,
+        *,
+        render: Callable[[CuratorError], dict[str, Any]],
+    ) -> None:
+        self._store, self._sessions, self._datasets, self._clock = store, sessions, datasets, clock
+        self._render = render
 
     def prepare(
         self, actor: Principal, asked: Any, key: IdempotencyKey | None, check: Check = lambda: None
@@ -67,6 +81,17 @@ class Releases:
             Unavailable: when another process keeps the data set.
         """
         return self._sessions.open(actor, prepared, key)
+
+    def plan(self, asked: Mapping[str, Any], check: Check = lambda: None) -> dict[str, Any]:
+        """All ways to have a workload answered, best first. Reads public facts only and charges nothing.
+
+        Raises:
+            InvalidRequest, NotFound: as asking for a release would.
+        """
+        request = parse_request(parse_release(asked).session())
+        dataset = self._datasets.public(request.dataset)
+        with while_wanted(check):
+            return ways_of(dataset, request).document(self._render)
 
     def standing(self, actor: Principal, id: str) -> Standing:
         """A release that the actor may see: his own, or any for admins and auditors.

@@ -19,8 +19,9 @@ def add_routes(app: FastAPI, context: Context) -> None:
     @app.post(
         "/v1/plans",
         tags=["sessions"],
-        summary="The plan a session would have, or those of several mechanisms side by side; charges nothing",
-        response_model=schemas.PlanReply | schemas.ComparisonView,
+        summary="The plan a session would have, those of several mechanisms side by side, or all ways to have a "
+        "workload answered; charges nothing",
+        response_model=schemas.PlanReply | schemas.ComparisonView | schemas.WorkloadPlans,
         responses=problem_responses(401, 404, 413, 422),
         openapi_extra={"requestBody": plan_body()},
     )
@@ -28,6 +29,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         actor = await context.authenticator.authenticate(request, heavy=True)
         asked = await json_object(request, context, actor)
         async with context.plans.turn(request, actor) as work:
+            if "workload" in asked:
+                return json_reply(await run_in_threadpool(context.services.releases.plan, asked, work.check))
             if "mechanisms" in asked:
                 comparison = await run_in_threadpool(context.services.sessions.compare, asked, work.check)
                 return json_reply(comparison.document(problems.document))

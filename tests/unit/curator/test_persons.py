@@ -127,8 +127,8 @@ def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
         assert isinstance(due, Measure)
         assert due.strategy is not None
         assert due.terms.noise.law == "gaussian"
-        assert max(due.strategy.largest) == 45
-        moved = sum((most * largest) ** 2 for largest in due.strategy.largest)
+        assert max(moved.absolute for moved in due.strategy.moved) == 45
+        moved = sum(most**2 * one.squared for one in due.strategy.moved)
         assert due.terms.price.renyi == renyi_cost(
             DiscreteGaussianAnswer(due.terms.noise.scale, moved), data.budget.order
         )

@@ -159,10 +159,10 @@ def test_exact_values(seed: int) -> None:
     assert exact_values(strategy, DenseTensor(counts)).tolist() == expected
     without, start = np.array(brute(strategy, rows[1:])), 0
     for part in strategy.parts:
-        stop = start + part.marginal.cells
+        stop = start + part.cells
         moved = np.abs(np.array(expected)[start:stop] - without[start:stop])
-        assert moved.sum() <= part.largest
-        assert (moved**2).sum() <= part.largest**2
+        assert moved.sum() <= part.moved.absolute
+        assert (moved**2).sum() <= part.moved.squared
         start = stop
 
 

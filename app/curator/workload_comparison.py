@@ -1,0 +1,194 @@
+"""What a workload costs in errors: every method of a release and every mechanism that answers it question by question.
+
+All of it is told from public facts before anything is spent: the same for neighbouring data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from app.constructions.mechanism import Mechanism, Method
+from app.curator.dataset import PublicDataset
+from app.curator.evidence_plan import residuals_of
+from app.curator.feasibility import find_plan
+from app.curator.plan import Infeasible, Plan, SessionPlan
+from app.curator.request import SessionRequest
+from app.curator.workload_plan import WorkloadPlan
+from app.curator.workloads import compiled
+from app.privacy.errors import PrivacyError
+from app.releases.expected import Expected, of, unbiased
+from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workload
+from app.spaces.errors import CuratorError
+
+#: Methods whose answers are the nearest possible ones to unbiased values, or a fit to them: they err no more.
+NEARER: tuple[Method, ...] = ("projection", "synthetic_table")
+#: Which of several methods is taken where as much is to be expected of them: what is nearer than promised first.
+ORDER: tuple[Method, ...] = (
+    "synthetic_table",
+    "projection",
+    "factorization",
+    "gaussian",
+    "histogram",
+    "synthetic_graph",
+    "iterative_construction",
+)
+#: Mechanisms of sessions that a workload may be asked of, question by question.
+INTERACTIVE = ("evidence", "histogram", "gaussian", "laplace", "mw", "fk")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to have a workload answered.
+
+    Attributes:
+        name: of the method, or of the mechanism.
+        interactive: whether it is a mechanism of sessions.
+        outcome: its plan, or why it has none.
+        expected: its errors, None where nothing is foretold.
+    """
+
+    name: str
+    interactive: bool
+    outcome: SessionPlan | CuratorError
+    expected: Expected | None = None
+
+    def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
+        """As JSON; ``render`` makes problems of refusals."""
+        named = {"mechanism" if self.interactive else "method": self.name}
+        if not isinstance(self.outcome, SessionPlan):
+            return named | {"problem": render(self.outcome)}
+        told = None if self.expected is None else self.expected.document()
+        return named | {"expected": told, "plan": self.outcome.reply()}
+
+    @property
+    def rank(self) -> tuple[bool, float, bool, int]:
+        """The lesser the better."""
+        error = math.inf if self.expected is None else self.expected.root_mean_square
+        place = ORDER.index(self.name) if self.name in ORDER and not self.interactive else len(ORDER)
+        return not isinstance(self.outcome, SessionPlan), error, self.interactive, place
+
+
+@dataclass(frozen=True)
+class Ways:
+    """All ways to have a workload answered, best first."""
+
+    workload: Workload
+    ways: tuple[Way, ...]
+
+    @property
+    def best(self) -> Way | None:
+        """The release that is expected to err least; None where none has a plan."""
+        releases = (way for way in self.ways if not way.interactive and isinstance(way.outcome, SessionPlan))
+        return next(releases, None)
+
+    def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
+        """As JSON; ``render`` makes problems of refusals."""
+        numbers = None if isinstance(self.workload, Cuts) else self.workload.numbers
+        best = self.best
+        return {
+            "numbers": numbers,
+            "best": None if best is None else best.name,
+            "methods": [way.document(render) for way in self.ways],
+        }
+
+
+def ways_of(dataset: PublicDataset, request: SessionRequest, *, interactive: bool = True) -> Ways:
+    """All ways to have the workload of a release's request answered with its share, best first.
+
+    Args:
+        dataset: what is public.
+        request: of a release; its method does not matter.
+        interactive: whether mechanisms of sessions are among them.
+
+    Raises:
+        InvalidRequest: when the data set has no such workload.
+    """
+    asked = request.mechanism.workload
+    assert asked is not None
+    workload = compiled(dataset.space, asked)
+    ways = list(_releases(dataset, request, workload))
+    if interactive and not isinstance(workload, Cuts):
+        ways += _sessions(dataset, request, workload)
+    return Ways(workload, tuple(sorted(ways, key=lambda way: way.rank)))
+
+
+def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str]:
+    """A release's request with the method that is expected to err least, and why it is that one.
+
+    Raises:
+        InvalidRequest: when the data set has no such workload.
+    """
+    best = ways_of(dataset, request, interactive=False).best
+    name = "factorization" if best is None else best.name
+    why = f"{name} is expected to err least of all methods for this workload and this share"
+    if best is not None and best.expected is not None:
+        most = "at most " if best.expected.basis == "at most" else ""
+        why += f": {most}{best.expected.root_mean_square:.4g} in the root mean square"
+    return _with_method(request, name), why
+
+
+def _with_method(request: SessionRequest, method: str) -> SessionRequest:
+    return request.model_copy(update={"mechanism": request.mechanism.model_copy(update={"method": method})})
+
+
+def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workload) -> Iterator[Way]:
+    for method in get_args(Method):
+        if method == "auto":
+            continue
+        found = find_plan(dataset, _with_method(request, method))
+        if isinstance(found, Infeasible):
+            yield Way(method, False, found.refusal())
+        else:
+            assert isinstance(found, WorkloadPlan)
+            yield Way(method, False, found, _expected(dataset, found, method, workload))
+
+
+def _expected(dataset: PublicDataset, plan: WorkloadPlan, method: str, workload: Workload) -> Expected | None:
+    """The errors of a release's answers."""
+    if not isinstance(workload, Marginals | Sums):
+        return None
+    found = unbiased(plan.buys, workload, residuals_of(dataset.space, dataset.records))
+    return replace(found, basis="at most") if found is not None and method in NEARER else found
+
+
+def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:
+    """Sessions in which the questions of a workload are asked one after the other."""
+    if not isinstance(workload, Marginals | Sums):
+        return
+    marginals = len(workload.questions)
+    for name in INTERACTIVE:
+        # Constructions answer one number at a time, the others a whole marginal.
+        queries = workload.numbers if name in ("mw", "fk") else marginals
+        mechanism = Mechanism.model_validate({"construction": name})
+        asked = SessionRequest(
+            dataset=request.dataset, mechanism=mechanism, epsilon=request.epsilon, max_queries=queries
+        )
+        try:
+            found = find_plan(dataset, asked)
+        except (CuratorError, PrivacyError) as error:
+            found = Infeasible(str(error))
+        if isinstance(found, Infeasible):
+            yield Way(name, True, found.refusal())
+        else:
+            yield Way(name, True, found, _expected_of_session(dataset, found, name, request, workload))
+
+
+def _expected_of_session(
+    dataset: PublicDataset, plan: SessionPlan, name: str, request: SessionRequest, workload: Marginals | Sums
+) -> Expected | None:
+    if name == "histogram":
+        method = _with_method(request, "histogram")
+        release = find_plan(dataset, method)
+        return _expected(dataset, release, name, workload) if isinstance(release, WorkloadPlan) else None
+    if not isinstance(plan, Plan):
+        return None
+    error = plan.standard_error
+    if error is not None:
+        return of(np.full(workload.numbers, error * error))
+    # Whatever is asked, every answer keeps the bound with the plan's probability.
+    return Expected(plan.error_bound, plan.error_bound, "at most")

@@ -1,0 +1,316 @@
+"""Combinations of counts: released in place of the counts of a marginal, with noise of their own.
+
+*Contrasts* are the part of a marginal that varies along every one of its attributes: counts from which along each axis
+the mean was taken off, times the number of cells, so that they are whole. What several marginals share is then measured
+once. *Rows* are any whole weights on the cells of a marginal: a hierarchy, or what was found best for questions that
+are known ahead.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.sparse import csr_array
+
+from app.evidence.measurements import Marginal, Noise
+from app.spaces.lazy import lazy
+from app.spaces.tensor import Array, FloatArray, IntArray
+
+#: Weights of rows take at most so many bits, and there are at most so many rows and weights: squares add up exactly.
+MOST_WEIGHT_BITS, MOST_ROWS, MOST_WEIGHTS = 20, 1 << 14, 1 << 20
+#: Scaled to ones on the diagonal, a system whose factor has a smaller number there may not tell all cells apart.
+_FIRM = 1e-5
+#: Directions of a smaller eigenvalue are not told apart; weights on them are rounding below this part of all.
+_TOLD, _UNTOLD = 1e-10, 1e-7
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What one record moves values by at most: the sum of the changes, and the sum of their squares."""
+
+    absolute: int
+    squared: int
+
+
+def centred(array: Array) -> Array:
+    """Whole counts made to sum to zero along each axis, times the number of cells: along an axis of n cells each number
+    is multiplied by n, and the sum of all n taken off. The numbers stay whole.
+    """
+    for axis in range(array.ndim):
+        array = array * array.shape[axis] - array.sum(axis=axis, keepdims=True)
+    return array
+
+
+def moved_by_contrasts(marginal: Marginal) -> Moved:
+    """What one record moves the contrasts of a marginal by.
+
+    Along an axis of n cells a record adds n - 1 to its own cell and takes 1 from each of the n - 1 others: 2(n - 1) in
+    absolute values, (n - 1)^2 + (n - 1) = n(n - 1) in squares. A cell's change is the product of those along the axes,
+    and so are the sums over all cells. (docs/privacy.md, 9.5)
+    """
+    shape = marginal.shape
+    return Moved(math.prod(2 * (n - 1) for n in shape), math.prod(n * (n - 1) for n in shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A matrix of whole numbers over cells, row by row, zeros left out.
+
+    Attributes:
+        cells: number of columns.
+        starts: where the weights of each row begin, and where the last one ends.
+        columns: for each weight its cell, ascending in a row.
+        weights: none of them zero, in absolute value below 2^20.
+
+    Raises:
+        ValueError: when it is not of this form.
+    """
+
+    cells: int
+    starts: IntArray
+    columns: IntArray
+    weights: IntArray
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "columns", "weights"):
+            array = np.array(getattr(self, name), dtype=np.int64)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        starts, columns, weights = self.starts, self.columns, self.weights
+        if not (starts.ndim == columns.ndim == weights.ndim == 1 and 1 < len(starts) <= MOST_ROWS + 1):
+            raise ValueError(f"rows are from 1 to {MOST_ROWS}")
+        if starts[0] != 0 or starts[-1] != len(columns) or bool((np.diff(starts) <= 0).any()):
+            raise ValueError("every row has weights, one row after another")
+        if len(columns) != len(weights) or len(weights) > MOST_WEIGHTS:
+            raise ValueError(f"rows have a cell for each of at most {MOST_WEIGHTS} weights")
+        within = np.ones(len(columns), dtype=bool)
+        within[starts[:-1]] = False
+        if columns.min() < 0 or columns.max() >= self.cells or bool((np.diff(columns)[within[1:]] <= 0).any()):
+            raise ValueError("the cells of a row ascend below their number")
+        if bool((weights == 0).any()) or int(np.abs(weights).max()) >= 1 << MOST_WEIGHT_BITS:
+            raise ValueError(f"weights of rows are whole, not zero, of at most {MOST_WEIGHT_BITS} bits")
+
+    @classmethod
+    def of(cls, matrix: Array | csr_array) -> Rows:
+        """The rows of a matrix of whole numbers, those without weights left out.
+
+        Raises:
+            ValueError: when they are no rows.
+        """
+        sparse = csr_array(matrix).astype(np.int64)
+        sparse.sum_duplicates()
+        sparse.eliminate_zeros()
+        lengths = np.diff(sparse.indptr)
+        starts = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
+        return cls(int(sparse.shape[1]), starts, sparse.indices, sparse.data)
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.starts) - 1
+
+    @lazy
+    def matrix(self) -> csr_array:
+        """The matrix in 64-bit integers."""
+        return csr_array((self.weights, self.columns, self.starts), shape=(self.count, self.cells))
+
+    @lazy
+    def moved(self) -> Moved:
+        """What one record moves the rows' sums by at most: the largest sum of a column's absolute weights, and the
+        largest sum of its squares, each over all columns. (docs/privacy.md, 9.5)"""
+        absolute, squared = np.zeros(self.cells, np.int64), np.zeros(self.cells, np.int64)
+        np.add.at(absolute, self.columns, np.abs(self.weights))
+        np.add.at(squared, self.columns, self.weights**2)
+        return Moved(int(absolute.max()), int(squared.max()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rows):
+            return NotImplemented
+        return self.cells == other.cells and all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in ("starts", "columns", "weights")
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.cells, self.columns.tobytes(), self.weights.tobytes()))
+
+    def document(self) -> dict[str, Any]:
+        """The rows as JSON: numbers in 32 bits, least byte first, in base64."""
+        packed = {name: _packed(getattr(self, name)) for name in ("columns", "starts", "weights")}
+        return {"cells": self.cells} | packed
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Rows:
+        """The rows of a document.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+        if type(document["cells"]) is not int or len(document) != 4:
+            raise ValueError("not the document of rows")
+        return cls(document["cells"], *(_unpacked(document[name]) for name in ("starts", "columns", "weights")))
+
+
+def _packed(numbers: IntArray) -> str:
+    return base64.b64encode(numbers.astype("<i4").tobytes()).decode()
+
+
+def _unpacked(text: str) -> IntArray:
+    numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<i4").astype(np.int64)
+    if _packed(numbers) != text:
+        raise ValueError("not numbers in base64")
+    return numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """Contrasts of a marginal, the noise they were released with, and what was released.
+
+    With N the number of cells, ``units`` are N times the contrasts, times a multiplier, with noise, in units of 2^-bits
+    and in the marginal's shape: the noise does not sum to zero along the axes.
+
+    Raises:
+        ValueError: when the values are not of the marginal's shape, or it has no attribute.
+    """
+
+    marginal: Marginal
+    noise: Noise
+    units: IntArray
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != self.marginal.shape or not units.ndim:
+            raise ValueError(f"a marginal of shape {self.marginal.shape} has no contrasts of shape {units.shape}")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """The variance, in counts squared, of noise in every cell of which the contrasts' noise is the part that sums
+        to zero along each axis: that of what is drawn, divided by N^2. That of a cell of the contrasts is less by
+        (n - 1)/n for each axis of n cells."""
+        return self.noise.variance / (self.multiplier * self.marginal.cells) ** 2
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The contrasts in counts, made to sum to zero along each axis."""
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / (self.multiplier * self.marginal.cells)
+        for axis in range(values.ndim):
+            values = values - values.mean(axis=axis, keepdims=True)
+        values.setflags(write=False)
+        return np.asarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Rows over the cells of a marginal, the noise they were released with, and what was released.
+
+    ``units`` are the rows' sums times a multiplier, with noise, in units of 2^-bits.
+
+    Raises:
+        ValueError: when the rows are over other cells, or there are other values than rows.
+    """
+
+    marginal: Marginal
+    rows: Rows
+    noise: Noise
+    units: IntArray
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != (self.rows.count,) or self.rows.cells != self.marginal.cells:
+            raise ValueError("rows have a value each, and a weight for each cell of their marginal")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each row's value, in counts squared."""
+        return self.noise.variance / self.multiplier**2
+
+    @property
+    def variance_per_cell(self) -> float:
+        """The variance that counts of the cells would have that told as much of them in all (the trace of what is known
+        of them divided by their number)."""
+        return self.variance * self.rows.cells / float(np.square(self.rows.weights.astype(np.float64)).sum())
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The rows' values in counts."""
+        return np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
+
+    @lazy
+    def _known(self) -> tuple[FloatArray, FloatArray | None]:
+        """T with ``T T'`` the (pseudo-)inverse of ``M'M``, and a basis of what no row sees: None where that is nothing.
+
+        Columns are scaled to equal lengths before, which changes no estimate of what can be estimated.
+        """
+        matrix = self.rows.matrix.astype(np.float64)
+        gram = (matrix.T @ matrix).toarray()
+        scale = 1 / np.sqrt(np.maximum(gram.diagonal(), 1.0))
+        gram *= scale
+        gram *= scale[:, None]
+        try:
+            root = cholesky(gram, lower=True, check_finite=False)
+            if float(root.diagonal().min()) > _FIRM:
+                inverse = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+                return scale[:, None] * inverse.T, None
+        except LinAlgError:
+            pass
+        levels, vectors = eigh(gram, check_finite=False)
+        told = levels > _TOLD * levels[-1]
+        seen = scale[:, None] * (vectors[:, told] / np.sqrt(levels[told]))
+        # Weights w are estimable where w/scale, in the scaled coordinates, has nothing along the others.
+        return seen, scale[:, None] * vectors[:, ~told]
+
+    @lazy
+    def estimate(self) -> FloatArray:
+        """Least squares estimates of the counts of all cells, flat: any of those that fit best, where not all can be
+        told apart."""
+        root, _ = self._known
+        return np.asarray(root @ (root.T @ (self.rows.matrix.T.astype(np.float64) @ self.values)))
+
+    def weighed(self, weights: csr_array) -> tuple[FloatArray, FloatArray]:
+        """Best linear unbiased values of sums of the cells and their variances, in counts; NaN where the rows do not
+        determine them.
+
+        With y the values of rows M of variance s^2 these are ``w (M'M)^-1 M'y`` and ``s^2 w (M'M)^-1 w'`` (Gauss and
+        Markov).
+
+        Args:
+            weights: a row for each sum, a column for each cell of the marginal.
+        """
+        root, unseen = self._known
+        values = np.asarray(weights @ self.estimate)
+        variances = self.variance * np.einsum("ij,ij->i", *[np.asarray(weights @ root)] * 2)
+        if unseen is not None:
+            lost = np.abs(np.asarray(weights @ unseen)).max(axis=1, initial=0.0)
+            scale = np.sqrt(np.asarray(weights.multiply(weights).sum(axis=1)).reshape(-1))
+            untold = lost > _UNTOLD * scale * float(np.abs(unseen).max(initial=0.0))
+            values[untold] = variances[untold] = np.nan
+        return values, variances
+
+    def onto(self, attributes: frozenset[int]) -> tuple[FloatArray, FloatArray]:
+        """Estimates of the marginal summed over all attributes but the given ones, and their variances; NaN where the
+        rows do not determine them."""
+        outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
+        kept = self.marginal.onto(attributes)
+        places = np.expand_dims(np.arange(kept.cells).reshape(kept.shape), outside)
+        rows = np.broadcast_to(places, self.marginal.shape).reshape(-1)
+        cells = np.arange(self.marginal.cells)
+        values, variances = self.weighed(
+            csr_array((np.ones(len(cells)), (rows, cells)), shape=(kept.cells, len(cells)))
+        )
+        return values.reshape(kept.shape), variances.reshape(kept.shape)
+
+    def covariance(self, one: csr_array, other: csr_array) -> float:
+        """The covariance of two estimable sums, each a row of weights on the cells."""
+        root, _ = self._known
+        return self.variance * float((np.asarray(one @ root) * np.asarray(other @ root)).sum())
