@@ -16,6 +16,7 @@ from app.curator.evidence_plan import EvidencePlan
 from app.curator.plan import Infeasible, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
 from app.evidence.measurements import NoiseKind
 from app.evidence.policy import Buy
@@ -40,21 +41,28 @@ class WorkloadPlan(EvidencePlan):
     Attributes:
         workload: what is asked.
         buys: what is measured, in this order.
+        iterations: the rounds behind that, each of which measures what it chooses; None where there are none.
     """
 
     workload: Workload
     buys: tuple[Buy, ...]
+    iterations: Iterations | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON: with how many measurements there are, their cells, and the least and the largest noise."""
-        scales = [buy.scale for buy in self.buys]
-        return super().document() | {
-            "measurements": len(self.buys),
-            "cells": sum(buy.strategy.cells for buy in self.buys),
-            "noise": self.buys[0].kind if self.buys else None,
+        """As JSON: with how many measurements there are, their cells where these are known ahead, the least and the
+        largest noise, and the terms of rounds.
+        """
+        rounds = None if self.iterations is None else self.iterations.rounds
+        buys = self.buys if rounds is None else (*self.buys, rounds.noise)
+        scales = [buy.scale for buy in buys]
+        document = super().document() | {
+            "measurements": self.max_updates,
+            "cells": sum(buy.strategy.cells for buy in buys) if rounds is None else None,
+            "noise": buys[0].kind if buys else None,
             "noise_scale": float(min(scales)) if scales else None,
             "largest_noise_scale": float(max(scales)) if scales else None,
         }
+        return document if self.iterations is None else document | {"rounds": self.iterations.document()}
 
 
 def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
@@ -70,12 +78,19 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         means = means_of(dataset, request)
         if isinstance(workload, Cuts):
             return Infeasible(f"{mechanism.method} serves tables, and this is a {space.kind}")
-        buys = _designed(workload, mechanism.method or "auto", space.shape, means)
-        if isinstance(buys, Infeasible):
-            return buys
-        share = dataset.share(request.epsilon)
-        gaussian = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
-        alone = least_epsilon(((gaussian, 1),), Fraction(budget.delta) - budget.set_aside)
+        rounds: Iterations | None = None
+        if mechanism.method == "iterative_construction":
+            found = iterations(dataset, request, workload, means)
+            if isinstance(found, Infeasible):
+                return found
+            rounds, buys, events = found, found.buys, found.events
+        else:
+            designed = _designed(workload, mechanism.method or "auto", space.shape, means)
+            if isinstance(designed, Infeasible):
+                return designed
+            share = dataset.share(request.epsilon)
+            buys, events = designed, ((DiscreteGaussianAnswer(1, 2 * Fraction(share) / Fraction(budget.order)), 1),)
+        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
     holds = means.holds
@@ -84,7 +99,7 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         holds, alone = Amounts(means.cost(buys).renyi, holds.pure), min(alone, request.epsilon)
     return WorkloadPlan(
         **stated(dataset, request),
-        max_updates=len(buys),
+        max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
         epsilon_alone=alone,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
@@ -93,6 +108,7 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         declared=True,
         workload=workload,
         buys=buys,
+        iterations=rounds,
     )
 
 

@@ -1,14 +1,18 @@
-"""Candidates: the linear queries of a workload among which a round chooses, and their errors as whole numbers.
+"""Candidates: what a round of an iterative construction chooses from, and its errors as whole numbers.
 
-A family holds the candidates that are read from the cells of one marginal. Their values are in units of 2^-10 counts:
-of data exactly, as weights are rounded to that grid; of a hypothesis rounded. So the score of a candidate, the distance
-between both, is a whole number that moves between neighbouring data sets by no more than gamma times
+A candidate is a query of the workload, or all cells of one of its marginals together: of these the query that errs most
+among all that add cells and take cells off, whose error is the sum of the cells' distances. A family holds the
+candidates that are read from the cells of one marginal.
+
+Errors are in units of 2^-10 counts. Weights are rounded to that grid and so are a hypothesis' values, and the data are
+integers: an error is a whole number that moves between neighbouring data sets by no more than gamma times
 :attr:`Candidates.largest`.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +24,14 @@ from app.evidence.questions import Cells, Question, Sum
 from app.evidence.strategies import Strategy
 from app.releases.workloads import Marginals, Ranges, TableWorkload
 from app.spaces.lazy import lazy
-from app.spaces.tensor import Array, FloatArray, IntArray
+from app.spaces.tensor import FloatArray, IntArray
 
-#: Scores are in units of 2^-BITS counts.
+#: Errors are in units of 2^-BITS counts.
 BITS = 10
-#: No value of a hypothesis is taken to be farther from zero, in these units: differences stay 64-bit integers.
-_FARTHEST = 2.0**61
+#: No value of a hypothesis is taken to be farther from zero, in these units: sums of differences stay 64-bit integers.
+_FARTHEST = 2.0**48
+#: The mean absolute value of a standard normal number.
+_MEAN = math.sqrt(2 / math.pi)
 
 
 class Family(ABC):
@@ -38,20 +44,27 @@ class Family(ABC):
     marginal: Marginal
 
     @property
-    @abstractmethod
     def number(self) -> int:
         """How many candidates there are."""
+        return 1
 
     @property
     def largest(self) -> int:
-        """The largest absolute weight of a candidate, in units of 2^-BITS."""
+        """By how much one record moves the error of a candidate at most, in units of 2^-BITS counts."""
         return 1 << BITS
 
-    @abstractmethod
-    def units(self, counts: Array) -> Array:
-        """The candidates' values in units of 2^-BITS, shape (number,), from counts in the marginal's shape.
+    @property
+    def noise(self) -> float:
+        """The mean error, in counts, of a candidate that is measured exactly but for normal noise of deviation 1."""
+        return _MEAN
 
-        Of integers they are exact integers.
+    @abstractmethod
+    def errors(self, counts: IntArray, near: FloatArray) -> IntArray:
+        """The candidates' errors in units of 2^-BITS, shape (number,).
+
+        Args:
+            counts: exact, in the marginal's shape.
+            near: a hypothesis' own.
         """
 
     @abstractmethod
@@ -64,55 +77,18 @@ class Family(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class _OfCells(Family):
-    """Each cell of a marginal: along each attribute its own values, or the others."""
+class _Whole(Family):
+    """All cells of a marginal together: a record is in one of them."""
 
     marginal: Marginal
 
     @property
-    def number(self) -> int:
-        return self.marginal.cells
+    def noise(self) -> float:
+        return _MEAN * self.marginal.cells
 
-    def units(self, counts: Array) -> Array:
-        return counts.reshape(-1) * (1 << BITS)
-
-    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
-        places = np.unravel_index(number, self.marginal.shape)
-        cells = {
-            attribute: Partition.of(self.marginal.partition(k).labels == place)
-            for k, (attribute, place) in enumerate(zip(self.marginal.attributes, places, strict=True))
-        }
-        return Strategy.of(Marginal.of(sizes, dict(cells)))
-
-    def owns(self, marginal: Marginal) -> bool:
-        own = self.marginal
-        pairs = [(own.partition(k), marginal.partition(k)) for k in range(len(own.attributes))]
-        return all(p.cells == 2 and own.refines(p) and p.over(own).least == 1 for own, p in pairs)
-
-
-@dataclass(frozen=True, eq=False)
-class _OfSum(Family):
-    """One sum with public weights, measured on the cells that it tells apart."""
-
-    marginal: Marginal
-    weights: IntArray
-
-    @classmethod
-    def of(cls, question: Sum, sizes: Sequence[int]) -> _OfSum:
-        weights = np.rint(np.ldexp(question.on(question.partitions), BITS)).astype(np.int64)
-        marginal = question.apart(sizes)
-        return cls(marginal, weights.reshape(marginal.shape))
-
-    @property
-    def number(self) -> int:
-        return 1
-
-    @lazy
-    def largest(self) -> int:  # type: ignore[override]
-        return int(np.abs(self.weights).max())
-
-    def units(self, counts: Array) -> Array:
-        return np.asarray((counts * self.weights).sum()).reshape(1)
+    def errors(self, counts: IntArray, near: FloatArray) -> IntArray:
+        gaps = np.abs(counts * (1 << BITS) - _units(near))
+        return np.array([gaps.sum()], np.int64)
 
     def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
         return Strategy.of(self.marginal)
@@ -122,7 +98,40 @@ class _OfSum(Family):
 
 
 @dataclass(frozen=True, eq=False)
-class _OfRanges(Family):
+class _Single(Family):
+    """One sum with public weights, measured on the cells that it tells apart."""
+
+    marginal: Marginal
+    weights: IntArray
+
+    @classmethod
+    def of(cls, question: Sum, sizes: Sequence[int]) -> _Single:
+        """The family of a question, its weights rounded."""
+        weights = np.rint(np.ldexp(question.on(question.partitions), BITS)).astype(np.int64)
+        marginal = question.apart(sizes)
+        return cls(marginal, weights.reshape(marginal.shape))
+
+    @lazy
+    def largest(self) -> int:
+        return max(1, int(np.abs(self.weights).max()))
+
+    @property
+    def noise(self) -> float:
+        return _MEAN * math.ldexp(float(np.linalg.norm(self.weights)), -BITS)
+
+    def errors(self, counts: IntArray, near: FloatArray) -> IntArray:
+        units = _units(np.array([(near * np.ldexp(self.weights.astype(np.float64), -BITS)).sum()]))
+        return np.array(np.abs((counts * self.weights).sum() - units), np.int64)
+
+    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
+        return Strategy.of(self.marginal)
+
+    def owns(self, marginal: Marginal) -> bool:
+        return marginal == self.marginal
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs(Family):
     """All ranges of neighbouring cells of one attribute but the one of all of them: within a range, or outside."""
 
     marginal: Marginal
@@ -139,11 +148,11 @@ class _OfRanges(Family):
         kept = last - first < cells
         return first[kept], last[kept]
 
-    def units(self, counts: Array) -> Array:
-        sums = np.concatenate([np.zeros(1, counts.dtype), np.cumsum(counts)])
+    def errors(self, counts: IntArray, near: FloatArray) -> IntArray:
+        # Rounded before they are subtracted: a range's own value lies within a unit of the hypothesis'.
+        gaps = np.cumsum(np.concatenate([[0], counts])) * (1 << BITS) - _units(np.cumsum(np.concatenate([[0.0], near])))
         first, last = self._ends
-        difference: Array = sums[last] - sums[first]
-        return difference * (1 << BITS)
+        return np.array(np.abs(gaps[last] - gaps[first]), np.int64)
 
     def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
         (attribute,), labels = self.marginal.attributes, self.marginal.partition(0).labels
@@ -154,7 +163,7 @@ class _OfRanges(Family):
         own, told = self.marginal.partition(0), marginal.partition(0)
         if told.cells != 2 or not own.refines(told):
             return False
-        # One side is a run of neighbours where the other one begins at most twice: before it and behind it.
+        # One of both sides is a run of neighbours: from one cell to the next the side changes once or twice.
         return int(np.count_nonzero(np.diff(told.over(own).labels))) <= 2
 
 
@@ -172,12 +181,12 @@ class Candidates:
 
     @classmethod
     def of(cls, workload: TableWorkload, sizes: Sequence[int]) -> Candidates:
-        """The candidates of a workload, without sums over all records, which no choice can miss."""
+        """The candidates of a workload, without sums over all records."""
         families: list[Family] = []
         if isinstance(workload, Ranges):
-            families.append(_OfRanges(Marginal.of(sizes, {workload.axis: workload.partition})))
+            families.append(_Runs(Marginal.of(sizes, {workload.axis: workload.partition})))
         elif isinstance(workload, Marginals):
-            families += [_OfCells(marginal) for marginal in workload.marginals]
+            families += [_Whole(marginal) for marginal in workload.marginals]
         else:
             families += [_family(question, sizes) for question in workload.questions]
         return cls(tuple(family for family in families if family.marginal.attributes and family.number), tuple(sizes))
@@ -189,12 +198,17 @@ class Candidates:
 
     @lazy
     def largest(self) -> int:
-        """By how much one record moves a score at most, in units of 2^-BITS counts."""
+        """By how much one record moves an error at most, in units of 2^-BITS counts."""
         return max(family.largest for family in self.families)
 
     @property
+    def whole(self) -> bool:
+        """Whether all of them are whole marginals."""
+        return all(isinstance(family, _Whole) for family in self.families)
+
+    @property
     def strategies(self) -> list[Strategy]:
-        """The counts that scores are computed from, one strategy a family."""
+        """The counts that errors are computed from, one strategy a family."""
         return [Strategy.of(family.marginal) for family in self.families]
 
     @lazy
@@ -202,19 +216,19 @@ class Candidates:
         """The most cells that a measurement of a candidate has."""
         return max(family.strategy(0, self.sizes).cells for family in self.families)
 
-    def exact(self, counts: Sequence[IntArray]) -> IntArray:
-        """The values of all candidates in units of 2^-BITS, from what :attr:`strategies` count."""
-        return np.concatenate(
-            [
-                family.units(own.reshape(family.marginal.shape))
-                for family, own in zip(self.families, counts, strict=True)
-            ]
-        )
+    def scores(self, counts: Sequence[IntArray], near: Callable[[Marginal], FloatArray], deviation: float) -> IntArray:
+        """The candidates' errors less what their measurement would leave of them, in units of 2^-BITS counts.
 
-    def near(self, counts: Callable[[Marginal], FloatArray]) -> IntArray:
-        """The same of a hypothesis, rounded; ``counts`` gives its counts in a marginal's shape."""
-        units = np.concatenate([family.units(counts(family.marginal)) for family in self.families])
-        return np.rint(np.clip(units, -_FARTHEST, _FARTHEST)).astype(np.int64)
+        Args:
+            counts: what :attr:`strategies` count, exactly.
+            near: a hypothesis' own counts, in a marginal's shape.
+            deviation: of the measurement's noise. It is public, so that what is taken off moves no score.
+        """
+        found = []
+        for family, own in zip(self.families, counts, strict=True):
+            errors = family.errors(own.reshape(family.marginal.shape), near(family.marginal))
+            found.append(errors - round(math.ldexp(deviation * family.noise, BITS)))
+        return np.concatenate(found)
 
     def strategy(self, number: int) -> Strategy:
         """What is measured where this candidate was chosen."""
@@ -246,10 +260,16 @@ def _attributes(family: Family) -> tuple[int, ...]:
 
 
 def _family(question: Question, sizes: Sequence[int]) -> Family:
-    return _OfSum.of(question, sizes) if isinstance(question, Sum) else _OfCells(question.apart(sizes))
+    return _Single.of(question, sizes) if isinstance(question, Sum) else _Whole(question.apart(sizes))
 
 
-def merged(counts: FloatArray, marginal: Marginal) -> FloatArray:
-    """Counts of single values, one axis a named attribute, as those of a marginal's cells."""
+def _units(values: FloatArray) -> IntArray:
+    """A hypothesis' values on the grid of errors."""
+    rounded: IntArray = np.rint(np.clip(np.ldexp(values, BITS), -_FARTHEST, _FARTHEST)).astype(np.int64)
+    return rounded
+
+
+def merged(table: FloatArray, marginal: Marginal) -> FloatArray:
+    """Counts of single values, one axis a named attribute of a marginal, as those of its cells."""
     singles = [Partition.singles(size) for size in marginal.sizes]
-    return Cells(marginal).of(counts, singles)
+    return np.asarray(Cells(marginal).of(table, singles))

@@ -1,15 +1,15 @@
-"""Iterative construction: rounds that choose the query on which a hypothesis errs most, measure it, and learn it.
+"""Iterative construction: rounds that choose what a hypothesis errs on most, measure it, and learn it.
 
 Source: GRU11 section 6, an iterative database construction (IDC) with a private distinguisher; for multiplicative
-weights Hardt, Ligett, McSherry 2012. The distinguisher is the exponential mechanism over the linear queries of the
-workload. What a round measures is not the query alone but the partition of the table that it makes, which costs no
-more; the hypothesis learns all of its cells.
+weights Hardt, Ligett, McSherry 2012. The distinguisher is the exponential mechanism. What a round measures is not a
+query alone but the cells that it tells apart, each with its own noise, which costs no more: a record is in one of them.
+The hypothesis learns all of these cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -17,24 +17,23 @@ from fractions import Fraction
 import numpy as np
 
 from app.constructions.base import CellConstruction, MeasuredQuery
-from app.evidence.measurements import Marginal, Measurement
+from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release, Strategy
+from app.evidence.strategies import Release
 from app.privacy.costs import ExponentialChoice
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
 from app.releases.designs import Means, Unaffordable, alike
-from app.releases.finishing import Answers, Job, Outcome, Progress
 from app.spaces.compilation import CellSpace
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: This part of what a round may cost is for its choice, the rest for its measurement.
-CHOICE_PART = Fraction(1, 2)
-#: The most rounds where none are asked for.
-MOST_ROUNDS = 256
-#: A measurement with more cells than this is not learnt: each cell is an update of its own.
-MOST_LEARNT = 256
+CHOICE_PART = Fraction(1, 3)
+#: The least and the most rounds where no number is asked for, and how many where the number of records is not known.
+LEAST_ROUNDS, MOST_ROUNDS, UNKNOWN_ROUNDS = 3, 256, 10
+#: A measurement with more cells than this is not learnt: each cell may be an update of its own.
+MOST_LEARNT = 1 << 12
 _DOWN = Context(prec=6, rounding=ROUND_FLOOR)
 
 
@@ -97,14 +96,25 @@ def terms(candidates: Candidates, number: int, means: Means) -> Rounds:
     return Rounds(number, epsilon, noise, means.gamma, choice, price, candidates)
 
 
-def usual_number(mass: float, cells: int, concentration: float) -> int:
+def usual_number(mass: float | None, cells: int, concentration: float, *, whole: bool) -> int:
     """How many rounds are played where none are asked for, after what helped on several tables.
 
-    The hypothesis' error falls like ``n sqrt(2 ln d / T)``, n the mass and d the number of cells, and noise grows like
-    ``sqrt(T/rho)`` for a share that is rho-concentrated: they are alike at a T proportional to ``n sqrt(2 rho ln d)``.
+    The hypothesis' error falls like ``n sqrt(ln d / T)``, n the mass and d the number of cells, and noise grows like
+    ``sqrt(T/rho)`` for a share that is rho-concentrated: they are alike at a T proportional to ``n sqrt(rho ln d)``.
+    On real tables, whose attributes hang together, about its root is best, and the root of that where a round teaches a
+    whole marginal.
+
+    Args:
+        mass: n; None where it is not known.
+        cells: d.
+        concentration: rho.
+        whole: whether each round measures a whole marginal.
     """
+    if mass is None:
+        return UNKNOWN_ROUNDS
     balance = mass * math.sqrt(2 * concentration * math.log(max(cells, 2)))
-    return min(MOST_ROUNDS, max(3, round(balance / 15)))
+    root = math.sqrt(balance)
+    return min(MOST_ROUNDS, max(LEAST_ROUNDS, round(1.2 * (math.sqrt(root) if whole else root))))
 
 
 class Hypothesis:
@@ -124,10 +134,12 @@ class Hypothesis:
         return self._construction.dense(self._state)
 
     def learn(self, release: Release) -> float | None:
-        """Take in counts that were measured, cell after cell: each is an update of the construction.
+        """Take in counts that were measured, the farthest from the hypothesis first: each is an update of the
+        construction.
 
-        The half-space that a cell's value is taken to certify is drawn back by one standard deviation: by less than all
-        noises keep, so that the bound on updates does not hold, and with less error on all tables that were tried.
+        The half-space that a value is taken to certify is drawn back by one standard deviation: by less than all noises
+        keep, so that the bound on updates does not hold, and with less error on all tables that were tried. A value
+        that is nearer teaches nothing.
 
         Returns:
             The largest distance of a value from the hypothesis before, in counts; None where nothing is learnt.
@@ -135,66 +147,67 @@ class Hypothesis:
         if release.strategy.plain is None or release.strategy.cells > MOST_LEARNT:
             return None
         measured = release.counts
-        gap = float(np.abs(measured.values - merged_of(self.table(), measured.marginal)).max())
-        for query in self._queries(measured):
-            self._construction.update(self._state, query)
-        return gap
-
-    def scores(self, candidates: Candidates, exact: IntArray) -> IntArray:
-        """By how much it errs on each candidate, in the units of candidates, from their exact values."""
-        tensor = DenseTensor(self.table())
-        near = candidates.near(lambda marginal: merged(np.asarray(tensor.marginal(marginal.attributes)), marginal))
-        return np.abs(exact - near)
-
-    def _queries(self, measured: Measurement) -> list[MeasuredQuery]:
         marginal, deviation = measured.marginal, math.sqrt(measured.variance)
-        named = [(a, marginal.partition(k).labels) for k, a in enumerate(marginal.attributes)]
-        found = []
-        for cell in np.ndindex(*marginal.shape):
-            members = {a: np.flatnonzero(labels == c) for (a, labels), c in zip(named, cell, strict=True)}
-            found.append(MeasuredQuery(self._space.product(members), float(measured.values[cell]), deviation))
-        return found
+        gaps = np.abs(measured.values - self._counts()(marginal)).reshape(-1)
+        labels = [marginal.partition(k).labels for k in range(len(marginal.attributes))]
+        for number in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > deviation)]:
+            cell = np.unravel_index(number, marginal.shape)
+            named = zip(marginal.attributes, labels, cell, strict=True)
+            query = self._space.product({a: np.flatnonzero(own == place) for a, own, place in named})
+            value = float(measured.values[cell])
+            self._construction.update(self._state, MeasuredQuery(query, value, deviation))
+        return float(gaps.max())
+
+    def scores(self, rounds: Rounds, counts: Sequence[IntArray]) -> IntArray:
+        """The scores of all candidates; ``counts`` as of :meth:`Candidates.scores`."""
+        return rounds.candidates.scores(counts, self._counts(), float(rounds.noise.scale))
+
+    def _counts(self) -> Callable[[Marginal], FloatArray]:
+        """Its counts in the cells of marginals."""
+        tensor = DenseTensor(self.table())
+        return lambda marginal: merged(np.asarray(tensor.marginal(marginal.attributes), np.float64), marginal)
 
 
-def merged_of(table: FloatArray, marginal: Marginal) -> FloatArray:
-    """Counts of a marginal's cells, from those of all cells of a table."""
-    return merged(np.asarray(DenseTensor(table).marginal(marginal.attributes), dtype=np.float64), marginal)
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What the rounds of a release taught.
 
-
-def finish(job: Job, progress: Progress) -> Outcome:
-    """Answers from the average of the hypotheses behind the later half of the rounds.
-
-    Nothing is known of their errors, which are mostly the hypothesis' own. The summary has the attributes of each
-    round's query and the distance of what it measured from the hypothesis before.
+    Attributes:
+        table: counts of all cells, in the table's shape.
+        chosen: the attributes of the query of each round.
+        gaps: the largest distance of what each round measured from the hypothesis before, in counts.
     """
-    assert job.construction is not None
-    hypothesis = Hypothesis(job.construction)
-    for release in job.known:
+
+    table: FloatArray
+    chosen: tuple[tuple[int, ...], ...]
+    gaps: tuple[float, ...]
+
+
+def learnt(
+    construction: CellConstruction,
+    known: Sequence[Release],
+    made: Sequence[Release],
+    progress: Callable[[float], None],
+) -> Learnt:
+    """What the rounds of a release taught: the average of the hypotheses behind the last quarter of them.
+
+    Args:
+        construction: that keeps the hypothesis.
+        known: what was measured of the data set before.
+        made: what was measured for the release, in that order.
+        progress: told how much is done, from 0 to 1.
+    """
+    hypothesis = Hypothesis(construction)
+    for release in known:
         hypothesis.learn(release)
-    rounds = [release for release in job.made if release.strategy.plain is not None and release.strategy.cells > 1]
-    kept: FloatArray = np.zeros(hypothesis.table().shape)
-    gaps: list[float] = []
-    for number, release in enumerate(rounds):
+    table: FloatArray = np.zeros_like(hypothesis.table())
+    first = len(made) - max(1, len(made) // 4)
+    chosen, gaps = [], []
+    for number, release in enumerate(made):
+        assert release.strategy.plain is not None
+        chosen.append(release.strategy.plain.attributes)
         gaps.append(hypothesis.learn(release) or 0.0)
-        if number >= len(rounds) // 2:
-            kept += hypothesis.table()
-        progress((number + 1) / len(rounds))
-    table = kept / (len(rounds) - len(rounds) // 2)
-    tensor = DenseTensor(table)
-    answers = []
-    for question in job.workload.questions:  # type: ignore[union-attr]
-        counts = np.asarray(tensor.marginal(question.attributes))
-        values = np.asarray(question.of(counts, _singles(counts)))
-        answers.append(Answers(question, values, np.full(values.shape, np.nan)))
-    summary = {
-        "rounds": len(rounds),
-        "chosen": [list(_attributes(release.strategy)) for release in rounds],
-        "gaps": [round(gap, 3) for gap in gaps],
-        "largest_gap": max(gaps[-max(1, len(gaps) // 4) :], default=0.0),
-    }
-    return Outcome(answers, summary=summary)
-
-
-def _attributes(strategy: Strategy) -> Sequence[int]:
-    assert strategy.plain is not None
-    return strategy.plain.attributes
+        if number >= first:
+            table += hypothesis.table() / (len(made) - first)
+        progress((number + 1) / len(made))
+    return Learnt(table, tuple(chosen), tuple(gaps))

@@ -24,15 +24,17 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.counting import all_exact_values
+from app.curator.counting import all_exact_values, exact_values
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session
+from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress
+from app.releases.rounds import Hypothesis, Rounds
 from app.services import spending
 from app.services.loading import pin_all
 from app.services.openings import opening_of
@@ -52,6 +54,7 @@ from app.services.ports import (
 from app.services.release_files import tables_of
 from app.services.sessions import measured_with
 from app.spaces.errors import CuratorError
+from app.spaces.tensor import PrivateTensor
 
 log = structlog.get_logger(__name__)
 
@@ -188,11 +191,36 @@ class ReleaseJobs:
             opening = opening_of(session_row.header)
             session = Session(opening)
             pin_all(tx, row.dataset, session)
+            pins = opening.evidence
+            known = [] if pins is None else _known(tx, row.dataset, pins.known)
         data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
         due = session.purchases()
         counts = all_exact_values([buy.strategy for buy, _ in due], data)
         made = [measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)]
+        if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
+            before = [each.release for each in made]
+            hypothesis = session.mechanism.hypothesis(known, before)
+            with self._beating(replace(row, step="measuring")) as progress:
+                made += self._played(session.mechanism.rounds, hypothesis, data, progress)
         return self._record(row, made)
+
+    def _played(
+        self, rounds: Rounds, hypothesis: Hypothesis, data: PrivateTensor, progress: Progress
+    ) -> list[Measured]:
+        """What the rounds of an iterative construction measure: each chooses by what those before it taught.
+
+        Exact values and scores are nowhere but here.
+        """
+        candidates, made = rounds.candidates, list[Measured]()
+        exact = all_exact_values(candidates.strategies, data)
+        for number in range(rounds.number):
+            chosen = self._noise.choose(hypothesis.scores(rounds, exact), rounds.choice_scale)
+            buy = rounds.buy(chosen)
+            measured = measured_with(self._noise, exact_values(buy.strategy, data), buy, rounds.price)
+            hypothesis.learn(measured.release)
+            made.append(measured)
+            progress((number + 1) / rounds.number)
+        return made
 
     def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
@@ -320,16 +348,26 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     made: dict[int, bytes] = {}
     for start in range(0, session.sequence, _PAGE):
         made |= tx.evidence_of(row.id, start, start + _PAGE)
-    known = tx.evidence_named(row.dataset, pins.known)
+    releases = [_release(made[sequence]) for sequence in sorted(made)]
+    construction = None
+    if plan.iterations is not None:
+        construction = WorkloadMechanism(opening).construction(releases[: len(plan.buys)])
     return Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),
         workload=plan.workload,
         empty=residuals_of(opening.dataset.space, opening.dataset.records),
-        known=[_release(known[name]) for name in pins.known],
-        made=[_release(made[sequence]) for sequence in sorted(made)],
+        known=_known(tx, row.dataset, pins.known),
+        made=releases,
         seed=int(row.id[:15], 16),
+        construction=construction,
     )
+
+
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release]:
+    """What was measured of a data set before, in the order of its names."""
+    lines = tx.evidence_named(dataset, names)
+    return [_release(lines[name]) for name in names]
 
 
 def _release(line: bytes) -> Release:
