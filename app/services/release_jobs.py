@@ -24,7 +24,7 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.counting import all_exact_values, exact_values
+from app.curator.counting import all_exact_values
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
@@ -34,7 +34,6 @@ from app.curator.workload_plan import WorkloadPlan
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress
-from app.releases.rounds import Hypothesis, Rounds
 from app.services import spending
 from app.services.loading import pin_all
 from app.services.openings import opening_of
@@ -52,9 +51,9 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.release_files import tables_of
+from app.services.release_rounds import play
 from app.services.sessions import measured_with
 from app.spaces.errors import CuratorError
-from app.spaces.tensor import PrivateTensor
 
 log = structlog.get_logger(__name__)
 
@@ -201,26 +200,8 @@ class ReleaseJobs:
             before = [each.release for each in made]
             hypothesis = session.mechanism.hypothesis(known, before)
             with self._beating(replace(row, step="measuring")) as progress:
-                made += self._played(session.mechanism.rounds, hypothesis, data, progress)
+                made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
         return self._record(row, made)
-
-    def _played(
-        self, rounds: Rounds, hypothesis: Hypothesis, data: PrivateTensor, progress: Progress
-    ) -> list[Measured]:
-        """What the rounds of an iterative construction measure: each chooses by what those before it taught.
-
-        Exact values and scores are nowhere but here.
-        """
-        candidates, made = rounds.candidates, list[Measured]()
-        exact = all_exact_values(candidates.strategies, data)
-        for number in range(rounds.number):
-            chosen = self._noise.choose(hypothesis.scores(rounds, exact), rounds.choice_scale)
-            buy = rounds.buy(chosen)
-            measured = measured_with(self._noise, exact_values(buy.strategy, data), buy, rounds.price)
-            hypothesis.learn(measured.release)
-            made.append(measured)
-            progress((number + 1) / rounds.number)
-        return made
 
     def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
