@@ -58,6 +58,7 @@ from app.curator.opening import Header
 from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.evidence.edges import EdgeBuy
 from app.evidence.policy import Buy
@@ -487,8 +488,16 @@ class _Replay:
         """Hold a measurement of a release against the next one that was due."""
         if measured is None or not isinstance(session.plan, WorkloadPlan):
             raise _Broken("a release stands where none is due, or without what it measured", sequence)
+        mechanism = session.mechanism
+        assert isinstance(mechanism, WorkloadMechanism)
         try:
-            self._due_at_opening(session, measured, sequence)
+            if mechanism.rounds is None or self._still_due(session):
+                self._due_at_opening(session, measured, sequence)
+            elif mechanism.follows(session.state, measured):
+                session.pin(measured)
+                self.spent = self.spent.plus(measured.price)
+            else:
+                raise _Broken("a measurement is none that a round could have made", sequence)
         except _UNREADABLE:
             raise _Broken("a measurement is of another table", sequence) from None
         session.count_release()
@@ -617,7 +626,7 @@ class _Replay:
             raise _Broken("weights that no entry names", self._next())
         if self.measured is not None:
             raise _Broken("a measurement that no entry names", self._next())
-        if self.releases and session.sequence and self._still_due(session):
+        if self.releases and session.sequence and session.updates_left:
             raise _Broken("the release lacks a measurement that was due", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.privacy.flips import Flips
-from app.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseBlock
+from app.privacy.noise import Choice, DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 
 #: Noise values drawn at a time, where a source is used again and again.
@@ -30,3 +30,7 @@ class SystemNoise:
     def poisson(self, mean: Any, cut: int) -> PoissonCounts:
         """Secret counts of a race, from the system's generator."""
         return PoissonCounts(mean, cut)
+
+    def choose(self, scores: Any, scale: Any) -> int:
+        """An index, with probability proportional to exp(score/scale)."""
+        return Choice(scale).of(scores)

@@ -105,10 +105,10 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
     # Where its price passes the share, it takes all that is left of epsilon instead.
     regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
     holds = price if regime == "renyi" else Amounts(price.renyi, whole)
-    buy, error = EdgeBuy(edges, noise), rounded_up(math.sqrt(noise.variance))
+    buy, deviation = EdgeBuy(edges, noise), rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
     # A cut that has half of the nodes on either side has a quarter of the cells.
-    expected = Expected((), error * math.sqrt(edges.cells) / 2, bound)
+    expected = Expected((), deviation * math.sqrt(edges.cells) / 2, bound)
     return EdgePlan(
         **stated(dataset, request),
         max_updates=1,
@@ -124,7 +124,7 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         method=method,
         buy=buy,
         price=price,
-        cell_error=error,
+        cell_error=deviation,
         all_cuts_bound=bound,
     )
 

@@ -16,12 +16,13 @@ from app.curator.evidence_plan import EvidencePlan, residuals_of
 from app.curator.plan import Infeasible, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
 from app.evidence.edges import EdgeBuy
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Strategy
-from app.privacy.costs import DiscreteGaussianAnswer
+from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -43,22 +44,29 @@ class WorkloadPlan(EvidencePlan):
         workload: what is asked.
         buys: what is measured, in this order.
         expected: the errors of the best linear unbiased values; None where they are not told.
+        iterations: the rounds behind that, each of which measures what it chooses; None where there are none.
     """
 
     workload: Workload
     buys: tuple[Buy | EdgeBuy, ...]
     expected: Expected | None
+    iterations: Iterations | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON: with how many measurements there are, their cells, and the least and the largest noise."""
-        scales = [buy.scale for buy in self.buys]
-        return super().document() | {
-            "measurements": len(self.buys),
-            "cells": sum(buy.strategy.cells for buy in self.buys),
-            "noise": self.buys[0].kind if self.buys else None,
+        """As JSON: with how many measurements there are, their cells where these are known ahead, the least and the
+        largest noise, and the terms of rounds.
+        """
+        rounds = None if self.iterations is None else self.iterations.rounds
+        buys = self.buys if rounds is None else (*self.buys, rounds.noise)
+        scales = [buy.scale for buy in buys]
+        document = super().document() | {
+            "measurements": self.max_updates,
+            "cells": sum(buy.strategy.cells for buy in buys) if rounds is None else None,
+            "noise": buys[0].kind if buys else None,
             "noise_scale": float(min(scales)) if scales else None,
             "largest_noise_scale": float(max(scales)) if scales else None,
         }
+        return document if self.iterations is None else document | {"rounds": self.iterations.document()}
 
 
 def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
@@ -73,15 +81,25 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
     assert not isinstance(workload, Cuts)
     try:
         paying = paying_of(dataset, request)
-        found = _measured(dataset, request, workload, paying)
-        if isinstance(found, Infeasible):
-            return found
         share = dataset.share(request.epsilon)
-        gaussian = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
-        alone = least_epsilon(((gaussian, 1),), Fraction(budget.delta) - budget.set_aside)
+        rounds: Iterations | None = None
+        expected: Expected | None = None
+        buys: tuple[Buy, ...]
+        events: tuple[tuple[PrivacyEvent, int], ...]
+        if mechanism.method == "iterative_construction":
+            iterated = iterations(dataset, request, workload, paying)
+            if isinstance(iterated, Infeasible):
+                return iterated
+            rounds, buys, events = iterated, iterated.buys, iterated.events
+        else:
+            found = _measured(dataset, request, workload, paying)
+            if isinstance(found, Infeasible):
+                return found
+            buys, expected = found
+            events = ((DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order)), 1),)
+        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
-    buys, expected = found
     holds = Amounts(share)
     if paying.kind == "laplace":
         # It takes all that is left of epsilon, and of the other sum what its measurements cost there.
@@ -89,7 +107,7 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         alone = min(alone, request.epsilon)
     return WorkloadPlan(
         **stated(dataset, request),
-        max_updates=len(buys),
+        max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
         epsilon_alone=alone,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
@@ -99,6 +117,7 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         workload=workload,
         buys=buys,
         expected=expected,
+        iterations=rounds,
     )
 
 

@@ -126,7 +126,25 @@ class DiscreteGaussianAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PureStep:
-    """Any ``epsilon``-differentially private step, such as one draw of the exponential mechanism."""
+    """Any ``epsilon``-differentially private step."""
+
+    epsilon: Exact
+
+    def __post_init__(self) -> None:
+        _positive(self.epsilon, "epsilon")
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialChoice:
+    """One draw of the exponential mechanism: P[i] proportional to exp(epsilon score_i/(2 D)), D the most that a score
+    moves between neighbours.
+
+    Between neighbours the logarithm of the ratio of probabilities lies within an interval of length ``epsilon`` (it is
+    epsilon-bounded-range: Durfee, Rogers 2019). So ``K(t) = ln E_Q[(P/Q)^t]``, which is 0 at 0 and at 1, has ``K'' <=
+    epsilon^2/4``, the variance of a variable in such an interval; ``t (t-1) epsilon^2/8 - K(t)`` is then convex and 0
+    at 0 and 1, hence not negative beyond 1: the Renyi divergence ``K(a)/(a-1)`` is at most ``a epsilon^2/8`` (Cesar,
+    Rogers 2021), a quarter of what a pure step may cost.
+    """
 
     epsilon: Exact
 
@@ -158,7 +176,14 @@ class RandomisedResponse:
 
 
 #: What costs budget: one thing computed from the data, by its noise.
-PrivacyEvent = ConditionalRelease | DiscreteLaplaceAnswer | DiscreteGaussianAnswer | PureStep | RandomisedResponse
+PrivacyEvent = (
+    ConditionalRelease
+    | DiscreteLaplaceAnswer
+    | DiscreteGaussianAnswer
+    | PureStep
+    | ExponentialChoice
+    | RandomisedResponse
+)
 
 
 def checked_order(order: Decimal) -> Decimal:
@@ -196,6 +221,9 @@ def renyi_cost(event: PrivacyEvent, order: Decimal) -> Decimal:
             return ceil_to(min(rate, Fraction(order) * rate**2 / 2))
         case RandomisedResponse(flip):
             return round_up(_response_cost(Fraction(flip), order))
+        case ExponentialChoice(epsilon):
+            rate = Fraction(epsilon)
+            return ceil_to(min(rate, Fraction(order) * rate**2 / 8))
 
 
 def pure_cost(event: PrivacyEvent) -> Decimal | None:
@@ -208,7 +236,7 @@ def pure_cost(event: PrivacyEvent) -> Decimal | None:
     match event:
         case DiscreteLaplaceAnswer(scale, sensitivity):
             return ceil_to(sensitivity / Fraction(scale))
-        case PureStep(epsilon):
+        case PureStep(epsilon) | ExponentialChoice(epsilon):
             return ceil_to(epsilon)
         case RandomisedResponse(flip):
             return round_up(_log_odds(Fraction(flip)))

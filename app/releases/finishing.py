@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from app.constructions.base import CellConstruction
 from app.evidence.edges import EdgeRelease
-from app.evidence.questions import Question
+from app.evidence.measurements import Marginal, Partition
+from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.releases.edge_results import EdgeValues, edge_values
-from app.releases.workloads import Cuts, Marginals, Sums, Workload
-from app.spaces.tensor import FloatArray, IntArray
+from app.releases.rounds import learnt
+from app.releases.workloads import Cuts, Marginals, Ranges, Sums, TableWorkload, Workload
+from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: Told of how much of the work is done, from 0 to 1.
 Progress = Callable[[float], None]
@@ -36,6 +39,7 @@ class Job:
         made: what was measured for the release.
         seed: of everything that is drawn at random for it, which is no secret.
         beta: the probability with which bounds that are stated may be broken.
+        construction: what keeps the hypothesis of an iterative construction; None for other methods.
     """
 
     method: str
@@ -46,6 +50,17 @@ class Job:
     made: Sequence[Release | EdgeRelease]
     seed: int
     beta: float = 0.05
+    construction: CellConstruction | None = None
+
+    @property
+    def tables(self) -> Sequence[Release]:
+        """What was measured of a table before."""
+        return [release for release in self.known if isinstance(release, Release)]
+
+    @property
+    def rounds(self) -> Sequence[Release]:
+        """What was measured in rounds: all but the number of records, which is bought before them where it must be."""
+        return [each for each in self.made if isinstance(each, Release) and each.strategy.cells > 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +100,8 @@ def finish(job: Job, progress: Progress) -> Outcome:
         cells = [release for release in (*job.known, *job.made) if isinstance(release, EdgeRelease)]
         edges, summary = edge_values(cells, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
         return Outcome((), edges=edges, summary=summary)
+    if job.construction is not None:
+        return _learnt(job, job.construction, progress)
     assert isinstance(job.workload, Marginals | Sums)
     residuals = job.empty
     for release in (*job.known, *job.made):
@@ -100,3 +117,25 @@ def finish(job: Job, progress: Progress) -> Outcome:
         answers.append(Answers(question, np.asarray(known.values), errors))
         progress((number + 1) / len(questions))
     return Outcome(answers)
+
+
+def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Outcome:
+    """Answers of a hypothesis, of whose errors nothing is known; with what its rounds chose and how far it was off."""
+    assert not isinstance(job.workload, Cuts)
+    found = learnt(construction, job.tables, job.rounds, progress)
+    table = DenseTensor(found.table)
+    answers = []
+    for question in _asked(job.workload, construction.space.shape):
+        counts = np.asarray(table.marginal(question.attributes), np.float64)
+        values = np.asarray(question.of(counts, [Partition.singles(size) for size in counts.shape]))
+        answers.append(Answers(question, values, np.full(values.shape, np.nan)))
+    last = found.gaps[-max(1, len(found.gaps) // 4) :]
+    summary = {"rounds": len(found.gaps), "chosen": [list(each) for each in found.chosen], "largest_gap": max(last)}
+    return Outcome(answers, summary=summary)
+
+
+def _asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
+    """The questions of a workload; for ranges the counts that they sum."""
+    if isinstance(workload, Ranges):
+        return [Cells(Marginal.of(sizes, {workload.axis: workload.partition}))]
+    return workload.questions

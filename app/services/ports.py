@@ -17,7 +17,7 @@ from app.privacy.ledger import Share
 from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.space import Space
 from app.spaces.spec import Spec
-from app.spaces.tensor import Array, PrivateTensor
+from app.spaces.tensor import Array, IntArray, PrivateTensor
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit", "release"]
@@ -467,6 +467,9 @@ class NoisePort(Protocol):
 
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""
+
+    def choose(self, scores: IntArray, scale: Any) -> int:
+        """The exponential mechanism: an index, with probability proportional to exp(score/scale), exact scale."""
 
 
 class Clock(Protocol):

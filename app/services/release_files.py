@@ -42,7 +42,7 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
     for number, each in enumerate(outcome.answers):
         parts["question"].append(pa.array(np.full(each.values.size, number, np.int32)))
-        codes = np.indices(each.question.shape).reshape(len(each.question.shape), -1)
+        codes = np.indices(each.question.shape).reshape(len(each.question.shape), each.values.size)
         places = dict(zip(_axes(each), codes, strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
