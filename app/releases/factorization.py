@@ -170,7 +170,9 @@ def marginals_of(sizes: Sequence[int], ways: int, attributes: Sequence[int] | No
     return tuple(Marginal.of(sizes, dict.fromkeys(kept)) for kept in itertools.combinations(chosen, ways))
 
 
-def for_marginals(workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool) -> Factorization:
+def for_marginals(
+    workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool, leaning: float = 1.0
+) -> Factorization:
     """The best measurements for marginals.
 
     With Gaussian noise these are contrasts of every set C of attributes within one of the workload's W (of no
@@ -190,13 +192,15 @@ def for_marginals(workload: Mapping[Marginal, float], paying: Paying, *, public_
             all of them.
         paying: what they are paid with.
         public_total: whether the number of records is public; then it is not measured.
+        leaning: what the precisions of the contrasts of most attributes are multiplied by before all of them are scaled
+            to the share: a fit knows more of these than what was measured of them, and less is better.
 
     Raises:
         ValueError: for weights that are not positive, more than ``MOST_SETS`` sets, a marginal of more than
             ``MOST_CELLS`` cells, no attribute, or an attribute in different cells (then :func:`for_cells` serves).
     """
     _check(workload)
-    candidates = {"contrasts": _contrasts(workload, paying, public_total)}
+    candidates = {"contrasts": _contrasts(workload, paying, public_total, leaning)}
     if paying.kind == "laplace":
         candidates["marginals"] = _themselves(workload, paying)
         maximal = [m for m in workload if not any(m is not o and m in _parts(o) for o in workload)]
@@ -252,7 +256,9 @@ def _seen(part: Marginal) -> float:
     return math.prod(1 - 1 / n for n in part.shape)
 
 
-def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total: bool) -> tuple[Buy, ...]:
+def _contrasts(
+    workload: Mapping[Marginal, float], paying: Paying, public_total: bool, leaning: float
+) -> tuple[Buy, ...]:
     worth: dict[Marginal, float] = {}
     for marginal, weight in workload.items():
         for part in _parts(marginal):
@@ -261,6 +267,7 @@ def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total:
     asked = (part for part in worth if part.attributes or not public_total)
     parts = sorted(asked, key=lambda part: (len(part.attributes), part.attributes))
     strategies, scales = [], []
+    most = max(len(part.attributes) for part in parts)
     for part in parts:
         moved = moved_by_contrasts(part) if part.attributes else Moved(1, 1)
         strategies.append(Strategy((Part(part, residual=bool(part.attributes)),)))
@@ -268,6 +275,8 @@ def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total:
             scales.append(part.cells * (_seen(part) / worth[part]) ** 0.25)
         else:
             scales.append((moved.absolute * part.cells**2 / worth[part]) ** (1 / 3))
+        if len(part.attributes) == most:
+            scales[-1] /= math.sqrt(leaning)
     return paying.fitted(strategies, scales)
 
 
