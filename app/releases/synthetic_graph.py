@@ -38,8 +38,8 @@ _FIRST = 48
 _FITS, _CLOSE = 40, 0.05
 #: Signs that the search for the nearest graph keeps, the part of them turned over in each round, and moves of a round.
 _KEPT, _TURNED, _MOVES = 32, 0.1, 3
-#: Weight of the newest cuts, and of the newest weights, in their averages.
-_NEWEST = 0.1
+#: In averages of cuts and of weights the newest of t rounds has the weight ``_NEWEST / (t + _NEWEST)``.
+_NEWEST = 5
 #: The unit roundoff of double precision.
 _ROUNDOFF = 2.0**-53
 
@@ -179,10 +179,16 @@ def capped_product(left: FloatArray, right: FloatArray, *, undirected: bool = Fa
     return _product(rows, columns, loops)
 
 
-def within_bounds(weights: FloatArray, *, undirected: bool = False, loops: bool = True) -> FloatArray:
-    """The nearest weights in [0, 1], by squared distance, with the same sums of rows and columns.
+def within_bounds(
+    weights: FloatArray,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    *,
+    undirected: bool = False,
+    loops: bool = True,
+) -> FloatArray:
+    """The nearest weights within bounds, by squared distance, with the same sums of rows and columns.
 
-    They are ``clip(weights + a_i + c_j, 0, 1)``; a and c are found by Newton steps on one side at a time. Clipping
+    They are ``clip(weights + a_i + c_j, low, high)``; a and c are found by Newton steps on one side at a time. Clipping
     alone would add what it cuts off below zero to every cut of a sparse graph. Sums that cannot be had are approached.
     """
     if not loops:
@@ -191,7 +197,7 @@ def within_bounds(weights: FloatArray, *, undirected: bool = False, loops: bool 
     left, right = weights.sum(axis=1), weights.sum(axis=0)
     rows, columns = np.zeros(len(left)), np.zeros(len(right))
     for _ in range(_FITS):
-        moved, sums, free = _clipped(weights, rows, columns, loops, axis=1)
+        moved, sums, free = _clipped(weights, rows, columns, bounds, loops, axis=1)
         if max(np.abs(left - sums).max(), np.abs(right - moved.sum(axis=0)).max()) <= _CLOSE:
             return moved
         step = (left - sums) / np.maximum(free, 1)
@@ -199,9 +205,9 @@ def within_bounds(weights: FloatArray, *, undirected: bool = False, loops: bool 
             rows = columns = rows + step / 2
             continue
         rows = rows + step
-        _, sums, free = _clipped(weights, rows, columns, loops, axis=0)
+        _, sums, free = _clipped(weights, rows, columns, bounds, loops, axis=0)
         columns = columns + (right - sums) / np.maximum(free, 1)
-    return _clipped(weights, rows, columns, loops, axis=1)[0]
+    return _clipped(weights, rows, columns, bounds, loops, axis=1)[0]
 
 
 def nearest_graph(
@@ -217,8 +223,9 @@ def nearest_graph(
     A game: one side chooses weights, the other an average W of signed cuts. Each round looks for cuts by which the
     weights are off most (local search from cuts of the rounds before, some nodes turned over) and moves the weights
     against their average, with a step that reaches for a target between the best distance and the best bound (Polyak
-    1969). For any W no weights are nearer than ``min_x <W, x - z>``, which is a minimum cell by cell. Of the best
-    weights and their average those are taken that are nearer; ``cut_norm`` certifies their distance.
+    1969); they start from ``within_bounds``. For any W no weights are nearer than ``min_x <W, x - z>``, which is a
+    minimum cell by cell. Of the best weights and their average those are taken that are nearer; ``cut_norm`` certifies
+    their distance.
 
     Args:
         edges: noisy values of all pairs. Pairs of an undirected graph are cut as those of a symmetric matrix.
@@ -232,8 +239,7 @@ def nearest_graph(
     values, outside = edges.values, np.zeros_like(edges.values, dtype=np.bool_)
     if not edges.loops:
         np.fill_diagonal(outside, True)
-    weights = np.clip(values, low, high)
-    weights[outside] = 0
+    weights = within_bounds(values, bounds, undirected=edges.undirected, loops=edges.loops)
     signs = random_signs((values.shape[1] + 1, _KEPT), rng)
     average, mean = np.zeros_like(values), weights
     best, distance, least = weights, math.inf, 0.0
@@ -245,9 +251,10 @@ def nearest_graph(
             best, distance = weights, off
         cuts = _average(rows, signs, edges.undirected)
         cuts[outside] = 0
-        average = cuts if number == 0 else (1 - _NEWEST) * average + _NEWEST * cuts
+        newest = _NEWEST / (number + _NEWEST)
+        average = (1 - newest) * average + newest * cuts
         least = max(least, _least(average, values, low, high, number + 1))
-        mean = (1 - _NEWEST) * mean + _NEWEST * weights
+        mean = (1 - newest) * mean + newest * weights
         gained = float(np.vdot(cuts, weights - values))
         target = (min(distance, gained) + least) / 2
         weights = np.clip(weights - (gained - target) / float(np.vdot(cuts, cuts) or 1.0) * cuts, low, high)
@@ -322,14 +329,19 @@ def _ratio(wanted: FloatArray, held: FloatArray) -> FloatArray:
 
 
 def _clipped(
-    weights: FloatArray, rows: FloatArray, columns: FloatArray, loops: bool, axis: int
+    weights: FloatArray,
+    rows: FloatArray,
+    columns: FloatArray,
+    bounds: tuple[float, float],
+    loops: bool,
+    axis: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """``clip(weights + a_i + c_j, 0, 1)``, its sums along an axis, and how many entries there are strictly within."""
+    """``clip(weights + a_i + c_j, low, high)``, its sums along an axis, and how many entries are strictly within."""
     # Sums of a and c first: of an undirected graph the result is then symmetric to the last bit.
     moved = np.add.outer(rows, columns)
     moved += weights
-    free = np.count_nonzero((moved > 0) & (moved < 1), axis=axis)
-    np.clip(moved, 0, 1, out=moved)
+    free = np.count_nonzero((moved > bounds[0]) & (moved < bounds[1]), axis=axis)
+    np.clip(moved, *bounds, out=moved)
     if not loops:
         np.fill_diagonal(moved, 0)
     return moved, moved.sum(axis=axis), free.astype(np.float64)
