@@ -103,7 +103,7 @@ def test_nearest_is_nearer_than_clipped() -> None:
     rng = np.random.default_rng(3)
     edges = flipped(blocks(60, 0.2, 0.02, rng), 1.0, rng, undirected=True)
     done: list[float] = []
-    found = nearest_graph(edges, rounds=80, progress=done.append)
+    found = nearest_graph(edges, rounds=300, progress=done.append)
     clipped = cut_norm(np.clip(edges.values, 0, 1) - edges.values).lower
     assert found.distance.upper < 0.6 * clipped
     assert 0.85 * found.distance.lower < found.least <= found.distance.upper
