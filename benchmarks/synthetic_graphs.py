@@ -1,8 +1,9 @@
 """How far the cuts of synthetic graphs are from those of the graph, for the same epsilon.
 
-Run ``python -m benchmarks.synthetic_graphs [--quick]``; it takes a quarter of an hour. ``--quick`` plays a small random
-graph alone and writes nothing. The graphs are those of ``../shared/data``; what is not there is left out. Chance comes
-from NumPy with a fixed seed: these are figures, not releases.
+Run ``python -m benchmarks.synthetic_graphs [--quick] [GRAPH ...]``: of all graphs, a quarter of an hour or more on a
+quiet machine. ``--quick`` plays a small random graph alone and writes nothing. The graphs are those of
+``../shared/data``; what is not there is left out. Chance comes from NumPy with a fixed seed: these are figures, not
+releases.
 
 Every way is given the same epsilon:
 
@@ -11,7 +12,7 @@ Every way is given the same epsilon:
 * *nearest*: weights within 0 and 1 nearest to the noisy edges in cut norm (on graphs of up to ``NEAREST`` nodes);
 * *degrees*: ``min(1, a_i c_j)`` of degrees with Laplace noise;
 * *spectral*: singular values above the noise, of noisy edges alone;
-* *both*: the same beside degrees, which a part ``SHARE`` of epsilon is spent on.
+* *both*: the same beside degrees, which the part ``degrees_share`` of epsilon is spent on.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from app.releases.synthetic_graph import (
     NoisyDegrees,
     NoisyEdges,
     degrees_graph,
+    degrees_share,
     from_flipped,
     nearest_graph,
     spectral_graph,
@@ -38,8 +40,6 @@ from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import DATA
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-#: The part of epsilon that degrees are given where edges are given the rest.
-SHARE = 0.3
 #: Nodes up to which the nearest weights are sought, and the rounds of the search.
 NEAREST, ROUNDS = 1200, 100
 #: Random cuts that the root mean square is taken over.
@@ -115,8 +115,9 @@ def ways(of: Graph, epsilon: float, seed: int) -> dict[str, Callable[[], np.ndar
     """The weights of every way, made when they are asked for; None where a way is not tried."""
     rng = np.random.default_rng([seed, 1])  # not the numbers that a random graph was made of
     edges = noisy_edges(of, epsilon, rng)
-    fewer = noisy_edges(of, (1 - SHARE) * epsilon, rng)
-    degrees, rough = (noisy_degrees(of, part * epsilon, rng) for part in (1.0, SHARE))
+    share = degrees_share(epsilon)
+    fewer = noisy_edges(of, (1 - share) * epsilon, rng)
+    degrees, rough = (noisy_degrees(of, part * epsilon, rng) for part in (1.0, share))
 
     def nearest() -> np.ndarray | None:
         return nearest_graph(edges, rounds=ROUNDS).weights if of.nodes <= NEAREST else None
@@ -162,8 +163,10 @@ def main() -> None:
     """Play every graph at every epsilon."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small random graph alone; writes nothing")
-    quick = parser.parse_args().quick
-    sources = graphs(DATA)
+    parser.add_argument("graphs", nargs="*", help="names of graphs; all that are there if none is named")
+    arguments = parser.parse_args()
+    quick, there = arguments.quick, graphs(DATA)
+    sources = {name: there[name] for name in arguments.graphs or there}
     if quick:
         sources = {"four communities": lambda: communities(120, np.random.default_rng(0))}
     rows: tuple[list[list[Any]], list[list[Any]]] = ([], [])
@@ -176,7 +179,7 @@ def main() -> None:
         # After every graph: what is done is written even if the rest is not waited for.
         columns = ["graph", "nodes", "edges", "epsilon", *ways(of, 1.0, 0)]
         folder = None if quick else RESULTS
-        facts = {"share_of_degrees": SHARE, "random_cuts": CUTS, "seed": 0}
+        facts = {"random_cuts": CUTS, "seed": 0}
         report("synthetic_graphs", "The largest error of a cut that is found", columns, rows[0], folder=folder, **facts)
         report("synthetic_graphs_random", "Usual error of random cuts", columns, rows[1], folder=folder, **facts)
 

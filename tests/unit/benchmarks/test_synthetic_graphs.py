@@ -72,13 +72,15 @@ def test_errors(undirected: bool) -> None:
     assert benchmark.usual(of, of.edges, np.random.default_rng(5)) == 0
 
 
-def test_ways() -> None:
+def test_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way is played on the same graph, and the nearest is left out where the graph is too large. Would catch a
     way that sees the graph itself."""
     of = benchmark.communities(24, np.random.default_rng(0))
     largest, usual = benchmark.played(of, 2.0)
     assert list(largest) == list(usual) == ["noisy edges", "clipped", "nearest", "degrees", "spectral", "both"]
     assert all(value is not None and value > 1 for value in largest.values())
-    benchmark_ways = benchmark.ways(of, 2.0, 0)
-    assert benchmark_ways["clipped"]().min() >= 0  # type: ignore[union-attr]
-    assert not np.array_equal(benchmark_ways["noisy edges"](), of.edges)  # type: ignore[arg-type]
+    ways = benchmark.ways(of, 2.0, 0)
+    assert ways["clipped"]().min() >= 0  # type: ignore[union-attr]
+    assert not np.array_equal(ways["noisy edges"](), of.edges)  # type: ignore[arg-type]
+    monkeypatch.setattr(benchmark, "NEAREST", 23)
+    assert ways["nearest"]() is None

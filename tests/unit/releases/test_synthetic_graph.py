@@ -14,6 +14,7 @@ from app.releases.synthetic_graph import (
     NoisyEdges,
     capped_product,
     degrees_graph,
+    degrees_share,
     drawn_graph,
     from_flipped,
     nearest_graph,
@@ -144,6 +145,11 @@ def test_degrees_help() -> None:
     assert weights.sum(axis=0) == pytest.approx(true[1], abs=0.1)
     without = spectral_graph(edges)
     assert np.abs(without.sum(axis=1) - true[0]).mean() > 2
+
+
+def test_share_of_degrees() -> None:
+    """Small budgets go to degrees, and edges always get a part. Would catch shares of one or above."""
+    assert [degrees_share(epsilon) for epsilon in (0.1, 1.0, 2.0, 8.0)] == [0.9, 0.6, 0.3, 0.3]
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
