@@ -40,13 +40,6 @@ ROUNDS = 3
 _NOT_OF_THE_OPENING = ("record", "format", "session", "opened_at")
 
 
-class ScriptedNoise(Noise):
-    """Noise that a test tells, and choices of the largest score."""
-
-    def choose(self, scores: Any, scale: Any) -> int:
-        return int(np.argmax(scores))
-
-
 def data() -> RecordsTensor:
     rng = np.random.default_rng(2)
     columns = [rng.geometric(0.5, 400) % size for size in SIZES.values()]
@@ -66,7 +59,7 @@ def honest(public: bool = True) -> tuple[bytes, ...]:
     }
     request = parse_request(parse_release(asked).session())
     opening = Opening(dataset, request, make_plan(dataset, request), None, Pins((), ()))
-    session, noise = Session(opening), ScriptedNoise()
+    session, noise = Session(opening), Noise()
     mechanism = session.mechanism
     assert isinstance(mechanism, WorkloadMechanism)
     assert isinstance(mechanism.rounds, Rounds)
