@@ -88,7 +88,7 @@ def simulate(
     data = RecordsTensor([np.ascontiguousarray(column) for column in world.records.T], world.sizes)
     assert mechanism.rounds is not None
     made = play(mechanism.rounds, mechanism.hypothesis([], []), data, SeededNoise(seed), lambda part: None)
-    releases = [each.release for each in made]
+    releases = [each.table for each in made]
     residuals = mechanism.start().hypothesis.residuals
     job = Job(METHOD, options, plan.workload, residuals, [], releases, seed, mechanism.construction([]))  # type: ignore[attr-defined]
     return finish(job, lambda part: None).answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.privacy.flips import Flips
 from app.privacy.noise import Choice, DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 
@@ -21,6 +22,10 @@ class SystemNoise:
     def gaussian(self, scale: Any, ahead: int = NOISE_BLOCK) -> NoiseBlock:
         """Discrete Gaussian noise of this exact scale in grid units, so many values drawn at a time."""
         return NoiseBlock(DiscreteGaussian(scale), ahead)
+
+    def flips(self, probability: Any) -> Flips:
+        """Which bits to turn over, each with this exact probability, from the system's generator."""
+        return Flips(probability)
 
     def poisson(self, mean: Any, cut: int) -> PoissonCounts:
         """Secret counts of a race, from the system's generator."""

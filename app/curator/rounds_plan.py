@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -20,7 +20,7 @@ from app.privacy.costs import DiscreteGaussianAnswer, ExponentialChoice, Privacy
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates
-from app.releases.designs import Means, alike
+from app.releases.factorization import Paying
 from app.releases.rounds import MOST_LEARNT, Rounds, terms, usual_number
 from app.releases.workloads import Ranges, TableWorkload
 
@@ -64,14 +64,14 @@ class Iterations:
 
 
 def iterations(
-    dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, means: Means
+    dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
 ) -> Iterations | Infeasible:
     """The rounds for a workload, or why there are none. Reads public facts only.
 
     Raises:
         PrivacyError: when they cannot be paid.
     """
-    space, order, options = dataset.space, means.order, request.mechanism.options
+    space, order, options = dataset.space, paying.order, request.mechanism.options
     assert options is not None
     mechanism = mechanism_of(request)
     reason = unfit(mechanism, space)
@@ -99,15 +99,15 @@ def iterations(
     buys: tuple[Buy, ...] = ()
     if mechanism.entropic and facts.mass is None:
         total = Strategy.of(Marginal.of(space.shape, {}))
-        part = floor_to(Fraction(means.holds.renyi) / TOTAL_PART)
-        buys = alike([total], Means(order, Amounts(part), means.gamma, means.price))
-    left = means.holds.minus(Amounts(means.cost(buys).renyi)) if buys else means.holds
-    concentration = float(left.renyi) / float(order)
+        part = floor_to(Fraction(paying.share) / TOTAL_PART)
+        buys = Paying("gaussian", part, order, paying.gamma).fitted([total], [1.0])
+    left = replace(paying, share=Amounts(paying.share).minus(Amounts(paying.price(buys).renyi)).renyi)
+    concentration = float(left.share) / float(order)
     number = options.rounds or usual_number(facts.mass, space.cells, concentration, whole=candidates.whole)
-    rounds = terms(candidates, number, Means(order, left, means.gamma, means.price))
+    rounds = terms(candidates, number, left)
     gaussian = [(each.scale, count) for each, count in ((rounds.noise, number), *((buy, 1) for buy in buys))]
     events: list[tuple[PrivacyEvent, int]] = [(ExponentialChoice(rounds.epsilon), number)]
-    events += [(DiscreteGaussianAnswer(scale, means.gamma**2), count) for scale, count in gaussian]
+    events += [(DiscreteGaussianAnswer(scale, paying.gamma**2), count) for scale, count in gaussian]
     bound = None if buys else construct(mechanism, space, facts, 1.0, 1).bound(1.0)
     log = math.log(1 / float(dataset.budget.delta))
     return Iterations(

@@ -9,7 +9,8 @@ from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.rounds_plan import construction_of
-from app.curator.workload_plan import WorkloadPlan, means_of
+from app.curator.workload_plan import WorkloadPlan, paying_of
+from app.evidence.edges import EdgeBuy
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts, total
@@ -31,10 +32,11 @@ class WorkloadMechanism(EvidenceMechanism):
         assert isinstance(plan, WorkloadPlan)
         self._release = plan
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """What the plan names, each with its price."""
-        means = means_of(self._opening.dataset, self._opening.request)
-        found = [(buy, means.price(buy.strategy, buy.kind, buy.scale)) for buy in self._release.buys]
+        paying = paying_of(self._opening.dataset, self._opening.request)
+        buys = [buy for buy in self._release.buys if isinstance(buy, Buy)]
+        found = [(buy, paying.price([buy])) for buy in buys]
         self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
 
@@ -67,14 +69,14 @@ class WorkloadMechanism(EvidenceMechanism):
         rounds = self.rounds
         if rounds is None or state.updates >= self._plan.max_updates:
             return False
-        return rounds.admits(measured.release) and measured.price == rounds.price
+        return rounds.admits(measured.table) and measured.price == rounds.price
 
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured; what rounds measure is made something of when all are over."""
         if self.rounds is None:
             super().pin(state, measured)
             return
-        measured.release.strategy.check(self._space.shape)
+        measured.table.strategy.check(self._space.shape)
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
 

@@ -290,6 +290,13 @@ class Residuals:
         if any(a >= len(self.sizes) or self.sizes[a] != n for a, n in zip(attributes, sizes, strict=True)):
             raise ValueError("attributes are not those of this table")
 
+    def singly(self) -> Iterator[tuple[tuple[int, ...], FloatArray, float]]:
+        """The residuals over single values but for those known exactly: the attributes, the average of what was
+        measured in counts, and one over the variance of each value before centring."""
+        for key, known in self._residuals.items():
+            if known.precision < math.inf and all(cells == self.sizes[a] for a, cells in key):
+                yield tuple(a for a, _ in key), known.values, known.precision
+
     def told_singly(self, attribute: int) -> bool:
         """Whether single values of an attribute were counted, by themselves or beside others."""
         told = [m.marginal for m in self.measurements]

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import CellConstruction
+from app.evidence.edges import EdgeRelease
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
+from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.rounds import learnt
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, TableWorkload, Workload
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
@@ -36,6 +38,7 @@ class Job:
         known: what was measured of the data set before.
         made: what was measured for the release.
         seed: of everything that is drawn at random for it, which is no secret.
+        beta: the probability with which bounds that are stated may be broken.
         construction: what keeps the hypothesis of an iterative construction; None for other methods.
     """
 
@@ -43,15 +46,21 @@ class Job:
     options: Mapping[str, Any]
     workload: Workload
     empty: Residuals
-    known: Sequence[Release]
-    made: Sequence[Release]
+    known: Sequence[Release | EdgeRelease]
+    made: Sequence[Release | EdgeRelease]
     seed: int
+    beta: float = 0.05
     construction: CellConstruction | None = None
+
+    @property
+    def tables(self) -> Sequence[Release]:
+        """What was measured of a table before."""
+        return [release for release in self.known if isinstance(release, Release)]
 
     @property
     def rounds(self) -> Sequence[Release]:
         """What was measured in rounds: all but the number of records, which is bought before them where it must be."""
-        return [release for release in self.made if release.strategy.cells > 1]
+        return [each for each in self.made if isinstance(each, Release) and each.strategy.cells > 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +79,13 @@ class Outcome:
     Attributes:
         answers: of the workload's questions.
         records: synthetic records, a row of codes each; None where none are made.
+        edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
     """
 
     answers: Sequence[Answers]
     records: IntArray | None = None
+    edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -85,11 +96,16 @@ def finish(job: Job, progress: Progress) -> Outcome:
         job: from measurements that were recorded.
         progress: told from time to time.
     """
+    if isinstance(job.workload, Cuts):
+        cells = [release for release in (*job.known, *job.made) if isinstance(release, EdgeRelease)]
+        edges, summary = edge_values(cells, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
+        return Outcome((), edges=edges, summary=summary)
     if job.construction is not None:
         return _learnt(job, job.construction, progress)
     assert isinstance(job.workload, Marginals | Sums)
     residuals = job.empty
     for release in (*job.known, *job.made):
+        assert isinstance(release, Release)
         for moment, measurement in release.pieces:
             if moment is None:
                 residuals.add(measurement)
@@ -106,7 +122,7 @@ def finish(job: Job, progress: Progress) -> Outcome:
 def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Outcome:
     """Answers of a hypothesis, of whose errors nothing is known; with what its rounds chose and how far it was off."""
     assert not isinstance(job.workload, Cuts)
-    found = learnt(construction, job.known, job.rounds, progress)
+    found = learnt(construction, job.tables, job.rounds, progress)
     table = DenseTensor(found.table)
     answers = []
     for question in _asked(job.workload, construction.space.shape):

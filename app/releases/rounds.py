@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
@@ -24,7 +24,7 @@ from app.privacy.costs import ExponentialChoice
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
-from app.releases.designs import Means, Unaffordable, alike
+from app.releases.factorization import Paying, Unaffordable
 from app.spaces.compilation import CellSpace
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
@@ -79,24 +79,24 @@ class Rounds:
         return same and self.candidates.owns(release.strategy)
 
 
-def terms(candidates: Candidates, number: int, means: Means) -> Rounds:
+def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
     """The terms of so many rounds, all alike, the least noise that can be paid.
 
     Raises:
         Unaffordable: when what may be paid would buy less noise than is offered, or more than can be drawn.
     """
-    each = Fraction(means.holds.renyi) / number
+    each = Fraction(paying.share) / number
     part = float(each * CHOICE_PART)
     # The cost of a choice is the lesser of its epsilon and a quarter of what a pure step may cost.
-    epsilon = _DOWN.create_decimal_from_float(max(part, math.sqrt(8 * part / float(means.order))))
-    choice = Amounts.of(ExponentialChoice(epsilon), means.order) if epsilon > 0 else means.holds
+    epsilon = _DOWN.create_decimal_from_float(max(part, math.sqrt(8 * part / float(paying.order))))
+    choice = Amounts.of(ExponentialChoice(epsilon), paying.order) if epsilon > 0 else None
     most = floor_to(each)
-    if choice.renyi >= most:
+    if choice is None or choice.renyi >= most:
         raise Unaffordable("so small a share does not pay for so many rounds: raise epsilon, or ask for fewer")
     left = Amounts(most).minus(Amounts(choice.renyi))
-    (noise,) = alike([candidates.strategy(0)], Means(means.order, left, means.gamma, means.price))
-    price = choice.plus(means.price(noise.strategy, noise.kind, noise.scale))
-    return Rounds(number, epsilon, noise, means.gamma, choice, price, candidates)
+    (noise,) = replace(paying, share=left.renyi).fitted([candidates.strategy(0)], [1.0])
+    price = choice.plus(paying.price([noise]))
+    return Rounds(number, epsilon, noise, paying.gamma, choice, price, candidates)
 
 
 def usual_number(mass: float | None, cells: int, concentration: float, *, whole: bool) -> int:

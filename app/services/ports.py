@@ -334,6 +334,7 @@ class Transaction(Protocol):
     def releases_page(
         self, owner: str | None, after: ReleaseRow | None, most: int
     ) -> tuple[list[ReleaseRow], bool]: ...
+    def count_releases(self) -> Mapping[ReleaseStatus, int]: ...
     def next_release(self, silent_since: float) -> str | None: ...
     def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None: ...
     def move_release(self, row: ReleaseRow, worker: str | None) -> bool: ...
@@ -460,6 +461,9 @@ class NoisePort(Protocol):
 
     def gaussian(self, scale: Any, ahead: int = ...) -> Any:
         """The same of discrete Gaussian noise."""
+
+    def flips(self, probability: Any) -> Any:
+        """A source of bits that are 1 with this exact probability: ``take(n)``, an array of 0 and 1."""
 
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -24,18 +24,19 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.counting import all_exact_values
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.evidence.edges import EdgeRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress
 from app.services import spending
 from app.services.loading import pin_all
+from app.services.measuring import measured_all
 from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
@@ -52,7 +53,6 @@ from app.services.ports import (
 )
 from app.services.release_files import tables_of
 from app.services.release_rounds import play
-from app.services.sessions import measured_with
 from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
@@ -193,13 +193,11 @@ class ReleaseJobs:
             pins = opening.evidence
             known = [] if pins is None else _known(tx, row.dataset, pins.known)
         data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
-        due = session.purchases()
-        counts = all_exact_values([buy.strategy for buy, _ in due], data)
-        made = [measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)]
-        if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
-            before = [each.release for each in made]
-            hypothesis = session.mechanism.hypothesis(known, before)
-            with self._beating(replace(row, step="measuring")) as progress:
+        # Very many numbers take minutes to be drawn, and rounds as long to be played.
+        with self._beating(row) as progress:
+            made = measured_all(self._noise, data, session.purchases())
+            if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
+                hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
                 made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
         return self._record(row, made)
 
@@ -332,7 +330,7 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     releases = [_release(made[sequence]) for sequence in sorted(made)]
     construction = None
     if plan.iterations is not None:
-        construction = WorkloadMechanism(opening).construction(releases[: len(plan.buys)])
+        construction = WorkloadMechanism(opening).construction(_tables(releases[: len(plan.buys)]))
     return Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),
@@ -341,15 +339,21 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
         known=_known(tx, row.dataset, pins.known),
         made=releases,
         seed=int(row.id[:15], 16),
+        beta=opening.request.beta,
         construction=construction,
     )
 
 
-def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release]:
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | EdgeRelease]:
     """What was measured of a data set before, in the order of its names."""
     lines = tx.evidence_named(dataset, names)
     return [_release(lines[name]) for name in names]
 
 
-def _release(line: bytes) -> Release:
+def _tables(releases: Sequence[Release | EdgeRelease]) -> list[Release]:
+    """Those of tables."""
+    return [release for release in releases if isinstance(release, Release)]
+
+
+def _release(line: bytes) -> Release | EdgeRelease:
     return Measured.read(orjson.loads(line)).release

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.curator.counting import all_exact_values, exact_values
+from app.curator.counting import all_exact_values
 from app.curator.mechanisms import Measured
 from app.releases.finishing import Progress
 from app.releases.rounds import Hypothesis, Rounds
+from app.services.measuring import measured_all
 from app.services.ports import NoisePort
-from app.services.sessions import measured_with
 from app.spaces.tensor import PrivateTensor
 
 
@@ -28,8 +28,8 @@ def play(
     made: list[Measured] = []
     for number in range(rounds.number):
         buy = rounds.buy(noise.choose(hypothesis.scores(rounds, exact), rounds.choice_scale))
-        measured = measured_with(noise, exact_values(buy.strategy, data), buy, rounds.price)
-        hypothesis.learn(measured.release)
+        (measured,) = measured_all(noise, data, [(buy, rounds.price)])
+        hypothesis.learn(measured.table)
         made.append(measured)
         progress((number + 1) / rounds.number)
     return made

@@ -76,6 +76,9 @@ class Noise:
         """The greatest score."""
         return int(np.argmax(scores))
 
+    def flips(self, probability: Any) -> _Flips:
+        return _Flips(self, float(probability))
+
 
 @dataclass
 class _Source:
@@ -88,6 +91,16 @@ class _Source:
 
     def refill(self) -> bool:
         return False
+
+
+@dataclass
+class _Flips:
+    port: Noise
+    probability: float
+
+    def take(self, n: int) -> npt.NDArray[np.uint8]:
+        """A bit is turned over where the value that a test chooses is not zero."""
+        return np.array([self.port.draw(self.probability) != 0 for _ in range(n)], dtype=np.uint8)
 
 
 class Gate:

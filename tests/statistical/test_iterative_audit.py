@@ -29,7 +29,7 @@ from app.evidence.questions import Product
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates
-from app.releases.designs import Means
+from app.releases.factorization import Paying
 from app.releases.pricing import price_of
 from app.releases.rounds import Hypothesis, Rounds, terms
 from app.releases.workloads import Sums
@@ -61,7 +61,7 @@ def _price(strategy: Strategy, kind: Any, scale: Decimal) -> Amounts:
 
 
 #: The epsilon of a choice is about 2.2.
-TERMS = terms(CANDIDATES, ROUNDS, Means(ORDER, Amounts(ROUNDS * Decimal("5.45")), 1, _price))
+TERMS = terms(CANDIDATES, ROUNDS, Paying("gaussian", ROUNDS * Decimal("5.45"), ORDER))
 
 
 class Frozen(Hypothesis):
@@ -87,10 +87,10 @@ def seen(more: int, rounds: Rounds, noise: SystemNoise) -> Seen:
     hypothesis = Frozen(MultiplicativeWeights(SPACE, PublicFacts(100.0), "projection", 1.0))
     first, left = 0, []
     for measured in play(rounds, hypothesis, data, noise, lambda part: None):
-        marginal = measured.release.counts.marginal
+        marginal = measured.table.counts.marginal
         truth = np.array([60 + more, 40]) if marginal.attributes == (0,) else np.array([39 + more, 61])
         first += marginal.attributes == (0,)
-        left.append((measured.release.units - truth) / float(rounds.noise.scale))
+        left.append((measured.table.units - truth) / float(rounds.noise.scale))
     return Seen(first, np.concatenate(left))
 
 

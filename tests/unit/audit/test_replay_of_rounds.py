@@ -20,9 +20,9 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.releases.rounds import Rounds
+from app.services.measuring import measured_all
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
-from app.services.sessions import measured_with
 from app.spaces.records import RecordsTensor
 from app.spaces.spec import parse_spec
 from tests.told_noise import Noise
@@ -63,8 +63,8 @@ def honest(public: bool = True) -> tuple[bytes, ...]:
     mechanism = session.mechanism
     assert isinstance(mechanism, WorkloadMechanism)
     assert isinstance(mechanism.rounds, Rounds)
-    made = [measured_with(noise, np.array([400]), buy, price) for buy, price in session.purchases()]
-    hypothesis = mechanism.hypothesis([], [each.release for each in made])
+    made = measured_all(noise, data(), session.purchases())
+    hypothesis = mechanism.hypothesis([], [each.table for each in made])
     made += play(mechanism.rounds, hypothesis, data(), noise, lambda part: None)
     documents = [
         {"record": "measurement", "session": "e1d2", "sequence": k, "recorded_at": AT, **each.document()}

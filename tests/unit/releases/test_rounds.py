@@ -16,11 +16,9 @@ from app.constructions.base import PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.evidence.measurements import Marginal, Measurement, Noise
-from app.evidence.strategies import Release, Strategy
-from app.privacy.ledger import Amounts
+from app.evidence.strategies import Release
 from app.releases.candidates import BITS, Candidates
-from app.releases.designs import Means, Unaffordable
-from app.releases.pricing import price_of
+from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
 from app.releases.workloads import Marginals
 from app.spaces.factory import space_of
@@ -41,11 +39,8 @@ BOTH = Marginal.of(SIZES, {0: None, 1: None})
 CANDIDATES = Candidates.of(Marginals((BOTH, Marginal.of(SIZES, {1: None}))), SIZES)
 
 
-def means(renyi: Decimal, order: Decimal, gamma: int = 1) -> Means:
-    def price(strategy: Strategy, kind: Any, scale: Decimal) -> Amounts:
-        return price_of(strategy, kind, Fraction(scale), order, gamma)
-
-    return Means(order, Amounts(renyi), gamma, price)
+def paying(renyi: Decimal, order: Decimal, gamma: int = 1) -> Paying:
+    return Paying("gaussian", renyi, order, gamma)
 
 
 @given(
@@ -61,7 +56,7 @@ def test_all_rounds_together_cost_nearly_what_may_be_spent_and_no_more(
     amounts are rounded up to. Would catch a choice or a measurement that is not charged, noise for another privacy
     unit, and a share that is left unused.
     """
-    found = terms(CANDIDATES, number, means(renyi, order, gamma))
+    found = terms(CANDIDATES, number, paying(renyi, order, gamma))
     epsilon, sigma = Fraction(found.epsilon), Fraction(found.noise.scale)
     choice = min(epsilon, Fraction(order) * epsilon**2 / 8)
     measurement = Fraction(order) * gamma**2 / (2 * sigma**2)
@@ -77,7 +72,7 @@ def test_all_rounds_together_cost_nearly_what_may_be_spent_and_no_more(
 def test_what_pays_for_nothing_is_refused() -> None:
     """Would catch noise that cannot be drawn, and an epsilon of 0."""
     with pytest.raises(Unaffordable):
-        terms(CANDIDATES, 10, means(Decimal("1e-24"), Decimal(20)))
+        terms(CANDIDATES, 10, paying(Decimal("1e-24"), Decimal(20)))
 
 
 def test_the_number_of_rounds_follows_from_what_is_public() -> None:
@@ -94,7 +89,7 @@ def test_the_number_of_rounds_follows_from_what_is_public() -> None:
 
 def test_only_what_a_candidate_measures_with_the_noise_of_the_rounds_is_admitted() -> None:
     """Would catch an audit that looks at the cells alone, or at the noise alone."""
-    rounds = terms(CANDIDATES, 3, means(Decimal("0.1"), Decimal(20)))
+    rounds = terms(CANDIDATES, 3, paying(Decimal("0.1"), Decimal(20)))
     scale = rounds.noise.scale
 
     def admitted(marginal: Marginal, kind: Any = "gaussian", scale: Decimal = scale, bits: int = 0) -> bool:
@@ -142,7 +137,7 @@ def test_scores_are_of_the_hypothesis_as_it_is() -> None:
     """After a marginal was learnt again and again its score falls to what its cells' deviations leave. Would catch a
     hypothesis that is scored as it was before, and noise that is not taken off.
     """
-    rounds = terms(CANDIDATES, 3, means(Decimal("0.1"), Decimal(20)))
+    rounds = terms(CANDIDATES, 3, paying(Decimal("0.1"), Decimal(20)))
     hypothesis = Hypothesis(MultiplicativeWeights(SPACE, PublicFacts(6000.0), "projection", 1.0))
     table = np.array([[2000, 1000, 0], [0, 1000, 2000]])
     counts = [table.reshape(-1), table.sum(axis=0)]
