@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from app.constructions.base import CellConstruction, MeasuredQuery
-from app.evidence.measurements import Marginal
+from app.evidence.measurements import Marginal, Measurement
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
 from app.privacy.costs import ExponentialChoice
@@ -34,6 +34,8 @@ CHOICE_PART = Fraction(1, 3)
 LEAST_ROUNDS, MOST_ROUNDS, UNKNOWN_ROUNDS = 3, 256, 10
 #: A measurement with more cells than this is not learnt: each cell may be an update of its own.
 MOST_LEARNT = 1 << 12
+#: So many measurements are gone over again after each.
+MOST_KNOWN = 64
 _DOWN = Context(prec=6, rounding=ROUND_FLOOR)
 
 
@@ -87,10 +89,11 @@ def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
     part = float(each * CHOICE_PART)
     # The cost of a choice is the lesser of its epsilon and a quarter of what a pure step may cost.
     epsilon = _DOWN.create_decimal_from_float(max(part, math.sqrt(8 * part / float(paying.order))))
-    if epsilon <= 0:
+    choice = Amounts.of(ExponentialChoice(epsilon), paying.order) if epsilon > 0 else None
+    most = floor_to(each)
+    if choice is None or choice.renyi >= most:
         raise Unaffordable("so small a share does not pay for so many rounds: raise epsilon, or ask for fewer")
-    choice = Amounts.of(ExponentialChoice(epsilon), paying.order)
-    left = Amounts(floor_to(each)).minus(Amounts(choice.renyi))
+    left = Amounts(most).minus(Amounts(choice.renyi))
     (noise,) = replace(paying, share=left.renyi).fitted([candidates.strategy(0)], [1.0])
     price = choice.plus(paying.price([noise]))
     return Rounds(number, epsilon, noise, paying.gamma, choice, price, candidates)
@@ -128,25 +131,32 @@ class Hypothesis:
         assert isinstance(construction.space, CellSpace)
         self._construction, self._space = construction, construction.space
         self._state = construction.start()
+        self._known: list[Measurement] = []
 
     def table(self) -> FloatArray:
         """Its counts of all cells, in the table's shape; not to be kept, as learning changes them."""
         return self._construction.dense(self._state)
 
     def learn(self, release: Release) -> float | None:
-        """Take in counts that were measured, the farthest from the hypothesis first: each is an update of the
-        construction.
+        """Take in counts that were measured, and go over what was taken in before once more, the newest first.
 
-        The half-space that a value is taken to certify is drawn back by one standard deviation: by less than all noises
-        keep, so that the bound on updates does not hold, and with less error on all tables that were tried. A value
-        that is nearer teaches nothing.
+        Each value that is farther from the hypothesis than its standard deviation is an update of the construction, the
+        farthest first. The half-space that it is taken to certify is drawn back by that deviation: by less than all
+        noises keep, so that the bound on updates does not hold, and with less error on all tables that were tried.
 
         Returns:
             The largest distance of a value from the hypothesis before, in counts; None where nothing is learnt.
         """
         if release.strategy.plain is None or release.strategy.cells > MOST_LEARNT:
             return None
-        measured = release.counts
+        gap = self._update(release.counts)
+        for known in reversed(self._known):
+            self._update(known)
+        self._known = [*self._known, release.counts][-MOST_KNOWN:]
+        return gap
+
+    def _update(self, measured: Measurement) -> float:
+        """Make the updates of a measurement; the largest distance of its values from the hypothesis before."""
         marginal, deviation = measured.marginal, math.sqrt(measured.variance)
         gaps = np.abs(measured.values - self._counts()(marginal)).reshape(-1)
         labels = [marginal.partition(k).labels for k in range(len(marginal.attributes))]

@@ -72,6 +72,10 @@ class Noise:
     def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, float(scale))
 
+    def choose(self, scores: Any, scale: Any) -> int:
+        """The greatest score."""
+        return int(np.argmax(scores))
+
     def flips(self, probability: Any) -> _Flips:
         return _Flips(self, float(probability))
 

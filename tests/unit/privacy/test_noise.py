@@ -7,16 +7,19 @@ import pickle
 import threading
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from app.privacy.errors import InvalidEvent
 from app.privacy.noise import (
     GREATEST_GAUSSIAN_SCALE,
     GREATEST_LAPLACE_SCALE,
+    Choice,
     DiscreteGaussian,
     DiscreteLaplace,
     Integers,
@@ -198,3 +201,49 @@ def test_a_source_that_gives_too_little_is_refused() -> None:
         NoiseBlock(Short(), 4).take(1)
     with pytest.raises(ValueError):
         NoiseBlock(Counting(), 0)
+
+
+# Choices. The false alarm of the first test has a probability of 1e-9.
+
+
+@pytest.mark.slow
+def test_choices_have_the_law_of_the_exponential_mechanism() -> None:
+    """Against probabilities in proportion to exp(score/scale), far from zero, and a tie shared evenly. Rejects the same
+    draws taken for a scale 40% off in either direction, and for the law of noise with exponential tails.
+    """
+    scores, scale, draws = np.array([0, 3, 7, 7, -9, 12]), Fraction(13, 2), 6_000
+    choice = Choice(scale)
+    found = np.bincount([choice.of(scores + 2**40) for _ in range(draws)], minlength=len(scores))
+
+    def wrong(law: Any) -> float:
+        return float(stats.chisquare(found, draws * law / law.sum()).pvalue)
+
+    assert wrong(np.exp(scores / float(scale))) > 1e-9
+    assert wrong(np.exp(scores / float(scale) / 1.4)) < 1e-9
+    assert wrong(np.exp(scores / float(scale) * 1.4)) < 1e-9
+    assert wrong(_permuted_and_flipped(scores, float(scale))) < 1e-9
+
+
+def _permuted_and_flipped(scores: Any, scale: float) -> Any:
+    """The law of the largest score with exponential noise on each, by its integral over that noise."""
+    grid = np.linspace(0, 60 * scale, 20_001) + float(scores.min())
+    below = np.array([np.clip(1 - np.exp(-(grid - s) / scale), 0, 1) for s in scores])
+    law = []
+    for i, own in enumerate(scores):
+        density = np.where(grid >= own, np.exp(-(grid - own) / scale) / scale, 0.0)
+        law.append(np.trapezoid(density * np.delete(below, i, axis=0).prod(axis=0), grid))
+    return np.array(law)
+
+
+def test_a_choice_among_scores_far_apart_is_the_greatest() -> None:
+    """At the ends of 64 bits no difference is lost. Would catch scores that are rounded on their way."""
+    far = np.array([2**60 - 1, 2**60, -(2**62)])
+    assert {Choice(Fraction(1, 50)).of(far) for _ in range(20)} == {1}
+    assert Choice(1).of(np.array([-5])) == 0
+
+
+@pytest.mark.parametrize("scale", [0, -1, Fraction(2**62) + 1, Decimal("NaN")])
+def test_a_choice_takes_a_positive_scale_within_64_bits(scale: Any) -> None:
+    """Would catch a choice without noise."""
+    with pytest.raises(InvalidEvent):
+        Choice(scale)
