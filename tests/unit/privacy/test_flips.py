@@ -36,8 +36,8 @@ def precise(value: Fraction | Decimal) -> mpmath.mpf:
 
 @given(FLIPS, ORDERS)
 def test_the_costs_are_the_formulas_rounded_up(flip: Fraction, order: Decimal) -> None:
-    """The cost is the logarithm of a sum over the two values that a bit has, and the pure one that of the largest ratio.
-    Would catch a wrong formula, cancellation near one half, and rounding downwards.
+    """The cost is the logarithm of a sum over a bit's two values, and the pure one that of the largest ratio. Would
+    catch a wrong formula, cancellation near one half, and rounding downwards.
     """
     with mpmath.workdps(250):
         p, a = precise(flip), precise(order)
