@@ -173,6 +173,11 @@ def test_what_is_paid() -> None:
         (GRAPH, {"mechanism": {"method": "gaussian"}}, "use histogram or synthetic_graph"),
         (GRAPH, {"mechanism": {"options": {"rounds": 3}}}, "rounds does not belong"),
         ({**GRAPH, "nodes": 5794}, {}, "16,777,216 of bits"),
+        (
+            {**GRAPH, "nodes": 2049},
+            {"mechanism": {"method": "synthetic_graph", "options": {"geometry": "cut_norm"}}},
+            "at most 2,048 nodes a side",
+        ),
         ({**MATRIX, "rows": 4096, "columns": 1025}, {}, "4,194,304 of numbers"),
         (GRAPH, {"epsilon": Decimal("1e-27")}, "share"),
     ],
