@@ -560,8 +560,8 @@ def least_error(gram: FloatArray) -> FloatArray:
     In ``X = M'M`` this is convex: the least ``tr (G X^-1)``, ``G = F'F``, with ones on the diagonal of X. With
     multipliers l of these ``X = L^-1/2 (L^1/2 G L^1/2)^1/2 L^-1/2``, L the diagonal matrix of l, and any l shows that
     no error is less than ``(tr (L^1/2 G L^1/2)^1/2)^2 / sum of l`` (weak duality). A multiplier is changed by the
-    square of its place on the diagonal of X, which is exact where G is diagonal; where that brings the error no nearer to the
-    bound, by less. The search ends where they are within a thousandth.
+    square of its place on the diagonal of X, which is exact where G is diagonal; where that brings the error no nearer
+    to the bound, by less. The search ends where they are within a thousandth.
 
     Args:
         gram: G, symmetric, positive semidefinite, not zero.
