@@ -1,12 +1,12 @@
-"""Ranges over histograms of 4,096 cells: the cells, a hierarchy, and what was optimised for the questions.
+"""Ranges over histograms of 1,024 and 4,096 cells: the cells, a hierarchy, and what was optimised for the questions.
 
-Run `python -m benchmarks.ranges` (some twenty minutes, most of it for strategies that a service would refuse to look
-for: it does so up to 2,048 cells). Questions are 2,000 random ranges, and the sums of the first cells. Each is answered
-by least squares from one measurement, and from the same measurement by the nearest counts that are not negative. Errors
-are root mean squares over questions and repetitions, with noise from NumPy, beside those that were expected before
-anything was drawn. ``scaled`` is DPBench's measure (Hay, Machanavajjhala, Miklau, Chen, Zhang 2016): the L2 norm of the
-errors divided by the number of questions and by that of records, here of the fit, in millionths. The histograms are
-those of ``../shared/data/dpbench``.
+Run `python -m benchmarks.ranges` (some ten minutes, most of it for 4,096 cells, of which a service would refuse to look
+for strategies; with one weighted row for 64 cells, and for Laplace noise alone). Questions are 2,000 random ranges,
+and the sums of the first cells. Each is answered by least squares from one measurement, and from the same measurement
+by the nearest counts that are not negative. Errors are root mean squares over questions and repetitions, with noise
+from NumPy, beside those that were expected before anything was drawn. ``scaled`` is the measure of DPBench (Hay, Machanavajjhala,
+Miklau, Chen, Zhang 2016): the L2 norm of the errors divided by the number of questions and by that of records, here of
+the fit, in millionths. The histograms are those of ``../shared/data/dpbench``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from app.privacy.ledger import Budget
-from app.releases.factorization import Ranges, hierarchy, least_error, least_error_pure, rounded
+from app.releases.factorization import hierarchy, least_error, least_error_pure, rounded
 from benchmarks.harness import report
 from benchmarks.regret_data import DATA
 
-CELLS, ASKED, REPETITIONS, STEPS = 4096, 2000, 3, 150
+ASKED, REPETITIONS, STEPS = 2000, 3, 150
 HISTOGRAMS = ("ADULTFRANK", "HEPTH", "INCOME", "SEARCHLOGS")
 BRANCHING = 16
-#: Pure budgets, and one of Gaussian noise.
+#: Pure budgets, and one of Gaussian noise; which noise by the number of cells.
 BUDGETS = {"laplace": (0.1, 1.0), "gaussian": (1.0,)}
+KINDS = {1024: ("laplace", "gaussian"), 4096: ("laplace",)}
+CELLS_A_ROW = {1024: 16, 4096: 64}
 DELTA = "1e-9"
 
 
@@ -40,6 +42,7 @@ class Asked:
     """Ranges from one cell up to another, which is left out."""
 
     name: str
+    cells: int
     begins: np.ndarray
     ends: np.ndarray
 
@@ -50,17 +53,17 @@ class Asked:
 
     def gram(self) -> np.ndarray:
         """How often two cells are in one range together."""
-        matrix = np.zeros((len(self.begins), CELLS))
+        matrix = np.zeros((len(self.begins), self.cells))
         for row, begin, end in zip(matrix, self.begins, self.ends, strict=True):
             row[begin:end] = 1
         return np.asarray(matrix.T @ matrix)
 
 
-def questions() -> Iterator[Asked]:
+def questions(cells: int) -> Iterator[Asked]:
     """The same ones on all machines."""
-    ends = np.sort(np.random.default_rng(1).integers(0, CELLS, (ASKED, 2)), axis=1)
-    yield Asked("random", ends[:, 0], ends[:, 1] + 1)
-    yield Asked("first cells", np.zeros(CELLS, np.int64), np.arange(1, CELLS + 1))
+    ends = np.sort(np.random.default_rng(1).integers(0, cells, (ASKED, 2)), axis=1)
+    yield Asked("random", cells, ends[:, 0], ends[:, 1] + 1)
+    yield Asked("first cells", cells, np.zeros(cells, np.int64), np.arange(1, cells + 1))
 
 
 class Strategy:
@@ -92,12 +95,15 @@ class Strategy:
     def not_negative(self, values: np.ndarray, start: np.ndarray) -> np.ndarray:
         """The counts that are not negative and have the nearest sums: by accelerated projected gradients, which begin
         anew where they go uphill."""
+        if np.count_nonzero(self._gram) == len(self._gram):
+            return np.maximum(start, 0.0)
         right = self.matrix.T @ values
         step = 1 / float(np.abs(self._gram).sum(axis=0).max())
         now = ahead = np.maximum(start, 0.0)
         momentum = 1.0
         for _ in range(STEPS):
-            slope = self._gram @ ahead - right
+            slope = self.matrix.T @ (self.matrix @ ahead) if issparse(self.matrix) else self._gram @ ahead
+            slope -= right
             after = np.maximum(ahead - step * slope, 0.0)
             if float(slope @ (after - now)) > 0:
                 momentum = 1.0
@@ -109,12 +115,17 @@ class Strategy:
 
 def strategies(kind: str, gram: np.ndarray) -> Iterator[tuple[str, Strategy, float]]:
     """With the seconds that it took to find each."""
-    find: Callable[[np.ndarray], np.ndarray] = least_error_pure if kind == "laplace" else least_error
-    for name, make in (
-        ("cells", lambda: csr_array(np.eye(CELLS))),
-        (f"hierarchy of {BRANCHING}", lambda: hierarchy(CELLS, BRANCHING).astype(float)),
-        ("optimised", lambda: rounded(find(gram))),
-    ):
+    cells = len(gram)
+
+    def optimised() -> np.ndarray:
+        return rounded(least_error(gram) if kind == "gaussian" else least_error_pure(gram, CELLS_A_ROW[cells]))
+
+    makers: dict[str, Callable[[], csr_array | np.ndarray]] = {
+        "cells": lambda: csr_array(np.eye(cells)),
+        f"hierarchy of {BRANCHING}": lambda: hierarchy(cells, BRANCHING).astype(float),
+        "optimised": optimised,
+    }
+    for name, make in makers.items():
         started = time.perf_counter()
         matrix = make()
         took = time.perf_counter() - started
@@ -125,7 +136,7 @@ def measured(kind: str, asked: Asked, histograms: dict[str, np.ndarray]) -> Iter
     """Rows of the table."""
     gram = asked.gram()
     for name, strategy, took in strategies(kind, gram):
-        print(f"{asked.name}, {kind}, {name}: {took:.0f} s", flush=True)
+        print(f"{asked.cells} cells, {asked.name}, {kind}, {name}: {took:.0f} s", flush=True)
         for epsilon in BUDGETS[kind]:
             if kind == "laplace":
                 scale = strategy.moved / epsilon
@@ -147,7 +158,7 @@ def measured(kind: str, asked: Asked, histograms: dict[str, np.ndarray]) -> Iter
                     error = asked.of(strategy.not_negative(values, found)) - truth
                     fitted.append(np.mean(error**2))
                     scaled.append(float(np.linalg.norm(error)) / len(truth) / float(counts.sum()) * 1e6)
-                row: list[Any] = [data, asked.name, kind, epsilon, name, expected]
+                row: list[Any] = [data, asked.cells, asked.name, kind, epsilon, name, expected]
                 row += [math.sqrt(np.mean(plain)), math.sqrt(np.mean(fitted)), float(np.mean(scaled)), took]
                 yield row
 
@@ -157,34 +168,24 @@ def main() -> None:
     if DATA is None:
         raise SystemExit("the histograms are not here")
     histograms = {name: np.load(DATA / "dpbench" / f"{name}.n4096.npy").astype(float) for name in HISTOGRAMS}
-    rows = [row for asked in questions() for kind in BUDGETS for row in measured(kind, asked, histograms)]
-    rows.sort(key=lambda row: (row[1], row[2], row[3], row[0]))
-    columns = ["histogram", "ranges", "noise", "epsilon", "measured", "expected rms", "rms", "rms of the fit"]
-    facts = {"delta": DELTA, "questions": ASKED, "repetitions": REPETITIONS}
-    facts |= {"records": {name: int(counts.sum()) for name, counts in histograms.items()}, "cells": _at(1024)}
-    title = f"Ranges over {CELLS:,} cells, errors in counts"
+    rows: list[list[Any]] = []
+    for cells, kinds in KINDS.items():
+        merged = {name: counts.reshape(cells, -1).sum(axis=1) for name, counts in histograms.items()}
+        rows += [row for asked in questions(cells) for kind in kinds for row in measured(kind, asked, merged)]
+    rows.sort(key=lambda row: (row[1], row[2], row[3], row[4], row[0]))
+    columns = ["histogram", "cells", "ranges", "noise", "epsilon", "measured", "expected rms", "rms", "rms of the fit"]
+    facts: dict[str, Any] = {"delta": DELTA, "questions": ASKED, "repetitions": REPETITIONS}
+    facts["records"] = {name: int(counts.sum()) for name, counts in histograms.items()}
+    title = "Ranges over histograms, errors in counts"
     report("ranges", title, [*columns, "scaled", "seconds to find"], rows, **facts)
     groups: dict[tuple[Any, ...], list[list[Any]]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[1:5]), []).append(row)
+        groups.setdefault(tuple(row[1:6]), []).append(row)
     mean = [
-        [*key, own[0][5], *(math.sqrt(np.mean([row[k] ** 2 for row in own])) for k in (6, 7)), own[0][9]]
+        [*key, own[0][6], *(math.sqrt(np.mean([row[k] ** 2 for row in own])) for k in (7, 8)), own[0][10]]
         for key, own in groups.items()
     ]
     report("ranges_summary", f"{title}, over all histograms", [*columns[1:], "seconds to find"], mean)
-
-
-def _at(cells: int) -> dict[str, float]:
-    """Seconds to find strategies for all ranges of fewer cells, and squared errors as parts of that of the cells."""
-    gram, found = Ranges(cells).gram, {}
-    for kind, find in (("laplace", least_error_pure), ("gaussian", least_error)):
-        started = time.perf_counter()
-        matrix = rounded(find(gram))
-        found[f"{kind} seconds"] = time.perf_counter() - started
-        size = np.abs(matrix).sum(axis=0).max() ** 2 if kind == "laplace" else (matrix**2).sum(axis=0).max()
-        solved = cho_solve(cho_factor(matrix.T @ matrix), gram)
-        found[f"{kind} error"] = float(size * np.trace(solved) / np.trace(gram))
-    return found
 
 
 if __name__ == "__main__":
