@@ -7,13 +7,13 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from app.releases.designs import Unaffordable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence.edges import FLIP_BITS, BitFlips
 from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, Budget
-from app.releases.designs import Unaffordable
 from app.releases.edge_designs import Grid, best_noise, grid_of
 from app.releases.pricing import event_of_edges
 
