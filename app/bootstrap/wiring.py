@@ -99,7 +99,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     datasets = Datasets(store, private, utc_now, close_session=close_session)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
     releases = Releases(store, sessions, utc_now)
-    jobs = ReleaseJobs(store, private, source, ProcessFinisher(), utc_now, render=problems.document)
+    finisher = ProcessFinisher(settings.memory_limit)
+    jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
 
     lifecycle = Lifecycle(
         settings,

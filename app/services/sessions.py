@@ -184,6 +184,11 @@ def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
     }
 
 
+def release_failure(detail: str) -> bytes:
+    """Why a release came to nothing where no refusal says so, as a problem document."""
+    return orjson.dumps({"type": "about:blank", "title": "The release failed", "status": 500, "detail": detail})
+
+
 def measured_with(noise: NoisePort, exact: IntArray, buy: Buy, price: Amounts) -> Measured:
     """One measurement of these exact values, its noise drawn for it alone."""
     draw = noise.laplace if buy.kind == "laplace" else noise.gaussian
