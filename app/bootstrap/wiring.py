@@ -21,6 +21,7 @@ from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
+from app.http.streams import Streams
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.datasets import Datasets
@@ -135,6 +136,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
         body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,
+        streams=Streams(metrics.refused),
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,
     )

@@ -167,7 +167,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        reasons = "rate login queue work memory exports connections slow_request slow_reader"
+        reasons = "rate login queue work memory exports streams connections slow_request slow_reader"
         for reason in reasons.split():
             self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}

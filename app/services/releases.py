@@ -84,6 +84,11 @@ class Releases:
             raise NotFound("there is no such release of yours")
         return found
 
+    def row(self, id: str) -> ReleaseRow | None:
+        """The row of a release, for whoever may see it and wants to know whether anything has changed."""
+        with self._store.read() as tx:
+            return tx.release(id)
+
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """The actor's releases in the order they were asked for, all of them for admins and auditors, beyond the one of
         that id.
