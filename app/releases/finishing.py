@@ -26,6 +26,10 @@ from app.spaces.tensor import DenseTensor
 Progress = Callable[[float], None]
 
 
+class WorkerDied(Exception):
+    """Whoever did a job ended before it was done; the message says how."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What is to be made of which measurements.
