@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 # The first interpreter that runs and is new enough; name another with `make setup PYTHON=...`.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
-# Workers for the tests: one a core unless told otherwise.
-JOBS ?= auto
+# Workers for the tests: one a core, and of all tests one more, since tests of real servers wait a third of their time.
+quick fuzz: JOBS ?= auto
+unit: JOBS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 PYTEST_ARGS ?=
 
 .PHONY: help setup demo serve test quick lint types layers unit fuzz bench lock image clean

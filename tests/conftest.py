@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from threadpoolctl import threadpool_limits
 
 from tests.databases import fresh_database
 
@@ -31,6 +33,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.getoption("--hypothesis-profile", None) != "random":
         providers._get_local_constants = providers.Constants
+
+
+def pytest_collection_finish() -> None:
+    """What a server's process does before it serves, for the same reasons (`app/bootstrap/serving.py`).
+
+    Test processes use all cores already: a product that is split over threads waits for the slowest of them. And
+    thousands of collected tests need not be visited by every garbage collection.
+    """
+    threadpool_limits(1, "blas")
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

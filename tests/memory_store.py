@@ -27,6 +27,9 @@ from app.services.ports import (
     KnownEntries,
     LedgerRow,
     PrincipalRow,
+    ReleaseFile,
+    ReleaseRow,
+    ReleaseStatus,
     ReplyName,
     ReplyRow,
     SessionRow,
@@ -55,6 +58,8 @@ class Tables:
     evidence: dict[int, EvidenceRow] = field(default_factory=dict)
     ledger: dict[int, LedgerRow] = field(default_factory=dict)
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
+    releases: dict[str, ReleaseRow] = field(default_factory=dict)
+    release_files: dict[tuple[str, str], ReleaseFile] = field(default_factory=dict)
 
     def copy(self) -> Tables:
         """The same rows; they themselves never change."""
@@ -380,6 +385,66 @@ class MemoryTransaction:
         page, _ = _fitting([(row, len(row[1]) + sum(len(data) for _, data in row[2])) for row in told], PAGE_ROWS)
         return page
 
+    # releases
+    def add_release(self, row: ReleaseRow) -> None:
+        def step(tables: Tables) -> None:
+            _need(tables.sessions, row.id)
+            _need(tables.datasets, row.dataset)
+            _need(tables.principals, row.owner)
+            _add(tables.releases, row.id, row)
+
+        self._do(step)
+
+    def release(self, id: str) -> ReleaseRow | None:
+        return self._tables.releases.get(id)
+
+    def releases_page(self, owner: str | None, after: ReleaseRow | None, most: int) -> tuple[list[ReleaseRow], bool]:
+        beyond = ("", "") if after is None else (after.created_at, after.id)
+        rows = sorted(self._tables.releases.values(), key=lambda row: (row.created_at, row.id))
+        found = [row for row in rows if owner in (None, row.owner) and (row.created_at, row.id) > beyond]
+        return found[:most], len(found) > most
+
+    def count_releases(self) -> Mapping[ReleaseStatus, int]:
+        return Counter(row.status for row in self._tables.releases.values())
+
+    def _due(self, silent_since: float) -> list[str]:
+        rows = sorted(self._tables.releases.values(), key=lambda row: (row.created_at, row.id))
+        silent = [row.status == "running" and row.beat < silent_since for row in rows]
+        return [row.id for row, late in zip(rows, silent, strict=True) if late or row.status == "queued"]
+
+    def next_release(self, silent_since: float) -> str | None:
+        return next(iter(self._due(silent_since)), None)
+
+    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None:
+        # What somebody else holds is passed over, and what he did with it meanwhile is seen.
+        free = next((id for id in self._due(silent_since) if self._hold("releases", [id], 0)), None)
+        if free is None or free not in self._due(silent_since):
+            return None
+        row = self._tables.releases[free]
+        taken = replace(row, status="running", worker=worker, beat=now)
+        return taken if self.move_release(taken, row.worker) else None
+
+    def move_release(self, row: ReleaseRow, worker: str | None) -> bool:
+        self._hold("releases", [row.id], None)
+        there = self._tables.releases.get(row.id)
+        if there is None or there.status not in ("queued", "running") or there.worker != worker:
+            return False
+        moved = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result")
+        changed = replace(there, **{name: getattr(row, name) for name in moved})
+        self._do(lambda tables: tables.releases.update({row.id: changed}))
+        return True
+
+    def add_release_files(self, files: Sequence[ReleaseFile]) -> None:
+        def step(tables: Tables) -> None:
+            for file in files:
+                _need(tables.releases, file.release)
+                _add(tables.release_files, (file.release, file.name), file)
+
+        self._do(step)
+
+    def release_file(self, id: str, name: str) -> ReleaseFile | None:
+        return self._tables.release_files.get((id, name))
+
     # ledger and replies
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None:
         numbers = [next(self._database.numbers) for _ in rows]
@@ -444,7 +509,7 @@ class MemoryTransaction:
 
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
         found = [(name, row) for name, row in sorted(self._tables.replies.items()) if name > after][:most]
-        return [(name, row.reply if row.status == 201 else None) for name, row in found]
+        return [(name, row.reply if row.status in (201, 202) else None) for name, row in found]
 
     def remove_replies(self, names: Sequence[ReplyName]) -> None:
         def step(tables: Tables) -> None:

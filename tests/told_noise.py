@@ -26,6 +26,9 @@ class Noise:
     def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, scale)
 
+    def flips(self, probability: Any) -> _Flips:
+        return _Flips(self)
+
     def poisson(self, mean: Any, cut: int) -> _Once:
         return _Once()
 
@@ -44,6 +47,19 @@ class _Source:
 
     def refill(self) -> bool:
         return False
+
+
+class _Flips:
+    """Turns over nothing, or all where the script has another number than 0."""
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
+
+    def take(self, n: int) -> Any:
+        self._noise.before()
+        self._noise.drawn += 1
+        script = self._noise.script
+        return np.full(n, bool(script and script.popleft()), np.uint8)
 
 
 class _Once:

@@ -58,7 +58,9 @@ from app.curator.opening import Header
 from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.evidence.edges import EdgeBuy
 from app.evidence.policy import Buy
 from app.evidence.strategies import Strategy
 from app.privacy.errors import PrivacyError
@@ -202,7 +204,7 @@ class _Replay:
         self.pins: deque[str] = deque()
         self.others = 0
         #: What the session must have measured at its opening and has not told yet.
-        self.due: deque[tuple[Buy, Amounts]] | None = None
+        self.due: deque[tuple[Buy | EdgeBuy, Amounts]] | None = None
         #: Whether the transcript is that of a release.
         self.releases = False
         #: A measurement that the next entry must name, by its hash.
@@ -360,9 +362,8 @@ class _Replay:
             raise _Broken("the session measured more at its opening than was due", sequence)
         assert self.due is not None
         buy, price = self.due.popleft()
-        noise = measured.release.noise
-        same = (noise.kind, noise.scale, noise.bits) == (buy.kind, buy.scale, 0)
-        if measured.release.strategy != buy.strategy or not same or measured.price != price:
+        release = measured.release
+        if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, price):
             raise _Broken("a measurement of the opening is not the one that was due", sequence)
         session.pin(measured)
         self.spent = self.spent.plus(measured.price)
@@ -487,8 +488,16 @@ class _Replay:
         """Hold a measurement of a release against the next one that was due."""
         if measured is None or not isinstance(session.plan, WorkloadPlan):
             raise _Broken("a release stands where none is due, or without what it measured", sequence)
+        mechanism = session.mechanism
+        assert isinstance(mechanism, WorkloadMechanism)
         try:
-            self._due_at_opening(session, measured, sequence)
+            if mechanism.rounds is None or self._still_due(session):
+                self._due_at_opening(session, measured, sequence)
+            elif mechanism.follows(session.state, measured):
+                session.pin(measured)
+                self.spent = self.spent.plus(measured.price)
+            else:
+                raise _Broken("a measurement is none that a round could have made", sequence)
         except _UNREADABLE:
             raise _Broken("a measurement is of another table", sequence) from None
         session.count_release()
@@ -617,7 +626,7 @@ class _Replay:
             raise _Broken("weights that no entry names", self._next())
         if self.measured is not None:
             raise _Broken("a measurement that no entry names", self._next())
-        if self.releases and session.sequence and self._still_due(session):
+        if self.releases and session.sequence and session.updates_left:
             raise _Broken("the release lacks a measurement that was due", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
@@ -697,15 +706,15 @@ class _Replay:
             raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
         error = due.expected[1]
         if measured is not None:
-            noise = measured.release.noise
+            noise = measured.table.noise
             same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
-            if measured.release.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
+            if measured.table.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
                 raise _Broken("the measurement is not the one that was due", sequence)
             self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
             expected = self._expected(measured, due.expected, sequence)
             assert expected is not None
             told = replace(due, expected=expected)
-            return session.released(query, told, measured.release.units)
+            return session.released(query, told, measured.table.units)
         assert tested is not None
         # Whole counts next to those that follow, whose last digits may have been others.
         apart = 1 + math.ldexp(_NEAR_ANSWER * error, -session.plan.answer_bits)
@@ -740,19 +749,19 @@ class _Replay:
         self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
     ) -> Answer:
         """The answer that follows from a measurement, which is held against the one that was due."""
-        noise, unit = measured.release.noise, due.terms.noise
+        noise, unit = measured.table.noise, due.terms.noise
         scale = Fraction(noise.scale)
         near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
-        if measured.release.strategy != due.strategy or noise.kind != unit.law or noise.bits or not near:
+        if measured.table.strategy != due.strategy or noise.kind != unit.law or noise.bits or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        due_price = price_of(measured.release.strategy, noise.kind, scale, session.plan.order, session.dataset.gamma)
+        due_price = price_of(measured.table.strategy, noise.kind, scale, session.plan.order, session.dataset.gamma)
         if measured.price != due_price:
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
-        return session.released(query, told, measured.release.units)
+        return session.released(query, told, measured.table.units)
 
 
 def _part(plan: SessionPlan, paid: Amounts) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.privacy.noise import DiscreteGaussian, DiscreteLaplace, NoiseBlock
+from app.privacy.flips import Flips
+from app.privacy.noise import Choice, DiscreteGaussian, DiscreteLaplace, NoiseBlock
 from app.privacy.race import PoissonCounts
 
 #: Noise values drawn at a time, where a source is used again and again.
@@ -22,6 +23,14 @@ class SystemNoise:
         """Discrete Gaussian noise of this exact scale in grid units, so many values drawn at a time."""
         return NoiseBlock(DiscreteGaussian(scale), ahead)
 
+    def flips(self, probability: Any) -> Flips:
+        """Which bits to turn over, each with this exact probability, from the system's generator."""
+        return Flips(probability)
+
     def poisson(self, mean: Any, cut: int) -> PoissonCounts:
         """Secret counts of a race, from the system's generator."""
         return PoissonCounts(mean, cut)
+
+    def choose(self, scores: Any, scale: Any) -> int:
+        """An index, with probability proportional to exp(score/scale)."""
+        return Choice(scale).of(scores)

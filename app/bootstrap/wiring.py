@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,13 @@ PLAN_SECONDS = 20.0
 class Built:
     """A service that is made and not started."""
 
-    app: FastAPI
     context: Context
     store: SqlStore
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """Its HTTP application, made when it is first asked for: preparing a start needs none."""
+        return create_app(self.context)
 
     @property
     def services(self) -> Services:
@@ -137,4 +142,4 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,
     )
-    return Built(create_app(context), context, store)
+    return Built(context, store)

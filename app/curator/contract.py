@@ -161,7 +161,7 @@ class ContractMechanism(EvidenceMechanism):
         if query.is_zero:
             return 0.0
         if answer.measured is not None:
-            return self._measured_bound(question, chosen, values, answer.measured.release.counts)
+            return self._measured_bound(question, chosen, values, answer.measured.table.counts)
         passed = None if answer.tested is None else self._passed(state, question, answer.tested)
         return self._bound(state, question, chosen, values, passed)
 
@@ -180,7 +180,7 @@ class ContractMechanism(EvidenceMechanism):
     def _certify(self, state: State, measured: Measured) -> None:
         """Keep what a measurement tells."""
         known: _Known = state.hypothesis
-        measurement, made = measured.release.counts, len(known.residuals.measurements)
+        measurement, made = measured.table.counts, len(known.residuals.measurements)
         gap, each = (
             self._contract.noise_gap(measurement.marginal.cells),
             self._contract.reach(measurement.marginal.cells),

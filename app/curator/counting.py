@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.evidence.combinations import centred
+from app.evidence.edges import Edges
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.strategies import Moment, Strategy
 from app.spaces.records import PART, RecordsTensor, parts_of
-from app.spaces.tensor import IntArray, PrivateTensor
+from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
 
 #: Attributes are taken together while they have so many cells: pairs of such groups are counted in one pass.
 _MOST_GROUPED = 64
@@ -40,6 +41,23 @@ def all_exact_values(strategies: Sequence[Strategy], data: PrivateTensor) -> lis
             parts.append(exact.reshape(-1) * part.multiplier)
         found.append(np.concatenate(parts))
     return found
+
+
+def exact_cells(edges: Edges, data: PrivateTensor) -> IntArray:
+    """What every cell of a graph or a matrix holds, in data units, of the type in which it is kept.
+
+    Where only what is not zero is kept, nothing is made beside the cells themselves.
+    """
+    if isinstance(data, DenseTensor):
+        return edges.flattened(data.array)
+    assert isinstance(data, SparseTensor)
+    kept = data.matrix.tocoo()
+    rows, columns = kept.coords
+    # Either direction of an undirected edge is kept.
+    upper = rows < columns if edges.kind == "pairs" else slice(None)
+    cells: IntArray = np.zeros(edges.cells, kept.dtype)
+    cells[edges.positions(rows[upper], columns[upper])] = kept.data[upper]
+    return cells
 
 
 def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:

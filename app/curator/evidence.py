@@ -8,6 +8,7 @@ each first answer what was expected, what was measured and what was left.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -37,6 +38,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
+from app.evidence.edges import EdgeBuy
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
@@ -114,11 +116,11 @@ class EvidenceMechanism:
         has a price.
         """
         known: Evidence = state.hypothesis
-        measured.release.strategy.check(self._space.shape)
+        measured.table.strategy.check(self._space.shape)
         known.left = known.left.minus(measured.price)
-        known.learn(measured.release)
+        known.learn(measured.table)
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """What is to be measured at the opening, given what others measured, each with its price.
 
         Raises:
@@ -328,7 +330,7 @@ class EvidenceMechanism:
         units, error = measured.expected
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
         expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
-        bought = Bought(expected, measured.release.counts)
+        bought = Bought(expected, measured.table.counts)
         known.left = known.left.minus(measured.price)
         self._policy(state).record(question, bought)
         return bought
@@ -412,7 +414,7 @@ class EvidenceMechanism:
         self._policy(state).note(question_of(query.base, self._space.shape)[0], paid=measured is not None)
         if measured is not None:
             known.left = known.left.minus(measured.price)
-            known.learn(measured.release)
+            known.learn(measured.table)
 
     def _answer_statistic(
         self, state: State, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None

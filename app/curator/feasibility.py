@@ -18,6 +18,7 @@ from app.constructions.registry import construct, missing, unfit
 from app.curator.calibration import MOST_EXACT_UPDATES, Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.direct import direct_plan
+from app.curator.edge_plan import edge_plan
 from app.curator.evidence_plan import evidence_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
 from app.curator.plan import Infeasible, Plan, SessionPlan, Terms, stated
@@ -38,8 +39,9 @@ def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | 
     budget = dataset.budget
     if request.mechanism.direct is not None:
         return direct_plan(dataset, request, request.mechanism.direct)
-    if request.mechanism.workload is not None:
-        return workload_plan(dataset, request)
+    workload = request.mechanism.workload
+    if workload is not None:
+        return edge_plan(dataset, request) if workload.whole else workload_plan(dataset, request)
     if request.mechanism.from_evidence:
         return evidence_plan(dataset, request)
     reason = unfit(request.mechanism, dataset.space)

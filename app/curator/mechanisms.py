@@ -27,6 +27,7 @@ from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
+from app.evidence.edges import EdgeBuy, EdgeRelease
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release, Strategy
@@ -123,9 +124,20 @@ class Measured:
             in the same; None at an opening.
     """
 
-    release: Release
+    release: Release | EdgeRelease
     price: Amounts
     expected: tuple[Units, int] | None = None
+
+    @property
+    def table(self) -> Release:
+        """What was counted of a table.
+
+        Raises:
+            ValueError: when it was measured of a graph or a matrix.
+        """
+        if not isinstance(self.release, Release):
+            raise ValueError("a measurement of a graph or a matrix, not of a table")
+        return self.release
 
     def document(self) -> dict[str, Any]:
         """As JSON of integers and strings."""
@@ -147,7 +159,9 @@ class Measured:
             if values.dtype != np.int64 or values.ndim != 1 or type(told["standard_error"]) is not int:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
-        return cls(Release.read(document["measurement"]), Amounts.read(document["cost"]), expected)
+        released = document["measurement"]
+        release = EdgeRelease.read(released) if "edges" in released else Release.read(released)
+        return cls(release, Amounts.read(document["cost"]), expected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,7 +315,7 @@ class SessionMechanism(Protocol):
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured before the first question; its price is what this session paid for it."""
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """What is to be measured at the opening, given what was measured before, with the price of each."""
 
     def admit(self, query: Query) -> None:
@@ -417,7 +431,7 @@ class _Planned:
         """Never: such a session starts from no measurement."""
         raise AssertionError("only evidence starts from measurements")
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """None: what such a session buys at its opening is a fact."""
         return []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from app.curator.contract import ContractMechanism
+from app.curator.edge_plan import EdgePlan
+from app.curator.edge_release import EdgeMechanism
 from app.curator.evidence import EvidenceMechanism
 from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
@@ -15,6 +17,8 @@ from app.curator.workload_plan import WorkloadPlan
 def mechanism_of(opening: Opening) -> SessionMechanism:
     """The mechanism of a session."""
     plan = opening.plan
+    if isinstance(plan, EdgePlan):
+        return EdgeMechanism(opening)
     if isinstance(plan, WorkloadPlan):
         return WorkloadMechanism(opening)
     if isinstance(plan, EvidencePlan):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from app.curator.evidence import EvidenceMechanism
-from app.curator.mechanisms import State
+from collections.abc import Sequence
+
+from app.constructions.base import CellConstruction
+from app.curator.evidence import Evidence, EvidenceMechanism
+from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
-from app.curator.workload_plan import WorkloadPlan, means_of
+from app.curator.rounds_plan import construction_of
+from app.curator.workload_plan import WorkloadPlan, paying_of
+from app.evidence.edges import EdgeBuy
 from app.evidence.policy import Buy
+from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts, total
+from app.releases.rounds import Hypothesis, Rounds
 from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
 
@@ -25,12 +32,53 @@ class WorkloadMechanism(EvidenceMechanism):
         assert isinstance(plan, WorkloadPlan)
         self._release = plan
 
-    def purchases(self, state: State) -> list[tuple[Buy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
         """What the plan names, each with its price."""
-        means = means_of(self._opening.dataset, self._opening.request)
-        found = [(buy, means.price(buy.strategy, buy.kind, buy.scale)) for buy in self._release.buys]
+        paying = paying_of(self._opening.dataset, self._opening.request)
+        buys = [buy for buy in self._release.buys if isinstance(buy, Buy)]
+        found = [(buy, paying.price([buy])) for buy in buys]
         self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
         return found
+
+    @property
+    def rounds(self) -> Rounds | None:
+        """The rounds behind these purchases; None where there are none."""
+        return None if self._release.iterations is None else self._release.iterations.rounds
+
+    def hypothesis(self, known: Sequence[Release], made: Sequence[Release]) -> Hypothesis:
+        """What the first round is held against.
+
+        Args:
+            known: what was measured of the data set before the release.
+            made: what was measured for the release before the rounds.
+        """
+        hypothesis = Hypothesis(self.construction(made))
+        for release in known:
+            hypothesis.learn(release)
+        return hypothesis
+
+    def construction(self, made: Sequence[Release]) -> CellConstruction:
+        """What keeps the hypothesis of the rounds; ``made`` as of :meth:`hypothesis`."""
+        return construction_of(self._opening.dataset, self._opening.request, tuple(made))
+
+    def follows(self, state: State, measured: Measured) -> bool:
+        """Whether a measurement may be that of the next round: of a candidate, on the terms of the plan.
+
+        Whether the round's choice led to it cannot be told without the data, nor with them, as it was drawn.
+        """
+        rounds = self.rounds
+        if rounds is None or state.updates >= self._plan.max_updates:
+            return False
+        return rounds.admits(measured.table) and measured.price == rounds.price
+
+    def pin(self, state: State, measured: Measured) -> None:
+        """Take in what was measured; what rounds measure is made something of when all are over."""
+        if self.rounds is None:
+            super().pin(state, measured)
+            return
+        measured.table.strategy.check(self._space.shape)
+        known: Evidence = state.hypothesis
+        known.left = known.left.minus(measured.price)
 
     def admit(self, query: Query) -> None:
         """Refuse every query.

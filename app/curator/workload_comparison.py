@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from app.constructions.mechanism import Mechanism, Method
 from app.curator.dataset import PublicDataset
-from app.curator.evidence_plan import residuals_of
 from app.curator.feasibility import find_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
 from app.privacy.errors import PrivacyError
-from app.releases.expected import Expected, of, unbiased
+from app.releases.expected import Expected, of
 from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workload
 from app.spaces.errors import CuratorError
 
@@ -50,25 +49,27 @@ class Way:
         interactive: whether it is a mechanism of sessions.
         outcome: its plan, or why it has none.
         expected: its errors, None where nothing is foretold.
+        basis: whether these are exact, or its errors are no larger.
     """
 
     name: str
     interactive: bool
     outcome: SessionPlan | CuratorError
     expected: Expected | None = None
+    basis: Literal["exact", "at most"] = "exact"
 
     def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
         """As JSON; ``render`` makes problems of refusals."""
         named = {"mechanism" if self.interactive else "method": self.name}
         if not isinstance(self.outcome, SessionPlan):
             return named | {"problem": render(self.outcome)}
-        told = None if self.expected is None else self.expected.document()
+        told = None if self.expected is None else self.expected.document() | {"basis": self.basis}
         return named | {"expected": told, "plan": self.outcome.reply()}
 
     @property
     def rank(self) -> tuple[bool, float, bool, int]:
         """The lesser the better."""
-        error = math.inf if self.expected is None else self.expected.root_mean_square
+        error = math.inf if self.expected is None else self.expected.rms
         place = ORDER.index(self.name) if self.name in ORDER and not self.interactive else len(ORDER)
         return not isinstance(self.outcome, SessionPlan), error, self.interactive, place
 
@@ -127,8 +128,8 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
     name = "factorization" if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
-        most = "at most " if best.expected.basis == "at most" else ""
-        why += f": {most}{best.expected.root_mean_square:.4g} in the root mean square"
+        most = "at most " if best.basis == "at most" else ""
+        why += f": {most}{best.expected.rms:.4g} in the root mean square"
     return _with_method(request, name), why
 
 
@@ -145,15 +146,7 @@ def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workloa
             yield Way(method, False, found.refusal())
         else:
             assert isinstance(found, WorkloadPlan)
-            yield Way(method, False, found, _expected(dataset, found, method, workload))
-
-
-def _expected(dataset: PublicDataset, plan: WorkloadPlan, method: str, workload: Workload) -> Expected | None:
-    """The errors of a release's answers."""
-    if not isinstance(workload, Marginals | Sums):
-        return None
-    found = unbiased(plan.buys, workload, residuals_of(dataset.space, dataset.records))
-    return replace(found, basis="at most") if found is not None and method in NEARER else found
+            yield Way(method, False, found, found.expected, "at most" if method in NEARER else "exact")
 
 
 def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:
@@ -175,20 +168,20 @@ def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWo
         if isinstance(found, Infeasible):
             yield Way(name, True, found.refusal())
         else:
-            yield Way(name, True, found, _expected_of_session(dataset, found, name, request, workload))
+            yield _session(dataset, found, name, request, workload)
 
 
-def _expected_of_session(
+def _session(
     dataset: PublicDataset, plan: SessionPlan, name: str, request: SessionRequest, workload: Marginals | Sums
-) -> Expected | None:
+) -> Way:
     if name == "histogram":
-        method = _with_method(request, "histogram")
-        release = find_plan(dataset, method)
-        return _expected(dataset, release, name, workload) if isinstance(release, WorkloadPlan) else None
+        release = find_plan(dataset, _with_method(request, name))
+        return Way(name, True, plan, release.expected if isinstance(release, WorkloadPlan) else None)
     if not isinstance(plan, Plan):
-        return None
+        return Way(name, True, plan)
     error = plan.standard_error
     if error is not None:
-        return of(np.full(workload.numbers, error * error))
+        return Way(name, True, plan, of(plan.noise, [np.full(workload.numbers, error * error)]))
     # Whatever is asked, every answer keeps the bound with the plan's probability.
-    return Expected(plan.error_bound, plan.error_bound, "at most")
+    bound = plan.error_bound
+    return Way(name, True, plan, Expected((), bound, bound), "at most")

@@ -7,26 +7,29 @@ and an audit that computes the plan anew finds whether they are the ones that we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
-from app.curator.evidence_plan import EvidencePlan
+from app.curator.evidence_plan import EvidencePlan, residuals_of
 from app.curator.plan import Infeasible, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
-from app.evidence.measurements import NoiseKind
+from app.evidence.edges import EdgeBuy
+from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
-from app.evidence.strategies import Strategy
-from app.privacy.costs import DiscreteGaussianAnswer
+from app.evidence.strategies import MOST_ROW_CELLS, Strategy
+from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
-from app.releases.designs import Means, alike, whole
-from app.releases.pricing import price_of
-from app.releases.workloads import Cuts, Marginals, TableWorkload, Workload
+from app.releases.expected import Expected, unbiased
+from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals
+from app.releases.factorization import Ranges as CellRanges
+from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
 from app.spaces.errors import InvalidRequest
 
 #: The most cells of a table that is measured whole, and of all measurements of a release together.
@@ -40,25 +43,34 @@ class WorkloadPlan(EvidencePlan):
     Attributes:
         workload: what is asked.
         buys: what is measured, in this order.
+        expected: the errors of the best linear unbiased values; None where they are not told.
+        iterations: the rounds behind that, each of which measures what it chooses; None where there are none.
     """
 
     workload: Workload
-    buys: tuple[Buy, ...]
+    buys: tuple[Buy | EdgeBuy, ...]
+    expected: Expected | None
+    iterations: Iterations | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON: with how many measurements there are, their cells, and the least and the largest noise."""
-        scales = [buy.scale for buy in self.buys]
-        return super().document() | {
-            "measurements": len(self.buys),
-            "cells": sum(buy.strategy.cells for buy in self.buys),
-            "noise": self.buys[0].kind if self.buys else None,
+        """As JSON: with how many measurements there are, their cells where these are known ahead, the least and the
+        largest noise, and the terms of rounds.
+        """
+        rounds = None if self.iterations is None else self.iterations.rounds
+        buys = self.buys if rounds is None else (*self.buys, rounds.noise)
+        scales = [buy.scale for buy in buys]
+        document = super().document() | {
+            "measurements": self.max_updates,
+            "cells": sum(buy.strategy.cells for buy in buys) if rounds is None else None,
+            "noise": buys[0].kind if buys else None,
             "noise_scale": float(min(scales)) if scales else None,
             "largest_noise_scale": float(max(scales)) if scales else None,
         }
+        return document if self.iterations is None else document | {"rounds": self.iterations.document()}
 
 
 def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
-    """The plan of a release, or why there is none. Reads public facts only: the same for neighbouring data."""
+    """The plan of a table's release, or why there is none. Reads public facts only: the same for neighbouring data."""
     mechanism, space = request.mechanism, dataset.space
     assert mechanism.workload is not None
     try:
@@ -66,25 +78,36 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
     except InvalidRequest as error:
         return Infeasible(error.detail)
     budget = dataset.budget
+    assert not isinstance(workload, Cuts)
     try:
-        means = means_of(dataset, request)
-        if isinstance(workload, Cuts):
-            return Infeasible(f"{mechanism.method} serves tables, and this is a {space.kind}")
-        buys = _designed(workload, mechanism.method or "auto", space.shape, means)
-        if isinstance(buys, Infeasible):
-            return buys
+        paying = paying_of(dataset, request)
         share = dataset.share(request.epsilon)
-        gaussian = DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order))
-        alone = least_epsilon(((gaussian, 1),), Fraction(budget.delta) - budget.set_aside)
+        rounds: Iterations | None = None
+        expected: Expected | None = None
+        buys: tuple[Buy, ...]
+        events: tuple[tuple[PrivacyEvent, int], ...]
+        if mechanism.method == "iterative_construction":
+            iterated = iterations(dataset, request, workload, paying)
+            if isinstance(iterated, Infeasible):
+                return iterated
+            rounds, buys, events = iterated, iterated.buys, iterated.events
+        else:
+            found = _measured(dataset, request, workload, paying)
+            if isinstance(found, Infeasible):
+                return found
+            buys, expected = found
+            events = ((DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order)), 1),)
+        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
-    holds = means.holds
-    if holds.pure is not None:
+    holds = Amounts(share)
+    if paying.kind == "laplace":
         # It takes all that is left of epsilon, and of the other sum what its measurements cost there.
-        holds, alone = Amounts(means.cost(buys).renyi, holds.pure), min(alone, request.epsilon)
+        holds = Amounts(paying.price(buys).renyi, floor_to(Fraction(request.epsilon)))
+        alone = min(alone, request.epsilon)
     return WorkloadPlan(
         **stated(dataset, request),
-        max_updates=len(buys),
+        max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
         epsilon_alone=alone,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
@@ -93,49 +116,81 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         declared=True,
         workload=workload,
         buys=buys,
+        expected=expected,
+        iterations=rounds,
     )
 
 
-def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
-    """What a release may pay from, for its design.
+def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
+    """What a release is paid with.
 
     Raises:
         PrivacyError: when there is no such share.
     """
     order, gamma = dataset.budget.order, dataset.gamma
-    pure = request.mechanism.method == "histogram" and dataset.admits_pure(request.epsilon)
-    holds = Amounts(dataset.share(request.epsilon))
-    if pure:
-        # Whatever it costs in the other sum: the session takes all that is left of this one.
-        holds = Amounts(Decimal(10) ** 12, floor_to(Fraction(request.epsilon)))
-
-    def price(strategy: Strategy, kind: NoiseKind, scale: Decimal) -> Amounts:
-        return price_of(strategy, kind, Fraction(scale), order, gamma)
-
-    return Means(order, holds, gamma, price)
+    if request.mechanism.method == "histogram" and dataset.admits_pure(request.epsilon):
+        return Paying("laplace", floor_to(Fraction(request.epsilon)), order, gamma)
+    return Paying("gaussian", dataset.share(request.epsilon), order, gamma)
 
 
-def _designed(
-    workload: TableWorkload, method: str, sizes: tuple[int, ...], means: Means
-) -> tuple[Buy, ...] | Infeasible:
-    """What a method measures.
+def _measured(
+    dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
+) -> tuple[tuple[Buy, ...], Expected | None] | Infeasible:
+    """What a method measures, and the errors of the best linear unbiased values from that.
 
     Raises:
-        Unaffordable: when it cannot be paid.
+        PrivacyError: when it cannot be paid.
     """
+    method, sizes = request.mechanism.method, dataset.space.shape
+    empty = residuals_of(dataset.space, dataset.records)
     if method == "histogram":
-        strategy = whole(sizes)
-        if strategy.cells > MOST_WHOLE:
+        everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
+        if everything.cells > MOST_WHOLE:
             return Infeasible(
-                f"histogram measures at most {MOST_WHOLE:,} cells, and the table has {strategy.cells:,}: declare fewer "
-                "attributes or coarser bins, or use factorization"
+                f"histogram measures at most {MOST_WHOLE:,} cells, and the table has {approximate(everything.cells)}: "
+                "declare fewer attributes or coarser bins, or use factorization"
             )
-        return alike([strategy], means)
-    if not isinstance(workload, Marginals):
-        return Infeasible(f"{method} releases marginals: use factorization for other workloads")
-    if workload.numbers > MOST_CELLS:
-        return Infeasible(
-            f"a release measures at most {MOST_CELLS:,} cells, and the workload has {workload.numbers:,}: ask for "
-            "fewer marginals, or of fewer attributes"
+        buys = paying.fitted([Strategy.of(everything)], [1.0])
+        return buys, None if isinstance(workload, Ranges) else unbiased(buys, workload.questions, empty)
+    if method in ("gaussian", "projection"):
+        if isinstance(workload, Ranges):
+            return Infeasible(f"{method} measures questions one by one, and ranges are too many: use factorization")
+        own = [question.apart(sizes) for question in workload.questions]
+        if sum(marginal.cells for marginal in own) > MOST_CELLS:
+            return _too_large(sum(marginal.cells for marginal in own))
+        buys = paying.fitted([Strategy.of(marginal) for marginal in own], [1.0] * len(own))
+        return buys, unbiased(buys, workload.questions, empty)
+    try:
+        found = _factorized(dataset, workload, paying)
+    except ValueError as error:
+        return Infeasible(f"{method}: {error}")
+    return found.buys, found.expected
+
+
+def _factorized(dataset: PublicDataset, workload: TableWorkload, paying: Paying) -> Factorization:
+    """The measurements that make the errors of a workload least.
+
+    Raises:
+        ValueError: for a workload that is too large.
+    """
+    if isinstance(workload, Marginals):
+        weights: dict[Marginal, float] = {}
+        for marginal in workload.marginals:
+            weights[marginal] = weights.get(marginal, 0.0) + 1.0
+        if workload.even:
+            return for_marginals(weights, paying, public_total=dataset.records is not None)
+    marginal = workload.apart(dataset.space.shape)
+    if marginal.cells > MOST_ROW_CELLS:
+        raise ValueError(
+            f"the workload tells {approximate(marginal.cells)} cells apart, at most {MOST_ROW_CELLS:,}: ask for "
+            "marginals of declared cells, of fewer attributes, or for fewer queries"
         )
-    return alike([Strategy.of(marginal) for marginal in workload.marginals], means)
+    asked = CellRanges(marginal.cells) if isinstance(workload, Ranges) else Questions(workload.weights(marginal))
+    return for_cells(marginal, asked, paying)
+
+
+def _too_large(cells: int) -> Infeasible:
+    return Infeasible(
+        f"a release measures at most {MOST_CELLS:,} cells, and the workload has {cells:,}: ask for fewer marginals, or "
+        "of fewer attributes"
+    )

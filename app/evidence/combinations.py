@@ -24,6 +24,8 @@ from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Weights of rows take at most so many bits, and there are at most so many rows and weights: squares add up exactly.
 MOST_WEIGHT_BITS, MOST_ROWS, MOST_WEIGHTS = 20, 1 << 14, 1 << 20
+#: Rows with more than one in so many weights that are not zero are multiplied as a dense matrix.
+_DENSE = 32
 #: Scaled to ones on the diagonal, a system whose factor has a smaller number there may not tell all cells apart.
 _FIRM = 1e-5
 #: Directions of a smaller eigenvalue are not told apart; weights on them are rounding below this part of all.
@@ -63,7 +65,7 @@ class Rows:
     """A matrix of whole numbers over cells, row by row, zeros left out.
 
     Attributes:
-        cells: number of columns.
+        cells: number of columns, below 2^15.
         starts: where the weights of each row begin, and where the last one ends.
         columns: for each weight its cell, ascending in a row.
         weights: none of them zero, in absolute value below 2^20.
@@ -91,6 +93,8 @@ class Rows:
             raise ValueError(f"rows have a cell for each of at most {MOST_WEIGHTS} weights")
         within = np.ones(len(columns), dtype=bool)
         within[starts[:-1]] = False
+        if not 0 < self.cells < 1 << 15:
+            raise ValueError("rows are over fewer than 2^15 cells")
         if columns.min() < 0 or columns.max() >= self.cells or bool((np.diff(columns)[within[1:]] <= 0).any()):
             raise ValueError("the cells of a row ascend below their number")
         if bool((weights == 0).any()) or int(np.abs(weights).max()) >= 1 << MOST_WEIGHT_BITS:
@@ -129,6 +133,38 @@ class Rows:
         np.add.at(squared, self.columns, self.weights**2)
         return Moved(int(absolute.max()), int(squared.max()))
 
+    @property
+    def _gram(self) -> FloatArray:
+        matrix = self.matrix.astype(np.float64)
+        if matrix.nnz * _DENSE < self.count * self.cells:
+            return np.asarray((matrix.T @ matrix).toarray())
+        dense = matrix.toarray()
+        return np.asarray(dense.T @ dense)
+
+    @lazy
+    def inverse(self) -> tuple[FloatArray, FloatArray | None]:
+        """T with ``T T'`` the inverse of ``M'M``, M being the matrix, and a basis of what no row sees: None where that
+        is nothing. Otherwise T serves for weights that have nothing along this basis.
+
+        Columns are scaled to equal lengths before, which changes no estimate of what can be estimated.
+        """
+        gram = self._gram
+        scale = 1 / np.sqrt(np.maximum(gram.diagonal(), 1.0))
+        gram *= scale
+        gram *= scale[:, None]
+        try:
+            root = cholesky(gram, lower=True, check_finite=False)
+            if float(root.diagonal().min()) > _FIRM:
+                inverse = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+                return scale[:, None] * inverse.T, None
+        except LinAlgError:
+            pass
+        levels, vectors = eigh(gram, check_finite=False)
+        told = levels > _TOLD * levels[-1]
+        seen = scale[:, None] * (vectors[:, told] / np.sqrt(levels[told]))
+        # Weights w are estimable where w/scale, in the scaled coordinates, has nothing along the others.
+        return seen, scale[:, None] * vectors[:, ~told]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Rows):
             return NotImplemented
@@ -140,9 +176,14 @@ class Rows:
         return hash((self.cells, self.columns.tobytes(), self.weights.tobytes()))
 
     def document(self) -> dict[str, Any]:
-        """The rows as JSON: numbers in 32 bits, least byte first, in base64."""
-        packed = {name: _packed(getattr(self, name)) for name in ("columns", "starts", "weights")}
-        return {"cells": self.cells} | packed
+        """The rows as JSON: numbers of so many bits, least byte first, in base64: columns of 16, starts of 32."""
+        bits = 16 if int(np.abs(self.weights).max()) < 1 << 15 else 32
+        return {
+            "cells": self.cells,
+            "columns": _packed(self.columns, 16),
+            "starts": _packed(self.starts, 32),
+            "weights": {"bits": bits, "values": _packed(self.weights, bits)},
+        }
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Rows:
@@ -151,20 +192,22 @@ class Rows:
         Raises:
             KeyError, TypeError, ValueError: when it is none.
         """
-        if type(document["cells"]) is not int or len(document) != 4:
+        weights = document["weights"]
+        if type(document["cells"]) is not int or weights["bits"] not in (16, 32):
             raise ValueError("not the document of rows")
-        return cls(document["cells"], *(_unpacked(document[name]) for name in ("starts", "columns", "weights")))
+        values = _unpacked(weights["values"], weights["bits"])
+        rows = cls(document["cells"], _unpacked(document["starts"], 32), _unpacked(document["columns"], 16), values)
+        if rows.document() != document:
+            raise ValueError("rows are written in one way")
+        return rows
 
 
-def _packed(numbers: IntArray) -> str:
-    return base64.b64encode(numbers.astype("<i4").tobytes()).decode()
+def _packed(numbers: IntArray, bits: int) -> str:
+    return base64.b64encode(numbers.astype(f"<i{bits // 8}").tobytes()).decode()
 
 
-def _unpacked(text: str) -> IntArray:
-    numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<i4").astype(np.int64)
-    if _packed(numbers) != text:
-        raise ValueError("not numbers in base64")
-    return numbers
+def _unpacked(text: str, bits: int) -> IntArray:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype=f"<i{bits // 8}").astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,34 +290,10 @@ class Combination:
         return np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
 
     @lazy
-    def _known(self) -> tuple[FloatArray, FloatArray | None]:
-        """T with ``T T'`` the (pseudo-)inverse of ``M'M``, and a basis of what no row sees: None where that is nothing.
-
-        Columns are scaled to equal lengths before, which changes no estimate of what can be estimated.
-        """
-        matrix = self.rows.matrix.astype(np.float64)
-        gram = (matrix.T @ matrix).toarray()
-        scale = 1 / np.sqrt(np.maximum(gram.diagonal(), 1.0))
-        gram *= scale
-        gram *= scale[:, None]
-        try:
-            root = cholesky(gram, lower=True, check_finite=False)
-            if float(root.diagonal().min()) > _FIRM:
-                inverse = solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
-                return scale[:, None] * inverse.T, None
-        except LinAlgError:
-            pass
-        levels, vectors = eigh(gram, check_finite=False)
-        told = levels > _TOLD * levels[-1]
-        seen = scale[:, None] * (vectors[:, told] / np.sqrt(levels[told]))
-        # Weights w are estimable where w/scale, in the scaled coordinates, has nothing along the others.
-        return seen, scale[:, None] * vectors[:, ~told]
-
-    @lazy
     def estimate(self) -> FloatArray:
         """Least squares estimates of the counts of all cells, flat: any of those that fit best, where not all can be
         told apart."""
-        root, _ = self._known
+        root, _ = self.rows.inverse
         return np.asarray(root @ (root.T @ (self.rows.matrix.T.astype(np.float64) @ self.values)))
 
     def weighed(self, weights: csr_array) -> tuple[FloatArray, FloatArray]:
@@ -287,7 +306,7 @@ class Combination:
         Args:
             weights: a row for each sum, a column for each cell of the marginal.
         """
-        root, unseen = self._known
+        root, unseen = self.rows.inverse
         values = np.asarray(weights @ self.estimate)
         variances = self.variance * np.einsum("ij,ij->i", *[np.asarray(weights @ root)] * 2)
         if unseen is not None:
@@ -312,5 +331,5 @@ class Combination:
 
     def covariance(self, one: csr_array, other: csr_array) -> float:
         """The covariance of two estimable sums, each a row of weights on the cells."""
-        root, _ = self._known
+        root, _ = self.rows.inverse
         return self.variance * float((np.asarray(one @ root) * np.asarray(other @ root)).sum())

@@ -137,6 +137,11 @@ class Buy:
         return cls(Strategy.of(marginal), kind, scale)
 
     @property
+    def noise(self) -> Noise:
+        """On whole counts."""
+        return Noise(self.kind, self.scale, 0)
+
+    @property
     def marginal(self) -> Marginal:
         """Whose counts are measured."""
         assert self.strategy.plain is not None, "more than counts is measured"

@@ -424,10 +424,12 @@ class CostView(Reply):
 
 
 class MeasurementView(Reply):
-    """A measurement: noisy counts of the cells of a marginal, released once and public for ever.
+    """A measurement: noisy counts of the cells of a marginal, or all cells of a graph or a matrix, released once and
+    public for ever.
 
-    ``strategy`` names the attributes and counts the cells; ``by`` is the session that paid for it. ``id`` is the
-    SHA-256 of its record, by which transcripts name it.
+    ``strategy`` names the attributes, or says which pairs of nodes are cells, and counts the cells; the scale of noise
+    of kind ``flips`` is the probability with which each bit was turned over; ``by`` is the session that paid for it.
+    ``id`` is the SHA-256 of its record, by which transcripts name it.
     """
 
     id: str
@@ -450,10 +452,12 @@ class ReleasedMeasurement(MeasurementView):
 
     Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
     the attribute and power of a moment where it is one; ``residual`` where values sum to zero along each axis, and
-    ``rows`` where they are one for each row of weights on the cells that the axes name.
+    ``rows`` where they are one for each row of weights on the cells that the axes name. Of a graph ``values`` are
+    unbiased values of all cells, at most 65,536 of them as JSON, and ``bits`` what was released where bits were.
     """
 
     axes: list[dict[str, Any]] | None = None
     values: list[float] | None = None
     standard_error: float | None = None
     parts: list[dict[str, Any]] | None = None
+    bits: list[int] | None = None

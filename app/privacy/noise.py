@@ -98,6 +98,36 @@ class DiscreteGaussian(_OpenDP):
         super().__init__(_float_scale(scale, GREATEST_GAUSSIAN_SCALE), dp.m.make_gaussian, dp.l2_distance(T="i64"))
 
 
+class Choice:
+    """Draws of the exponential mechanism: index i with probability proportional to exp(scores[i]/scale).
+
+    OpenDP's noisy maximum with Gumbel noise, which has this law exactly: noise is told apart digit by digit for as long
+    as the largest is not certain, and scores are integers.
+
+    Args:
+        scale: in units of the scores; a larger float where it is none.
+
+    Raises:
+        InvalidEvent: unless 0 < scale <= 2^62, exact.
+    """
+
+    __slots__ = ("_measure", "scale")
+
+    def __init__(self, scale: Exact) -> None:
+        dp.enable_features("contrib")
+        self.scale = _float_scale(scale, Fraction(2**62))
+        domain = dp.vector_domain(dp.atom_domain(T="i64"))
+        measure = dp.zero_concentrated_divergence()
+        self._measure = dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), measure, scale=self.scale)
+
+    def of(self, scores: Integers) -> int:
+        """The index drawn for these scores, shape (n,), int64, n at least 1."""
+        return int(self._measure(scores.tolist()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(scale={self.scale!r})"
+
+
 class NoiseBlock:
     """Noise drawn ahead: each value is handed out once and overwritten with 0 as it leaves.
 

@@ -1,9 +1,7 @@
 """What errors are to be expected of a release, from its design alone.
 
-The best linear unbiased values of a workload's questions have variances that depend on what is measured and how
-noisily, never on data: their root mean square is exact. The largest of many errors is told by its median as if all
-errors were independent and normal: where they are normal and not independent the median is no larger (Sidak 1967: that
-all of them stay within their bounds is at least as likely as the product of each one's probability says).
+The best linear unbiased values of questions have variances that depend on what is measured and how noisily, never on
+data: their root mean square is exact, and the largest of many errors has a bound, whatever they have in common.
 """
 
 from __future__ import annotations
@@ -11,48 +9,77 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtr
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
-from app.evidence.measurements import Noise
+from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Buy
+from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
-from app.releases.workloads import Marginals, Sums
 from app.spaces.tensor import FloatArray
-
-#: How an expectation is meant: it is that of the method's errors, or they are no larger.
-Basis = Literal["exact", "at most"]
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Errors of a workload's answers, in counts.
+    """Errors to expect, in counts, of unbiased answers.
 
     Attributes:
-        root_mean_square: over all numbers that are asked for.
-        largest: the median of the largest absolute error.
-        basis: whether that is what to expect, or no more than that is.
+        each: the root mean square error of each question, over all its numbers.
+        rms: that over all numbers of all questions.
+        largest: a bound on the expectation of the largest error of all numbers at once. With Gaussian noise of variance
+            v the moment generating function is at most ``exp(v t^2/2)`` (Canonne, Kamath, Steinke 2020), with Laplace
+            noise at most ``exp(v t^2/2 / (1 - v t^2/2))``, and ``E max |Z_i| <= inf over t of ln(sum of 2 E exp(t Z_i))
+            / t``.
     """
 
-    root_mean_square: float
+    each: tuple[float, ...]
+    rms: float
     largest: float
-    basis: Basis = "exact"
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {"root_mean_square": self.root_mean_square, "largest": self.largest, "basis": self.basis}
+        return {"root_mean_square": self.rms, "largest": self.largest}
 
 
-def unbiased(buys: Sequence[Buy], workload: Marginals | Sums, empty: Residuals) -> Expected | None:
+def largest(kind: NoiseKind, variances: FloatArray, counts: FloatArray) -> float:
+    """The bound of :class:`Expected` for so many numbers of each variance."""
+    most = float(variances.max(initial=0.0))
+    if most == 0:
+        return 0.0
+
+    def bound(t: float) -> float:
+        exponents = variances * t * t / 2
+        if kind == "laplace":
+            exponents = exponents / (1 - exponents)
+        return float(logsumexp(exponents, b=2 * counts)) / t
+
+    # With Laplace noise the exponent is finite below the pole; with Gaussian noise the best t is below this one.
+    pole = math.sqrt(2 / most) * (1 if kind == "laplace" else 1 + math.sqrt(math.log(2 * float(counts.sum()))))
+    found = minimize_scalar(bound, bounds=(pole * 1e-3, pole * (1 - 1e-9)), method="bounded")
+    return float(found.fun)
+
+
+def proxy(buy: Buy) -> float:
+    """The variance that bounds the moment generating function of a measurement's noise: of continuous noise of its
+    scale. (The discrete laws have less.)"""
+    return float(buy.scale) ** 2 * (1 if buy.kind == "gaussian" else 2)
+
+
+def variance(buy: Buy) -> float:
+    """The exact variance of a measurement's noise."""
+    return Noise(buy.kind, buy.scale, 0).variance
+
+
+def unbiased(buys: Sequence[Buy], questions: Sequence[Question], empty: Residuals) -> Expected | None:
     """The errors of the best linear unbiased values from these measurements; None where some question has none.
 
     Args:
         buys: what is measured.
-        workload: what is asked.
+        questions: what is asked.
         empty: residuals of the table of which nothing is measured.
     """
     for buy in buys:
@@ -60,29 +87,21 @@ def unbiased(buys: Sequence[Buy], workload: Marginals | Sums, empty: Residuals) 
         for moment, piece in Release(buy.strategy, Noise(buy.kind, buy.scale, 0), zeros).pieces:
             if moment is None:
                 empty.add(piece)
-    variances = [empty.unbiased(question).variances.reshape(-1) for question in workload.questions]
-    return of(np.concatenate(variances))
+    found = [empty.unbiased(question).variances.reshape(-1) for question in questions]
+    return of(buys[0].kind, found, max(proxy(buy) / variance(buy) for buy in buys)) if buys else None
 
 
-def of(variances: FloatArray) -> Expected | None:
-    """The errors of values with these variances; None where one has none (NaN)."""
-    if np.isnan(variances).any():
-        return None
-    return Expected(math.sqrt(float(variances.mean())), largest(np.sqrt(variances)))
+def of(kind: NoiseKind, variances: Sequence[FloatArray], ratio: float = 1.0) -> Expected | None:
+    """The errors of values with these variances, question by question; None where one has none (NaN).
 
-
-def largest(deviations: FloatArray) -> float:
-    """The median of the largest absolute value of independent normal numbers with these standard deviations.
-
-    It is the root t of ``sum of ln P(|Z_i| <= t) = -ln 2``, of which equal deviations are summed at once.
+    ``ratio`` is by how much more than its variance bounds the moment generating function of the noise.
     """
-    told, counts = np.unique(np.asarray(deviations)[np.asarray(deviations) > 0], return_counts=True)
-    if not len(told):
-        return 0.0
-
-    def excess(level: float) -> float:
-        tails = 2 * ndtr(-level / told)
-        return float((counts * np.log1p(-np.minimum(tails, 1 - 1e-16))).sum()) + math.log(2)
-
-    high = float(told[-1]) * math.sqrt(2 * math.log(4 * counts.sum()))
-    return float(brentq(excess, 1e-9 * float(told[-1]), high))
+    everything = np.concatenate(variances)
+    if np.isnan(everything).any():
+        return None
+    told, counts = np.unique(everything, return_counts=True)
+    return Expected(
+        each=tuple(math.sqrt(float(each.mean())) for each in variances),
+        rms=math.sqrt(float(everything.mean())),
+        largest=largest(kind, ratio * told, counts.astype(np.float64)),
+    )

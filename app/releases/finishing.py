@@ -11,11 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from app.evidence.questions import Question
+from app.constructions.base import CellConstruction
+from app.evidence.edges import EdgeRelease
+from app.evidence.measurements import Marginal, Partition
+from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
-from app.releases.workloads import Marginals, Sums, Workload
-from app.spaces.tensor import FloatArray, IntArray
+from app.releases.edge_results import EdgeValues, edge_values
+from app.releases.rounds import learnt
+from app.releases.workloads import Cuts, Marginals, Ranges, Sums, TableWorkload, Workload
+from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: Told of how much of the work is done, from 0 to 1.
 Progress = Callable[[float], None]
@@ -33,15 +38,29 @@ class Job:
         known: what was measured of the data set before.
         made: what was measured for the release.
         seed: of everything that is drawn at random for it, which is no secret.
+        beta: the probability with which bounds that are stated may be broken.
+        construction: what keeps the hypothesis of an iterative construction; None for other methods.
     """
 
     method: str
     options: Mapping[str, Any]
     workload: Workload
     empty: Residuals
-    known: Sequence[Release]
-    made: Sequence[Release]
+    known: Sequence[Release | EdgeRelease]
+    made: Sequence[Release | EdgeRelease]
     seed: int
+    beta: float = 0.05
+    construction: CellConstruction | None = None
+
+    @property
+    def tables(self) -> Sequence[Release]:
+        """What was measured of a table before."""
+        return [release for release in self.known if isinstance(release, Release)]
+
+    @property
+    def rounds(self) -> Sequence[Release]:
+        """What was measured in rounds: all but the number of records, which is bought before them where it must be."""
+        return [each for each in self.made if isinstance(each, Release) and each.strategy.cells > 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +79,13 @@ class Outcome:
     Attributes:
         answers: of the workload's questions.
         records: synthetic records, a row of codes each; None where none are made.
+        edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
     """
 
     answers: Sequence[Answers]
     records: IntArray | None = None
+    edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -75,9 +96,16 @@ def finish(job: Job, progress: Progress) -> Outcome:
         job: from measurements that were recorded.
         progress: told from time to time.
     """
+    if isinstance(job.workload, Cuts):
+        cells = [release for release in (*job.known, *job.made) if isinstance(release, EdgeRelease)]
+        edges, summary = edge_values(cells, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
+        return Outcome((), edges=edges, summary=summary)
+    if job.construction is not None:
+        return _learnt(job, job.construction, progress)
     assert isinstance(job.workload, Marginals | Sums)
     residuals = job.empty
     for release in (*job.known, *job.made):
+        assert isinstance(release, Release)
         for moment, measurement in release.pieces:
             if moment is None:
                 residuals.add(measurement)
@@ -89,3 +117,25 @@ def finish(job: Job, progress: Progress) -> Outcome:
         answers.append(Answers(question, np.asarray(known.values), errors))
         progress((number + 1) / len(questions))
     return Outcome(answers)
+
+
+def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Outcome:
+    """Answers of a hypothesis, of whose errors nothing is known; with what its rounds chose and how far it was off."""
+    assert not isinstance(job.workload, Cuts)
+    found = learnt(construction, job.tables, job.rounds, progress)
+    table = DenseTensor(found.table)
+    answers = []
+    for question in _asked(job.workload, construction.space.shape):
+        counts = np.asarray(table.marginal(question.attributes), np.float64)
+        values = np.asarray(question.of(counts, [Partition.singles(size) for size in counts.shape]))
+        answers.append(Answers(question, values, np.full(values.shape, np.nan)))
+    last = found.gaps[-max(1, len(found.gaps) // 4) :]
+    summary = {"rounds": len(found.gaps), "chosen": [list(each) for each in found.chosen], "largest_gap": max(last)}
+    return Outcome(answers, summary=summary)
+
+
+def _asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
+    """The questions of a workload; for ranges the counts that they sum."""
+    if isinstance(workload, Ranges):
+        return [Cells(Marginal.of(sizes, {workload.axis: workload.partition}))]
+    return workload.questions

@@ -6,9 +6,10 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from app.evidence.measurements import NoiseKind
+from app.evidence.edges import BitFlips
+from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.strategies import Strategy
-from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Amounts, total
 
 
@@ -21,6 +22,27 @@ def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decima
     if kind == "gaussian":
         return _amounts(kind, scale, gamma**2 * sum(moved.squared for moved in strategy.moved), order)
     return total(_amounts(kind, scale, gamma * moved.absolute, order) for moved in strategy.moved)
+
+
+def event_of_edges(
+    noise: Noise | BitFlips, moved: int
+) -> RandomisedResponse | DiscreteLaplaceAnswer | DiscreteGaussianAnswer:
+    """What the cells of a graph or a matrix, each released with noise of its own, cost budget by.
+
+    Args:
+        noise: of each cell.
+        moved: gamma in units of the noise's grid: neighbours differ by so much in L1 over all cells, and by no more in
+            L2. Bits differ in one.
+
+    Raises:
+        ValueError: for bits that are farther apart.
+    """
+    if isinstance(noise, BitFlips):
+        if moved != 1:
+            raise ValueError("neighbours differ in one bit")
+        return RandomisedResponse(noise.probability)
+    units = Fraction(noise.scale) * (1 << noise.bits)
+    return DiscreteGaussianAnswer(units, moved**2) if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, moved)
 
 
 @lru_cache(maxsize=256)

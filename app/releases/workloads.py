@@ -10,6 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.sparse import csr_array, vstack
+
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Question
 
@@ -34,6 +37,24 @@ class Marginals:
         """How many numbers are asked for."""
         return sum(marginal.cells for marginal in self.marginals)
 
+    @property
+    def even(self) -> bool:
+        """Whether an attribute is in the same cells in all of them, and some attribute is in any."""
+        cells: dict[int, Partition] = {}
+        return all(
+            cells.setdefault(attribute, marginal.partition(axis)) == marginal.partition(axis)
+            for marginal in self.marginals
+            for axis, attribute in enumerate(marginal.attributes)
+        ) and bool(cells)
+
+    def apart(self, sizes: Sequence[int]) -> Marginal:
+        """The marginal of the cells that all questions together tell apart."""
+        return _apart(self.questions, sizes)
+
+    def weights(self, marginal: Marginal) -> csr_array:
+        """The weights of every number on the cells of :meth:`apart`."""
+        return _weights(self.questions, marginal)
+
 
 @dataclass(frozen=True, eq=False)
 class Sums:
@@ -50,6 +71,14 @@ class Sums:
     def numbers(self) -> int:
         """How many numbers are asked for."""
         return sum(math.prod(question.shape) for question in self.asked)
+
+    def apart(self, sizes: Sequence[int]) -> Marginal:
+        """The marginal of the cells that all questions together tell apart."""
+        return _apart(self.asked, sizes)
+
+    def weights(self, marginal: Marginal) -> csr_array:
+        """The weights of every number on the cells of :meth:`apart`."""
+        return _weights(self.asked, marginal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +98,10 @@ class Ranges:
         """How many numbers are asked for."""
         return self.partition.cells * (self.partition.cells + 1) // 2
 
+    def apart(self, sizes: Sequence[int]) -> Marginal:
+        """The marginal of the cells."""
+        return Marginal.of(sizes, {self.axis: self.partition})
+
 
 @dataclass(frozen=True)
 class Cuts:
@@ -79,3 +112,29 @@ class Cuts:
 
 TableWorkload = Marginals | Sums | Ranges
 Workload = TableWorkload | Cuts
+
+
+def _apart(questions: Sequence[Question], sizes: Sequence[int]) -> Marginal:
+    cells: dict[int, Partition] = {}
+    for question in questions:
+        for attribute, partition in zip(question.attributes, question.partitions, strict=True):
+            cells[attribute] = cells[attribute].met(partition) if attribute in cells else partition
+    return Marginal.of(sizes, cells)
+
+
+def _weights(questions: Sequence[Question], marginal: Marginal) -> csr_array:
+    """A row for each number that is asked for, a column for each cell of a marginal that tells all of them apart."""
+    shape = marginal.shape
+    found = []
+    for question in questions:
+        # One cell of what the question tells apart after the other: its part in the question's numbers.
+        own, places = question.partitions, [marginal.attributes.index(a) for a in question.attributes]
+        labels = np.zeros(shape, np.int64)
+        for partition, place in zip(own, places, strict=True):
+            along = partition.over(marginal.partition(place)).labels
+            labels = labels * partition.cells + along.reshape([-1 if k == place else 1 for k in range(len(shape))])
+        count = math.prod(p.cells for p in own)
+        units = np.eye(count).reshape([count, *(p.cells for p in own)])
+        weights = np.stack([question.of(unit, own).reshape(-1) for unit in units], axis=1)
+        found.append(csr_array(weights[:, labels.reshape(-1)]))
+    return csr_array(vstack(found))

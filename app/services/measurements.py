@@ -9,18 +9,59 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import orjson
+import pyarrow as pa
 
 from app.curator.mechanisms import Measured
 from app.evidence.combinations import Combination, Contrast, Rows
+from app.evidence.edges import BitFlips, EdgeRelease, Edges, read_noise
 from app.evidence.strategies import Moment, Piece, Release
 from app.services.datasets import Datasets, public_dataset
+from app.services.edge_tables import edge_table
 from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import EvidenceRow, Store
 from app.services.principals import Principal
+from app.spaces.errors import InvalidRequest
 from app.spaces.query import Cells
+from app.spaces.space import Space
 from app.spaces.table import TableSpace
+
+#: The most values that are shown as JSON.
+MOST_SHOWN = 1 << 16
+
+
+@dataclass(frozen=True)
+class ReleasedEdges:
+    """A measurement of a graph or a matrix as it is shown: what is said of it, and the values of its cells."""
+
+    view: dict[str, Any]
+    release: EdgeRelease
+    space: Space
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: unbiased values row by row, and how they were released.
+
+        Raises:
+            InvalidRequest: when they are too many.
+        """
+        if self.release.strategy.cells > MOST_SHOWN:
+            raise InvalidRequest(
+                f"{self.release.strategy.cells:,} values are too many for JSON, at most {MOST_SHOWN:,}: ask for Arrow "
+                "(Accept: application/vnd.apache.arrow.stream)"
+            )
+        noise = self.release.noise
+        told = {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
+        if isinstance(noise, BitFlips):
+            told |= {"bits": self.release.units.tolist()}
+        return self.view | told
+
+    def table(self) -> pa.Table:
+        """A row a cell; what else is said of it is not among the columns."""
+        release = self.release
+        bits = release.units.astype(np.uint8, copy=False) if release.binary else None
+        return edge_table(self.space, release.strategy, release.values, bits)
 
 
 @dataclass(frozen=True)
@@ -85,7 +126,7 @@ class Measurements:
         items = [_view(space, row, orjson.loads(row.line)) for _, row in rows if _sees(actor, row)]
         return Page(items, str(rows[-1][0]) if others else None)
 
-    def get(self, actor: Principal, name: str, id: str) -> Released:
+    def get(self, actor: Principal, name: str, id: str) -> Released | ReleasedEdges:
         """A measurement with its values.
 
         Raises:
@@ -98,35 +139,50 @@ class Measurements:
         if row is None or not _sees(actor, row):
             raise NotFound("there is no such measurement of this data set")
         record = orjson.loads(row.line)
-        return Released(_view(space, row, record), Measured.read(record).release, space)
+        view, release = _view(space, row, record), Measured.read(record).release
+        if isinstance(release, EdgeRelease):
+            return ReleasedEdges(view, release, space)
+        assert isinstance(space, TableSpace)
+        return Released(view, release, space)
 
-    def _space(self, actor: Principal, name: str) -> TableSpace:
-        space = public_dataset(self._datasets.seen(actor, name)).space
-        if not isinstance(space, TableSpace):
-            raise NotFound(f"measurements are of tables, and this is a {space.kind}")
-        return space
+    def _space(self, actor: Principal, name: str) -> Space:
+        return public_dataset(self._datasets.seen(actor, name)).space
 
 
 def _sees(actor: Principal, row: EvidenceRow) -> bool:
     return row.shared or actor.role in ("admin", "auditor")
 
 
-def _view(space: TableSpace, row: EvidenceRow, record: dict[str, Any]) -> dict[str, Any]:
+def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, Any]:
     released = record["measurement"]
+    if "edges" in released:
+        law = read_noise(released["noise"])
+        told = _edges_view(Edges.read(released["edges"]))
+        return _told(row, record, told, {"kind": law.kind, "scale": float(law.scale)})
+    assert isinstance(space, TableSpace)
     if "marginal" in released:
         told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}
     else:
         told = {"type": "parts", "parts": [_part_view(space, part) for part in released["strategy"]]}
-    noise = released["noise"]
+    noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
+    return _told(row, record, told | {"cells": len(released["values"])}, noise)
+
+
+def _told(row: EvidenceRow, record: dict[str, Any], strategy: dict[str, Any], noise: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row.sha256,
-        "strategy": told | {"cells": len(released["values"])},
-        "noise": {"kind": noise["kind"], "scale": float(noise["scale"])},
+        "strategy": strategy,
+        "noise": noise,
         "cost": record["cost"],
         "recorded_at": record["recorded_at"],
         "by": row.session,
         "shared": row.shared,
     }
+
+
+def _edges_view(edges: Edges) -> dict[str, Any]:
+    """All cells: of an undirected graph pairs of nodes, of a directed one no loops."""
+    return {"type": "edges", "shape": list(edges.shape), "of": edges.kind, "cells": edges.cells}
 
 
 def _part_view(space: TableSpace, part: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from app.privacy.ledger import Share
 from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.space import Space
 from app.spaces.spec import Spec
-from app.spaces.tensor import Array, PrivateTensor
+from app.spaces.tensor import Array, IntArray, PrivateTensor
 
 Role = Literal["admin", "analyst", "auditor"]
 EntryKind = Literal["hypothesis", "measurement", "cached", "unverified", "forfeit", "release"]
@@ -334,6 +334,7 @@ class Transaction(Protocol):
     def releases_page(
         self, owner: str | None, after: ReleaseRow | None, most: int
     ) -> tuple[list[ReleaseRow], bool]: ...
+    def count_releases(self) -> Mapping[ReleaseStatus, int]: ...
     def next_release(self, silent_since: float) -> str | None: ...
     def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None: ...
     def move_release(self, row: ReleaseRow, worker: str | None) -> bool: ...
@@ -461,8 +462,14 @@ class NoisePort(Protocol):
     def gaussian(self, scale: Any, ahead: int = ...) -> Any:
         """The same of discrete Gaussian noise."""
 
+    def flips(self, probability: Any) -> Any:
+        """A source of bits that are 1 with this exact probability: ``take(n)``, an array of 0 and 1."""
+
     def poisson(self, mean: Any, cut: int) -> Any:
         """A source of secret counts for races: ``take()``."""
+
+    def choose(self, scores: IntArray, scale: Any) -> int:
+        """The exponential mechanism: an index, with probability proportional to exp(score/scale), exact scale."""
 
 
 class Clock(Protocol):

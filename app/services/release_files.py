@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from app.evidence.measurements import Partition
 from app.releases.finishing import Answers, Outcome
+from app.services.edge_tables import edge_table
 from app.spaces.query import Cells
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
@@ -14,6 +15,9 @@ from app.spaces.table import TableSpace
 
 def tables_of(space: Space, outcome: Outcome) -> dict[str, bytes]:
     """Arrow files by their names."""
+    if outcome.edges is not None:
+        cells = outcome.edges
+        return {"edges": _encoded(edge_table(space, cells.edges, cells.values, cells.bits, sparse=cells.sparse))}
     assert isinstance(space, TableSpace)
     found = {"answers": _encoded(_answers(space, outcome))}
     if outcome.records is not None:
@@ -23,7 +27,8 @@ def tables_of(space: Space, outcome: Outcome) -> dict[str, bytes]:
 
 def _encoded(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    # Of millions of edges few columns say much: numbers of nodes in order, and of bits one of two values.
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
@@ -37,7 +42,7 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
     for number, each in enumerate(outcome.answers):
         parts["question"].append(pa.array(np.full(each.values.size, number, np.int32)))
-        codes = np.indices(each.question.shape).reshape(len(each.question.shape), -1)
+        codes = np.indices(each.question.shape).reshape(len(each.question.shape), each.values.size)
         places = dict(zip(_axes(each), codes, strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.

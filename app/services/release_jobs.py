@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -24,17 +24,19 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.counting import all_exact_values
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session
+from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.evidence.edges import EdgeRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress
 from app.services import spending
 from app.services.loading import pin_all
+from app.services.measuring import measured_all
 from app.services.openings import opening_of
 from app.services.ports import (
     Clock,
@@ -50,7 +52,7 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.release_files import tables_of
-from app.services.sessions import measured_with
+from app.services.release_rounds import play
 from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
@@ -188,10 +190,15 @@ class ReleaseJobs:
             opening = opening_of(session_row.header)
             session = Session(opening)
             pin_all(tx, row.dataset, session)
+            pins = opening.evidence
+            known = [] if pins is None else _known(tx, row.dataset, pins.known)
         data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
-        due = session.purchases()
-        counts = all_exact_values([buy.strategy for buy, _ in due], data)
-        made = [measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)]
+        # Very many numbers take minutes to be drawn, and rounds as long to be played.
+        with self._beating(row) as progress:
+            made = measured_all(self._noise, data, session.purchases())
+            if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
+                hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
+                made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
         return self._record(row, made)
 
     def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
@@ -320,17 +327,33 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     made: dict[int, bytes] = {}
     for start in range(0, session.sequence, _PAGE):
         made |= tx.evidence_of(row.id, start, start + _PAGE)
-    known = tx.evidence_named(row.dataset, pins.known)
+    releases = [_release(made[sequence]) for sequence in sorted(made)]
+    construction = None
+    if plan.iterations is not None:
+        construction = WorkloadMechanism(opening).construction(_tables(releases[: len(plan.buys)]))
     return Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),
         workload=plan.workload,
         empty=residuals_of(opening.dataset.space, opening.dataset.records),
-        known=[_release(known[name]) for name in pins.known],
-        made=[_release(made[sequence]) for sequence in sorted(made)],
+        known=_known(tx, row.dataset, pins.known),
+        made=releases,
         seed=int(row.id[:15], 16),
+        beta=opening.request.beta,
+        construction=construction,
     )
 
 
-def _release(line: bytes) -> Release:
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | EdgeRelease]:
+    """What was measured of a data set before, in the order of its names."""
+    lines = tx.evidence_named(dataset, names)
+    return [_release(lines[name]) for name in names]
+
+
+def _tables(releases: Sequence[Release | EdgeRelease]) -> list[Release]:
+    """Those of tables."""
+    return [release for release in releases if isinstance(release, Release)]
+
+
+def _release(line: bytes) -> Release | EdgeRelease:
     return Measured.read(orjson.loads(line)).release

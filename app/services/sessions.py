@@ -16,7 +16,6 @@ import orjson
 from app.audit import records
 from app.curator.calibration import noise_scales
 from app.curator.comparison import Comparison, compare, parse_comparison, weigh
-from app.curator.counting import all_exact_values
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
@@ -29,9 +28,6 @@ from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
-from app.evidence.measurements import Noise
-from app.evidence.policy import Buy
-from app.evidence.strategies import Release
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -40,6 +36,7 @@ from app.services import spending
 from app.services.datasets import Datasets, Dummy, is_dummy, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable
 from app.services.loading import look, pin_all
+from app.services.measuring import measured_all
 from app.services.openings import opening_of
 from app.services.pages import Page
 from app.services.ports import (
@@ -59,7 +56,6 @@ from app.services.ports import (
 )
 from app.services.principals import Principal
 from app.spaces.errors import InvalidRequest
-from app.spaces.tensor import IntArray
 
 #: Raises when nobody waits for the work any more.
 Check = Callable[[], None]
@@ -182,13 +178,6 @@ def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
             **({"data": f"/v1/releases/{row.id}/data"} if row.status == "done" else {}),
         },
     }
-
-
-def measured_with(noise: NoisePort, exact: IntArray, buy: Buy, price: Amounts) -> Measured:
-    """One measurement of these exact values, its noise drawn for it alone."""
-    draw = noise.laplace if buy.kind == "laplace" else noise.gaussian
-    drawn = draw(Fraction(buy.scale), len(exact)).take(len(exact))
-    return Measured(Release(buy.strategy, Noise(buy.kind, buy.scale, 0), exact + drawn), price)
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
@@ -345,11 +334,7 @@ class Sessions:
             session = Session(opening)
             pin_all(tx, row.name, session)
         data = self._private.tensor(opening.dataset.space, row.vault_entry)
-        due = session.purchases()
-        counts = all_exact_values([buy.strategy for buy, _ in due], data)
-        made = tuple(
-            measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)
-        )
+        made = tuple(measured_all(self._noise, data, session.purchases()))
         return replace(prepared, opening=opening, made=made)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:

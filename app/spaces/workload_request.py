@@ -43,6 +43,11 @@ class WorkloadRequest(Model):
         return self
 
     @property
+    def whole(self) -> bool:
+        """Whether it asks for all of a graph or a matrix."""
+        return self.cuts is not None or self.rank_one is not None
+
+    @property
     def kind(self) -> str:
         """Which of them it is."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)

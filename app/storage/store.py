@@ -52,6 +52,7 @@ from app.services.ports import (
     PrincipalRow,
     ReleaseFile,
     ReleaseRow,
+    ReleaseStatus,
     ReplyName,
     ReplyRow,
     SessionRow,
@@ -100,6 +101,7 @@ _MOVED = (
 )
 
 
+_COUNT_RELEASES = select(t.releases.c.status, func.count().label("number")).group_by(t.releases.c.status)
 _RELEASE_MOVED = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result")
 
 
@@ -831,6 +833,10 @@ class SqlTransaction:
             statement = statement.where(tuple_(c.created_at, c.id) > (after.created_at, after.id))
         found = [ReleaseRow(**row._mapping) for row in self._connection.execute(statement)]
         return found[:most], len(found) > most
+
+    def count_releases(self) -> Mapping[ReleaseStatus, int]:
+        """How many releases stand where; a status that none has is left out."""
+        return {row.status: row.number for row in self._connection.execute(_COUNT_RELEASES)}
 
     def next_release(self, silent_since: float) -> str | None:
         """The oldest release that waits, or whose worker has been silent since some time; None where there is none."""

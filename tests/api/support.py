@@ -72,6 +72,9 @@ class Noise:
     def gaussian(self, scale: Any, ahead: int = 1024) -> _Source:
         return _Source(self, float(scale))
 
+    def flips(self, probability: Any) -> _Flips:
+        return _Flips(self, float(probability))
+
 
 @dataclass
 class _Source:
@@ -84,6 +87,16 @@ class _Source:
 
     def refill(self) -> bool:
         return False
+
+
+@dataclass
+class _Flips:
+    port: Noise
+    probability: float
+
+    def take(self, n: int) -> npt.NDArray[np.uint8]:
+        """A bit is turned over where the value that a test chooses is not zero."""
+        return np.array([self.port.draw(self.probability) != 0 for _ in range(n)], dtype=np.uint8)
 
 
 class Gate:

@@ -40,6 +40,8 @@ from app.services.ports import (
     KnownEntries,
     LedgerRow,
     PrincipalRow,
+    ReleaseFile,
+    ReleaseRow,
     ReplyRow,
     SessionRow,
     StoreConflict,
@@ -196,6 +198,8 @@ def put(store: SqlStore, *rows: Any) -> None:
                     tx.append([row], [])
                 case LedgerRow():
                     tx.move_ledger([row])
+                case ReleaseRow():
+                    tx.add_release(row)
                 case ReplyRow():
                     tx.add_replies([row])
                 case _:
@@ -617,8 +621,8 @@ class TestEntries:
         """A thousand short entries and some long ones, one of them by its weights. Catches an entry that is left out or
         told twice, weights that stand with another entry, what comes after the last one asked for, and a page of many
         long ones."""
-        kinds: list[EntryKind] = ["hypothesis", "measurement", "cached", "unverified", "forfeit"]
-        rows = [entry(asked.id, n, kind=kinds[n % 5], units=n.to_bytes(8, "little")) for n in range(1, 1501)]
+        kinds: list[EntryKind] = ["hypothesis", "measurement", "cached", "unverified", "forfeit", "release"]
+        rows = [entry(asked.id, n, kind=kinds[n % 6], units=n.to_bytes(8, "little")) for n in range(1, 1501)]
         long = {300: PAGE_BYTES - 10, 301: 20, 302: 2 * PAGE_BYTES, 303: PAGE_BYTES // 2}
         rows = [replace(row, line=bytes(long[row.sequence])) if row.sequence in long else row for row in rows]
         heavy = WeightsRow(asked.id, "f" * 64, 700, bytes(PAGE_BYTES + 1))
@@ -720,6 +724,210 @@ class TestEvidence:
                 found += [row for _, row in page]
             assert found == rows
             assert tx.evidence_page("another", 0, 4) == ([], False)
+
+
+def release(session: SessionRow, **changes: Any) -> ReleaseRow:
+    made = f"2026-01-01T00:00:{next(_numbers):010d}Z"
+    row = ReleaseRow(session.id, session.dataset, session.owner, b'{"\x00\xff":1}', "queued", "queued", 0.0, made)
+    return replace(row, **changes)
+
+
+def claim(store: SqlStore, worker: str, now: float = 1000.0, silent_since: float = 0.0) -> ReleaseRow | None:
+    with store.write() as tx:
+        row = tx.claim_release(worker, now, silent_since)
+        tx.commit()
+    return row
+
+
+def move(store: SqlStore, row: ReleaseRow, by: str | None, /, **changes: Any) -> bool:
+    with store.write() as tx:
+        moved = tx.move_release(replace(row, **changes), by)
+        tx.commit()
+    return moved
+
+
+class TestReleases:
+    @pytest.fixture(autouse=True)
+    def nothing_waits(self, store: SqlStore) -> None:
+        """There is one queue: what earlier tests left in it is taken out."""
+        while (row := claim(store, "broom", silent_since=math.inf)) is not None:
+            assert move(store, row, "broom", status="cancelled", worker=None)
+
+    def many(self, store: SqlStore, data: DatasetRow, who: PrincipalRow, number: int) -> list[ReleaseRow]:
+        """Queued releases, the oldest first."""
+        sessions = [session(data.name, who.name) for _ in range(number)]
+        rows = [release(each) for each in sessions]
+        put(store, *sessions, *rows)
+        return rows
+
+    def stored(self, store: SqlStore, row: ReleaseRow) -> ReleaseRow:
+        with store.read() as tx:
+            found = tx.release(row.id)
+        assert found is not None
+        return found
+
+    def test_round_trip(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a field that is not kept, or is kept as something else."""
+        (row,) = self.many(store, data, who, 1)
+        assert self.stored(store, row) == row
+        ended = {"status": "failed", "step": "fitting", "progress": 0.1 + 0.2, "beat": 1790000000.123456}
+        ended |= {"worker": "w" * 32, "finished_at": "t", "problem": b"\x00p", "result": b"\xffr"}
+        assert move(store, row, None, **ended)
+        assert self.stored(store, row) == replace(row, **ended)
+        with store.read() as tx:
+            assert tx.release("none") is None
+
+    def test_what_was_asked_for_does_not_move(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a move that rewrites whose a release is, or what it was asked for."""
+        (row,) = self.many(store, data, who, 1)
+        assert move(store, row, None, request=b"other", owner="other", dataset="other", created_at="other")
+        assert self.stored(store, row) == row
+
+    def test_pages(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a page that passes releases over, tells them twice, or shows somebody else's."""
+        other = principal()
+        put(store, other)
+        mine, his = self.many(store, data, who, 5), self.many(store, data, other, 2)
+        with store.read() as tx:
+            assert list(walked(lambda after: tx.releases_page(who.name, after, 2))) == [mine[:2], mine[2:4], mine[4:]]
+            everybody = list(chain.from_iterable(walked(lambda after: tx.releases_page(None, after, 2))))
+            assert tx.releases_page("nobody", None, 2) == ([], False)
+        assert [row for row in everybody if row.owner in (who.name, other.name)] == [*mine, *his]
+
+    def test_counted_by_where_they_stand(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        with store.read() as tx:
+            before = Counter(tx.count_releases())
+        self.many(store, data, who, 3)
+        claim(store, "one")
+        with store.read() as tx:
+            after = Counter(tx.count_releases())
+        assert after - before == Counter(queued=2, running=1)
+
+    def test_one_of_nothing(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """A release is of a session that is there, and a session is of one release."""
+        (row,) = self.many(store, data, who, 1)
+        for wrong in (row, replace(row, id="none"), replace(release(session(data.name, who.name)))):
+            with store.write() as tx, pytest.raises(StoreConflict):
+                tx.add_release(wrong)
+
+    def test_the_oldest_that_waits_is_next(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a queue in another order, and one that gives a release twice."""
+        rows = self.many(store, data, who, 3)
+        taken = []
+        for row in rows:
+            with store.read() as tx:
+                assert tx.next_release(0.0) == row.id
+            taken.append(claim(store, "one", now=1234.5))
+        assert taken == [replace(row, status="running", worker="one", beat=1234.5) for row in rows]
+        assert [self.stored(store, row) for row in rows] == taken
+        with store.read() as tx:
+            assert tx.next_release(1234.5) is None
+        assert claim(store, "one", silent_since=1234.5) is None
+
+    def test_who_is_silent_is_succeeded(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a release that is lost with its worker, and one that is taken from a worker who is alive."""
+        (row,) = self.many(store, data, who, 1)
+        claim(store, "one", now=100.0)
+        assert claim(store, "two", now=150.0, silent_since=100.0) is None
+        assert claim(store, "two", now=161.0, silent_since=100.5) == replace(
+            row, status="running", worker="two", beat=161.0
+        )
+
+    def test_who_lost_it_changes_nothing(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Fencing. Catches a worker that was merely slow, and whose beat takes back, or whose record ends, a release
+        that another one has.
+        """
+        (row,) = self.many(store, data, who, 1)
+        claim(store, "slow", now=100.0)
+        taken = claim(store, "other", now=200.0, silent_since=150.0)
+        for change in ({"beat": 201.0}, {"step": "fitting"}, {"status": "done"}, {"status": "queued", "worker": None}):
+            assert not move(store, row, "slow", **{"status": "running", "worker": "slow", **change})
+        assert not move(store, row, None, status="cancelled")
+        assert taken == self.stored(store, row)
+        assert move(store, row, "other", status="queued", worker=None, step="measuring")
+        assert not move(store, row, "slow", status="running", worker="slow")
+        assert not move(store, row, "other", status="running", worker="other")
+        assert self.stored(store, row) == replace(row, step="measuring")
+
+    @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
+    def test_an_end_is_one(self, store: SqlStore, data: DatasetRow, who: PrincipalRow, status: str) -> None:
+        (row,) = self.many(store, data, who, 1)
+        claim(store, "one", now=100.0)
+        assert move(store, row, "one", status=status, worker="one")
+        for again in ("one", None):
+            assert not move(store, row, again, status="running", worker="one")
+        assert claim(store, "two", silent_since=math.inf) is None
+        assert self.stored(store, row).status == status
+
+    def test_two_workers_never_take_the_same(
+        self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches a claim that two processes win, and a release that none of them takes."""
+        rows = self.many(store, data, who, 12)
+        taken: list[tuple[str, str]] = []
+        start = threading.Barrier(4)
+
+        def take(worker: str, where: SqlStore) -> None:
+            start.wait()
+            misses = 0
+            while misses < 40:  # what others hold is passed over, and may come back
+                row = claim(where, worker)
+                if row is None:
+                    misses += 1
+                    time.sleep(0.001)
+                else:
+                    taken.append((row.id, worker))
+
+        threads = [threading.Thread(target=take, args=(f"w{n}", (store, other)[n % 2])) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(id for id, _ in taken) == sorted(row.id for row in rows)
+        for id, worker in taken:
+            with store.read() as tx:
+                found = tx.release(id)
+            assert found is not None
+            assert (found.status, found.worker) == ("running", worker)
+
+    def test_what_another_transaction_takes_is_passed_over(
+        self, store: SqlStore, other: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Where rows are locks. Catches a claim that waits for another one, or takes what that is about to take."""
+        if store.exclusive:
+            pytest.skip("one writes at a time")
+        first, second = self.many(store, data, who, 2)
+        with store.write() as tx:
+            mine = tx.claim_release("one", 1.0, 0.0)
+            his = claim(other, "two")
+            tx.commit()
+        assert mine is not None
+        assert his is not None
+        assert [mine.id, his.id] == [first.id, second.id]
+
+    def test_left_without_a_commit(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        (row,) = self.many(store, data, who, 1)
+        with store.write() as tx:
+            assert tx.claim_release("one", 1.0, 0.0) is not None
+            tx.add_release_files([ReleaseFile(row.id, "answers", b"a")])
+        assert self.stored(store, row) == row
+        with store.read() as tx:
+            assert tx.release_file(row.id, "answers") is None
+
+    def test_files(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches bytes that change, a file found under another name or release, and one that replaces another."""
+        one, two = self.many(store, data, who, 2)
+        files = [ReleaseFile(one.id, "answers", bytes(range(256)) * 999), ReleaseFile(one.id, "records", b"")]
+        with store.write() as tx:
+            tx.add_release_files(files)
+            tx.commit()
+        with store.read() as tx:
+            assert [tx.release_file(one.id, file.name) for file in files] == files
+            assert tx.release_file(one.id, "edges") is None
+            assert tx.release_file(two.id, "answers") is None
+        for wrong in (files[0], ReleaseFile("none", "answers", b"")):
+            with store.write() as tx, pytest.raises(StoreConflict):
+                tx.add_release_files([wrong])
 
 
 class TestLedgerAndReplies:
@@ -854,6 +1062,8 @@ class TestTransactions:
             tx.append([entry(row.id, 1)], [WeightsRow(row.id, "d" * 64, 1, b"w")])
             tx.move_ledger([LedgerRow(data.name, row.id, "charge", "1", None, 1, "2026-01-01T00:00:00Z")])
             tx.add_evidence([EvidenceRow(data.name, row.id, 1, "f" * 64, True, b"m")])
+            tx.add_release(release(new_session, status="done"))
+            tx.add_release_files([ReleaseFile(new_session.id, "answers", b"a")])
             tx.add_replies([ReplyRow(who.name, "/r", "k", "h", 200, b"{}", "2026-01-01T00:00:00Z")])
             tx.revoke_principal(who.name, "2026-01-01T00:00:00Z")
             tx.set_vault_entry(data.name, {"file_name": "other.0123456789abcdef.vault", "digest": "e" * 64})
@@ -1234,6 +1444,8 @@ def test_rows_have_the_columns_of_their_tables() -> None:
         "entries": EntryRow,
         "weights": WeightsRow,
         "idempotency": ReplyRow,
+        "releases": ReleaseRow,
+        "release_files": ReleaseFile,
     }
     for table, row in kept.items():
         assert {f.name for f in fields(row)} == set(metadata.tables[table].columns.keys())

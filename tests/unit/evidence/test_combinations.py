@@ -217,9 +217,11 @@ def test_what_is_no_part() -> None:
         document | {"rows": packed | {"cells": 5}},
         document | {"rows": packed | {"cells": 4.0}},
         document | {"rows": packed | {"more": 1}},
-        document | {"rows": packed | {"weights": packed["weights"][:-4]}},
-        document | {"rows": packed | {"weights": packed["weights"] + "\n"}},
-        document | {"rows": packed | {"columns": packed["weights"]}},
+        document | {"rows": packed | {"columns": packed["columns"][:-4]}},
+        document | {"rows": packed | {"columns": packed["columns"] + "\n"}},
+        document | {"rows": packed | {"columns": packed["weights"]["values"]}},
+        document | {"rows": packed | {"weights": packed["weights"] | {"bits": 32}}},
+        document | {"rows": packed | {"weights": packed["weights"] | {"bits": 8}}},
     ):
         with pytest.raises((KeyError, TypeError, ValueError)):
             Part.read(wrong)

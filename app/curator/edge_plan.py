@@ -1,0 +1,140 @@
+"""Plans of releases of graphs and matrices: every cell is measured once, and all cuts are answered from that."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from app.curator.dataset import PublicDataset
+from app.curator.plan import Infeasible, stated
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.curator.workload_plan import WorkloadPlan
+from app.curator.workloads import compiled
+from app.evidence.edges import EdgeBuy, Edges
+from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
+from app.releases.edge_designs import best_noise, grid_of
+from app.releases.expected import Expected
+from app.releases.pricing import event_of_edges
+from app.spaces.errors import InvalidRequest
+from app.spaces.space import Space
+
+#: The most cells that are measured: bits, which take little time and are packed, and numbers.
+MOST_BITS, MOST_NUMBERS = 1 << 24, 1 << 22
+
+#: How all cells are released: as they were measured, or as the graph that is made of that.
+EdgeMethod = Literal["histogram", "synthetic_graph"]
+#: The options that belong to each.
+_OPTIONS: dict[EdgeMethod, tuple[str, ...]] = {"histogram": (), "synthetic_graph": ("rounding",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgePlan(WorkloadPlan):
+    """The plan of a release of all cells of a graph or a matrix. Errors are in counts.
+
+    Attributes:
+        method: how they are released.
+        buy: what is measured.
+        price: what that costs.
+        cell_error: the standard error of the unbiased value of a cell; that of a cut of m cells is ``sqrt(m)`` of it.
+        all_cuts_bound: what the errors of all cuts by the unbiased values, and of all rank-one queries with weights in
+            [0, 1], keep at once with probability 1 - beta.
+    """
+
+    method: EdgeMethod
+    buy: EdgeBuy
+    price: Amounts
+    cell_error: float
+    all_cuts_bound: float
+
+    @property
+    def error_bound(self) -> float | None:
+        """That of all cuts, where it is the unbiased values that are released."""
+        return self.all_cuts_bound if self.method == "histogram" else None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the errors of a cell, and of the largest cut."""
+        return super().document() | {
+            "cell_error": self.cell_error,
+            "largest_cut_error": rounded_up(math.sqrt(self.buy.strategy.cells) * self.cell_error),
+            "all_cuts_bound": self.all_cuts_bound,
+        }
+
+
+def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Infeasible:
+    """The plan of a release of all cells, or why there is none. Reads public facts only: the same for neighbouring
+    data.
+    """
+    mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
+    assert mechanism.workload is not None
+    assert mechanism.options is not None
+    try:
+        workload = compiled(space, mechanism.workload)
+    except InvalidRequest as error:
+        return Infeasible(error.detail)
+    method = _method(space, mechanism.method or "auto")
+    if isinstance(method, Infeasible):
+        return method
+    for name in mechanism.options.model_fields_set:
+        if name not in _OPTIONS[method] and getattr(mechanism.options, name) is not None:
+            return Infeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
+    grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
+    edges = Edges.of(space)
+    most = MOST_BITS if grid.binary else MOST_NUMBERS
+    if edges.cells > most:
+        return Infeasible(
+            f"{method} measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
+            f"{space.kind} has {edges.cells:,}: declare fewer nodes, or ask its cuts one by one in a session of "
+            "gaussian or laplace, or of a construction"
+        )
+    try:
+        share = dataset.share(request.epsilon)
+        whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
+        noise, price = best_noise(grid, budget.order, share, whole)
+        event = event_of_edges(noise, grid.moved)
+        alone = least_epsilon(((event, 1),), Fraction(budget.delta) - budget.set_aside)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    if price.pure is not None:
+        alone = min(alone, price.pure)
+    # Where its price passes the share, it takes all that is left of epsilon instead.
+    regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
+    holds = price if regime == "renyi" else Amounts(price.renyi, whole)
+    buy, deviation = EdgeBuy(edges, noise), rounded_up(math.sqrt(noise.variance))
+    bound = all_cuts_bound(edges, [Term(noise)], request.beta)
+    # A cut that has half of the nodes on either side has a quarter of the cells.
+    expected = Expected((), deviation * math.sqrt(edges.cells) / 2, bound)
+    return EdgePlan(
+        **stated(dataset, request),
+        max_updates=1,
+        epsilon_alone=alone,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime=regime,
+        mode="release",
+        declared=True,
+        workload=workload,
+        buys=(buy,),
+        expected=expected,
+        method=method,
+        buy=buy,
+        price=price,
+        cell_error=deviation,
+        all_cuts_bound=bound,
+    )
+
+
+def _method(space: Space, asked: str) -> EdgeMethod | Infeasible:
+    """How the cells are released."""
+    if asked in ("auto", "histogram"):
+        return "histogram"
+    if asked != "synthetic_graph":
+        return Infeasible(f"{asked} serves tables, and this is a {space.kind}: use histogram or synthetic_graph")
+    if space.kind == "matrix":
+        return Infeasible("synthetic_graph makes graphs, and this is a matrix: use histogram")
+    return "synthetic_graph"

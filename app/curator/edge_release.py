@@ -1,0 +1,57 @@
+"""Releases of graphs and matrices as sessions: all cells are measured once, and nothing is asked."""
+
+from __future__ import annotations
+
+from app.constructions.dumps import Dump
+from app.curator.edge_plan import EdgePlan
+from app.curator.evidence import Evidence
+from app.curator.mechanisms import Measured, State
+from app.curator.opening import Opening
+from app.curator.workload import WorkloadMechanism
+from app.evidence.edges import EdgeBuy, EdgeRelease
+from app.evidence.residuals import Residuals
+from app.privacy.ledger import Amounts
+
+#: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
+#: sampler's list and as an array, and their sum.
+_BIT_BYTES, _NUMBER_BYTES = 8, 64
+
+
+class EdgeMechanism(WorkloadMechanism):
+    """What a release of all cells measures. Of what was measured it keeps what is left to pay with: the values are in
+    the records, from which the release is made.
+
+    Args:
+        opening: of the session; its plan is that of such a release.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(opening)
+        assert isinstance(opening.plan, EdgePlan)
+        self._edges = opening.plan
+
+    def start(self, dump: Dump | None = None) -> State:
+        """The whole share is left. There are no attributes to count by."""
+        return State(Evidence(Residuals(()), self._edges.holds))
+
+    def pin(self, state: State, measured: Measured) -> None:
+        """Hold what was measured against the cells, and pay for it.
+
+        Raises:
+            ValueError: when it is of other cells.
+        """
+        release = measured.release
+        if not isinstance(release, EdgeRelease):
+            raise ValueError("a measurement of a table")
+        release.strategy.check(self._space)
+        known: Evidence = state.hypothesis
+        known.left = known.left.minus(measured.price)
+
+    def purchases(self, state: State) -> list[tuple[EdgeBuy, Amounts]]:
+        """The one measurement, with its price."""
+        return [(self._edges.buy, self._edges.price)]
+
+    def nbytes(self, updates: int) -> int:
+        """What measuring takes."""
+        buy = self._edges.buy
+        return (_BIT_BYTES if buy.kind == "flips" else _NUMBER_BYTES) * buy.strategy.cells

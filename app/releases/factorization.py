@@ -1,0 +1,625 @@
+"""What to measure for questions that are all known ahead: the matrix mechanism, also called factorisation.
+
+Questions are a matrix F over the cells of a table with counts x. What is measured is another one, M, with noise of
+standard deviation s; every question is answered by least squares, at a total squared error of ``s^2 tr F (M'M)^-1 F'``
+(Li, Hay, Rastogi, Miklau, McGregor 2010, "Optimizing linear counting queries under differential privacy"). What the
+noise must be follows from what one record moves M x by. M is chosen for the least error: it depends on the questions
+and on the budget alone, and so do the errors that are told here, before anything is drawn.
+
+*Marginals* have a closed form (:func:`for_marginals`). Their best strategy measures contrasts, one marginal after the
+other (:mod:`app.evidence.combinations`): Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
+noisy marginals under convex loss functions".
+
+*Any other questions* over some thousand cells are optimised numerically (:func:`for_cells`), beside what else there is.
+
+The answers are those of the evidence that a release becomes: nothing here is needed to read them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+
+from app.evidence.combinations import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
+from app.evidence.measurements import Marginal, NoiseKind
+from app.evidence.policy import Buy
+from app.evidence.strategies import MOST_ROW_CELLS, Part, Strategy
+from app.privacy.errors import PrivacyError
+from app.privacy.ledger import Amounts, total
+from app.releases.expected import Expected, largest, proxy, variance
+from app.releases.pricing import price_of
+from app.spaces.lazy import lazy
+from app.spaces.tensor import FloatArray
+
+#: Contrasts of so many sets of attributes are measured at most, and a marginal of so many cells.
+MOST_SETS, MOST_CELLS = 1 << 12, 1 << 17
+#: How far the error of an optimised strategy for Gaussian noise is above the least possible, at most, as a part of it,
+#: and in how many steps that is tried.
+_GAP, _MOST_STEPS = 1e-3, 40
+#: Directions that the questions do not ask for are given this part of the largest, and cells this part of their price.
+_LEAST_SEEN, _FIRM = 1e-10, 1e-4
+#: For Laplace noise: steps of the search, and one weighted row beside single cells for so many of these
+#: (and as many rows as that, where there are fewer cells).
+_LAPLACE_STEPS, _CELLS_A_ROW = 200, 16
+#: Weights of columns of norm one are rounded to so many bits.
+_BITS = 12
+_BRANCHINGS = (2, 4, 8, 16)
+#: Questions are looked at in blocks of so many numbers.
+_BLOCK = 1 << 24
+#: Scales have so many digits, and are raised by the last of them until their exact price fits.
+_DIGITS = 15
+_UP, _EXACT, _RATIO = Context(prec=_DIGITS, rounding=ROUND_CEILING), Context(prec=60), Context(prec=6)
+#: Noise of a smaller or a larger scale is not bought, in whole counts.
+LEAST_SCALE, GREATEST_SCALE = Decimal("0.125"), Decimal(10**15)
+
+
+class Unaffordable(PrivacyError):
+    """What may be paid does not pay for what is to be measured."""
+
+
+def _up(scale: Fraction) -> Decimal:
+    return _UP.divide(Decimal(scale.numerator), Decimal(scale.denominator))
+
+
+@dataclass(frozen=True)
+class Paying:
+    """What a release is paid with.
+
+    Attributes:
+        kind: the noise: Gaussian noise is paid in the Renyi sum, Laplace noise in the pure one.
+        share: how much: Renyi divergence at the order, or epsilon.
+        order: the ledger's Renyi order.
+        gamma: in how many records neighbours differ.
+
+    Raises:
+        ValueError: for a share that is not positive.
+    """
+
+    kind: NoiseKind
+    share: Decimal
+    order: Decimal
+    gamma: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.share.is_finite() or self.share <= 0:
+            raise ValueError("a release is paid with a positive share")
+
+    def price(self, buys: Sequence[Buy]) -> Amounts:
+        """What measurements cost together."""
+        return total(price_of(b.strategy, b.kind, Fraction(b.scale), self.order, self.gamma) for b in buys)
+
+    def paid(self, price: Amounts) -> bool:
+        """Whether the share is enough."""
+        amount = price.renyi if self.kind == "gaussian" else price.pure
+        return amount is not None and amount <= self.share
+
+    def moved(self, strategy: Strategy) -> int:
+        """What the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm for Laplace."""
+        if self.kind == "gaussian":
+            return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
+        return self.gamma * sum(moved.absolute for moved in strategy.moved)
+
+    def fitted(self, strategies: Sequence[Strategy], scales: Sequence[float]) -> tuple[Buy, ...]:
+        """Measurements with noise of scales in the given ratios, as little of it as the share pays for.
+
+        Ratios are rounded to so many digits as floats of all machines agree on, scales are rounded up, and the exact
+        price of all together is no more than the share.
+
+        Raises:
+            Unaffordable: when no noise that is drawn is cheap enough.
+        """
+        ratios = [Fraction(_RATIO.create_decimal_from_float(scale)) for scale in scales]
+        if self.kind == "gaussian":
+            each = [Fraction(self.moved(s)) / ratio**2 for s, ratio in zip(strategies, ratios, strict=True)]
+            squared = Fraction(self.order) * sum(each) / (2 * Fraction(self.share))
+            factor = _EXACT.sqrt(_EXACT.divide(Decimal(squared.numerator), Decimal(squared.denominator)))
+        else:
+            each = [Fraction(self.moved(s)) / ratio for s, ratio in zip(strategies, ratios, strict=True)]
+            whole = sum(each) / Fraction(self.share)
+            factor = _EXACT.divide(Decimal(whole.numerator), Decimal(whole.denominator))
+        while True:
+            wanted = [_up(Fraction(factor) * ratio) for ratio in ratios]
+            if max(wanted) > GREATEST_SCALE:
+                raise Unaffordable("so small a share does not pay for so much: raise epsilon, or ask for less")
+            kept = [max(LEAST_SCALE, scale) for scale in wanted]
+            buys = tuple(Buy(s, self.kind, scale) for s, scale in zip(strategies, kept, strict=True))
+            if self.paid(self.price(buys)):
+                return buys
+            factor = _EXACT.multiply(factor, 1 + Decimal(10) ** (1 - _DIGITS))
+
+
+@dataclass(frozen=True, eq=False)
+class Factorization:
+    """What is to be measured, and what comes of it.
+
+    Attributes:
+        name: of what is measured, among the alternatives that were compared.
+        buys: the measurements.
+        price: of all of them, exactly.
+        expected: errors.
+    """
+
+    name: str
+    buys: tuple[Buy, ...]
+    price: Amounts
+    expected: Expected
+
+
+# ---------------------------------------------------------------------- marginals
+
+
+def marginals_of(sizes: Sequence[int], ways: int, attributes: Sequence[int] | None = None) -> tuple[Marginal, ...]:
+    """All marginals on so many of the attributes, value by value.
+
+    Args:
+        sizes: number of values of each attribute of the table.
+        ways: how many attributes each marginal has.
+        attributes: which they are taken from, all where left out.
+    """
+    chosen = range(len(sizes)) if attributes is None else attributes
+    return tuple(Marginal.of(sizes, dict.fromkeys(kept)) for kept in itertools.combinations(chosen, ways))
+
+
+def for_marginals(workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool) -> Factorization:
+    """The best measurements for marginals.
+
+    With Gaussian noise these are contrasts of every set C of attributes within one of the workload's W (of no
+    attribute: the total). Contrasts of which each cell is known with variance v_C before it is centred take
+    ``p_C/v_C`` of a price, ``p_C = prod of (n_i - 1)/n_i over C``, and make the weighted sum of all squared errors
+    ``sum of c_C v_C`` with
+
+        c_C = sum over W containing C of weight_W * prod of (n_i - 1) over C / prod of n_i over W - C.
+
+    So ``v_C`` in the ratio of ``sqrt(p_C/c_C)`` is best (by Cauchy and Schwarz), and no other matrix does better (Xiao,
+    He, Zhang, Kifer 2023). With Laplace noise of scale b_C on whole contrasts of N cells the same sum is least for
+    ``b_C`` in the ratio of ``(L_C N^2/c_C)^(1/3)``, L_C their L1 norm; then contrasts, the marginals themselves, and
+    the one marginal of all attributes are compared by what least squares makes of them.
+
+    Args:
+        workload: marginals, and what a squared error of one of their cells weighs. An attribute is in the same cells in
+            all of them.
+        paying: what they are paid with.
+        public_total: whether the number of records is public; then it is not measured.
+
+    Raises:
+        ValueError: for weights that are not positive, more than ``MOST_SETS`` sets, a marginal of more than
+            ``MOST_CELLS`` cells, no attribute, or an attribute in different cells (then :func:`for_cells` serves).
+    """
+    _check(workload)
+    candidates = {"contrasts": _contrasts(workload, paying, public_total)}
+    if paying.kind == "laplace":
+        candidates["marginals"] = _themselves(workload, paying)
+        maximal = [m for m in workload if not any(m is not o and m in _parts(o) for o in workload)]
+        candidates["largest marginals"] = _themselves(_shared(workload, maximal), paying)
+        whole = _joined(list(workload))
+        if whole.cells <= MOST_CELLS:
+            candidates["one marginal"] = _themselves({whole: 1.0}, paying)
+    found = [
+        Factorization(name, buys, paying.price(buys), _errors(workload, buys, public_total))
+        for name, buys in candidates.items()
+    ]
+    if paying.kind == "gaussian":
+        return found[0]
+    return min(found, key=lambda f: _weighted(workload, f.expected))
+
+
+def _check(workload: Mapping[Marginal, float]) -> None:
+    cells: dict[int, object] = {}
+    for marginal, weight in workload.items():
+        if not (math.isfinite(weight) and weight > 0):
+            raise ValueError("weights of marginals are positive")
+        if marginal.cells > MOST_CELLS:
+            raise ValueError(f"a marginal has at most {MOST_CELLS} cells")
+        for axis, attribute in enumerate(marginal.attributes):
+            if cells.setdefault(attribute, marginal.partition(axis)) != marginal.partition(axis):
+                raise ValueError(f"attribute {attribute} is in the same cells in all marginals")
+    if not cells:
+        raise ValueError("a workload has a marginal of one attribute or more")
+    if len({part for marginal in workload for part in _parts(marginal)}) > MOST_SETS:
+        raise ValueError(f"marginals have at most {MOST_SETS} sets of attributes within them")
+
+
+def _parts(marginal: Marginal) -> list[Marginal]:
+    """A marginal on each set of its attributes, the empty one and all among them."""
+    if 2 ** len(marginal.attributes) > MOST_SETS:
+        raise ValueError(f"marginals have at most {MOST_SETS} sets of attributes within them")
+    return [
+        marginal.onto(frozenset(kept))
+        for count in range(len(marginal.attributes) + 1)
+        for kept in itertools.combinations(marginal.attributes, count)
+    ]
+
+
+def _joined(marginals: Sequence[Marginal]) -> Marginal:
+    """The marginal on all attributes of some."""
+    cells = {a: (n, p) for m in marginals for a, n, p in zip(m.attributes, m.sizes, m.partitions, strict=True)}
+    named = sorted(cells)
+    return Marginal(tuple(named), tuple(cells[a][0] for a in named), tuple(cells[a][1] for a in named))
+
+
+def _seen(part: Marginal) -> float:
+    """The part of a cell's variance that is left once it is centred: ``prod of (n - 1)/n``."""
+    return math.prod(1 - 1 / n for n in part.shape)
+
+
+def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total: bool) -> tuple[Buy, ...]:
+    worth: dict[Marginal, float] = {}
+    for marginal, weight in workload.items():
+        for part in _parts(marginal):
+            told = weight * part.cells * _seen(part) * part.cells / marginal.cells
+            worth[part] = worth.get(part, 0.0) + told
+    asked = (part for part in worth if part.attributes or not public_total)
+    parts = sorted(asked, key=lambda part: (len(part.attributes), part.attributes))
+    strategies, scales = [], []
+    for part in parts:
+        moved = moved_by_contrasts(part) if part.attributes else Moved(1, 1)
+        strategies.append(Strategy((Part(part, residual=bool(part.attributes)),)))
+        if paying.kind == "gaussian":
+            scales.append(part.cells * (_seen(part) / worth[part]) ** 0.25)
+        else:
+            scales.append((moved.absolute * part.cells**2 / worth[part]) ** (1 / 3))
+    return paying.fitted(strategies, scales)
+
+
+def _themselves(workload: Mapping[Marginal, float], paying: Paying) -> tuple[Buy, ...]:
+    """Marginals with the Laplace noise that makes the weighted sum of their own squared errors least."""
+    scales = [(weight * marginal.cells) ** (-1 / 3) for marginal, weight in workload.items()]
+    return paying.fitted([Strategy.of(marginal) for marginal in workload], scales)
+
+
+def _shared(workload: Mapping[Marginal, float], maximal: Sequence[Marginal]) -> dict[Marginal, float]:
+    """Weights of the largest marginals: their own, and those of others that are sums of their cells."""
+    found = dict.fromkeys(maximal, 0.0)
+    for marginal, weight in workload.items():
+        owner = min((m for m in maximal if marginal in _parts(m)), key=lambda m: m.cells)
+        found[owner] += weight
+    return found
+
+
+def _errors(workload: Mapping[Marginal, float], buys: Sequence[Buy], public_total: bool) -> Expected:
+    """Errors of marginals, by least squares over measured marginals and contrasts."""
+    exact = _variances_of_cells(workload, buys, public_total, variance)
+    proxies = _variances_of_cells(workload, buys, public_total, proxy)
+    counts = np.array([float(marginal.cells) for marginal in workload])
+    return Expected(
+        each=tuple(math.sqrt(v) for v in exact.tolist()),
+        rms=math.sqrt(float(exact @ counts) / float(counts.sum())),
+        largest=largest(buys[0].kind, proxies, counts),
+    )
+
+
+def _weighted(workload: Mapping[Marginal, float], expected: Expected) -> float:
+    """The weighted sum of squared errors."""
+    return sum(weight * m.cells * rms**2 for (m, weight), rms in zip(workload.items(), expected.each, strict=True))
+
+
+def _variances_of_cells(
+    workload: Mapping[Marginal, float], buys: Sequence[Buy], public_total: bool, variance_of: Callable[[Buy], float]
+) -> FloatArray:
+    """The variance of a cell of each marginal: all cells of one have the same."""
+    precisions: dict[Marginal, float] = {}
+    for buy in buys:
+        part, noise = buy.strategy.parts[0], variance_of(buy)
+        own = part.marginal
+        for inner in [own] if part.residual else _parts(own):
+            merged = own.cells // inner.cells
+            told = own.cells**2 / noise if part.residual else 1 / (noise * merged)
+            precisions[inner] = precisions.get(inner, 0.0) + told
+    variances = {part: 1 / precision for part, precision in precisions.items()}
+    if public_total:
+        variances[Marginal((), (), ())] = 0.0
+    return np.array(
+        [
+            sum(variances[part] * _seen(part) * (part.cells / marginal.cells) ** 2 for part in _parts(marginal))
+            for marginal in workload
+        ]
+    )
+
+
+# ---------------------------------------------------------------------- any questions over some cells
+
+
+class CellWorkload(ABC):
+    """Questions over cells that are numbered, each a sum with weights of its own."""
+
+    #: Number of cells, and of questions.
+    cells: int
+    count: int
+
+    @property
+    @abstractmethod
+    def gram(self) -> FloatArray:
+        """``F'F``, F being the matrix of weights, questions by cells."""
+
+    @property
+    @abstractmethod
+    def squares(self) -> FloatArray:
+        """For each question the sum of its squared weights."""
+
+    @abstractmethod
+    def lengths(self, directions: FloatArray) -> FloatArray:
+        """For each question w the squared length of ``w T``, T having a row for each cell."""
+
+    @property
+    def rows(self) -> Rows | None:
+        """The questions as rows of whole weights, where they are such and not too many."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Questions(CellWorkload):
+    """Questions listed one by one.
+
+    Attributes:
+        matrix: a row of weights for each, a column for each cell.
+
+    Raises:
+        ValueError: when it is empty, or a weight is not finite.
+    """
+
+    matrix: csr_array
+
+    def __post_init__(self) -> None:
+        matrix = csr_array(self.matrix).astype(np.float64)
+        if 0 in matrix.shape or not matrix.nnz or not np.isfinite(matrix.data).all():
+            raise ValueError("questions have finite weights on cells, not all zero")
+        object.__setattr__(self, "matrix", matrix)
+
+    @property
+    def cells(self) -> int:  # type: ignore[override]
+        return int(self.matrix.shape[1])
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return int(self.matrix.shape[0])
+
+    @lazy
+    def gram(self) -> FloatArray:
+        return np.asarray((self.matrix.T @ self.matrix).toarray())
+
+    @lazy
+    def squares(self) -> FloatArray:
+        return np.asarray(self.matrix.multiply(self.matrix).sum(axis=1)).reshape(-1)
+
+    def lengths(self, directions: FloatArray) -> FloatArray:
+        step = max(1, _BLOCK // max(1, directions.shape[1]))
+        blocks = (np.asarray(self.matrix[k : k + step] @ directions) for k in range(0, self.count, step))
+        return np.concatenate([np.einsum("ij,ij->i", block, block) for block in blocks])
+
+    @property
+    def rows(self) -> Rows | None:
+        data = self.matrix.data
+        whole = bool((data == np.rint(data)).all()) and float(np.abs(data).max()) < 1 << MOST_WEIGHT_BITS
+        if not whole or self.count > MOST_ROWS or self.matrix.nnz > MOST_WEIGHTS:
+            return None
+        return Rows.of(self.matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(CellWorkload):
+    """All ranges: the sums of cells from i to j, for every i <= j.
+
+    Attributes:
+        cells: number of cells.
+    """
+
+    cells: int
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return self.cells * (self.cells + 1) // 2
+
+    @lazy
+    def gram(self) -> FloatArray:
+        # Cells i <= j are both in the ranges that begin at i or before and end at j or later.
+        place = np.arange(self.cells, dtype=np.float64)
+        return np.asarray((np.minimum.outer(place, place) + 1) * (self.cells - np.maximum.outer(place, place)))
+
+    @lazy
+    def squares(self) -> FloatArray:
+        begins, ends = np.triu_indices(self.cells)
+        return (ends - begins + 1).astype(np.float64)
+
+    def lengths(self, directions: FloatArray) -> FloatArray:
+        sums = np.concatenate([np.zeros((1, directions.shape[1])), np.cumsum(directions, axis=0)])
+        products = sums @ sums.T
+        own = products.diagonal()
+        begins, ends = np.triu_indices(self.cells)
+        found = own[begins] + own[ends + 1] - 2 * products[begins, ends + 1]
+        return np.asarray(np.maximum(found, 0.0))
+
+    @property
+    def rows(self) -> Rows | None:
+        if self.count > MOST_ROWS or int(self.squares.sum()) > MOST_WEIGHTS:
+            return None
+        begins, ends = np.triu_indices(self.cells)
+        place = np.arange(self.cells)
+        return Rows.of((begins[:, None] <= place) & (place <= ends[:, None]))
+
+
+def prefixes(cells: int) -> Questions:
+    """The sums of the first cells, as many as there are cells."""
+    return Questions(csr_array(np.tri(cells)))
+
+
+def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Factorization:
+    """The best of some measurements of the cells of a marginal for any questions of them, by exact expected error.
+
+    Compared are the counts of all cells, the questions themselves where they are rows of whole weights, hierarchies of
+    sums where the cells are those of one attribute, and rows that are optimised for the questions: see
+    :func:`least_error` (up to 1,447 cells) and :func:`least_error_pure`. These are rounded to whole numbers, and what a
+    record moves them by is that of the rounded ones.
+
+    Args:
+        marginal: whose cells they are, numbered row by row.
+        workload: the questions.
+        paying: what they are paid with.
+
+    Raises:
+        ValueError: for more than ``MOST_ROW_CELLS`` cells (2,048), or questions over others.
+    """
+    if workload.cells != marginal.cells or marginal.cells > MOST_ROW_CELLS:
+        raise ValueError(f"questions are over the cells of the marginal, at most {MOST_ROW_CELLS}")
+    found = [_measured("cells", Strategy.of(marginal), workload, paying)]
+    for name, rows in _rows(marginal, workload, paying):
+        strategy = Strategy((Part(marginal, rows=rows),))
+        if _answers(rows, workload):
+            found.append(_measured(name, strategy, workload, paying))
+    return min(found, key=lambda f: f.expected.rms)
+
+
+def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterator[tuple[str, Rows]]:
+    """What is compared with the counts of all cells."""
+    if workload.rows is not None:
+        yield "questions", workload.rows
+    if len(marginal.attributes) == 1:
+        for branching in _BRANCHINGS:
+            if branching < marginal.cells:
+                yield f"hierarchy of {branching}", Rows.of(hierarchy(marginal.cells, branching))
+    if paying.kind == "laplace":
+        yield "optimised", Rows.of(rounded(least_error_pure(workload.gram)))
+    elif marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
+        yield "optimised", Rows.of(rounded(least_error(workload.gram)))
+
+
+def _answers(rows: Rows, workload: CellWorkload) -> bool:
+    """Whether rows determine all questions."""
+    _, unseen = rows.inverse
+    if unseen is None:
+        return True
+    scale = float(np.square(unseen).sum(axis=1).max(initial=0.0))
+    return bool((workload.lengths(unseen) <= 1e-14 * scale * workload.squares).all())
+
+
+def _measured(name: str, strategy: Strategy, workload: CellWorkload, paying: Paying) -> Factorization:
+    (buy,) = buys = paying.fitted([strategy], [1.0])
+    rows = strategy.parts[0].rows
+    lengths = workload.squares if rows is None else workload.lengths(rows.inverse[0])
+    exact, proxies = variance(buy) * lengths, proxy(buy) * lengths
+    expected = Expected(
+        each=tuple(np.sqrt(exact).tolist()),
+        rms=math.sqrt(float(exact.mean())),
+        largest=largest(paying.kind, proxies, np.ones(len(proxies))),
+    )
+    return Factorization(name, buys, paying.price(buys), expected)
+
+
+def hierarchy(cells: int, branching: int) -> csr_array:
+    """The sums of runs of 1, b, b^2, ... neighbouring cells, as far as these are less than all, and that of all."""
+    runs = [1]
+    while runs[-1] < cells:
+        runs.append(runs[-1] * branching)
+    lengths = [-(-cells // run) for run in runs]
+    place = np.arange(cells)
+    numbers = np.concatenate([place // run + sum(lengths[:k]) for k, run in enumerate(runs)])
+    columns = np.tile(place, len(runs))
+    return csr_array((np.ones(len(columns), np.int64), (numbers, columns)), shape=(sum(lengths), cells))
+
+
+def least_error(gram: FloatArray) -> FloatArray:
+    """The matrix M with columns of length one for which ``tr F (M'M)^-1 F'`` is least, to a thousandth or so.
+
+    In ``X = M'M`` this is convex: the least ``tr (G X^-1)``, ``G = F'F``, with ones on the diagonal of X. With
+    multipliers l of these ``X = L^-1/2 (L^1/2 G L^1/2)^1/2 L^-1/2``, L the diagonal matrix of l, and any l shows that
+    no error is less than ``(tr (L^1/2 G L^1/2)^1/2)^2 / sum of l`` (weak duality). A multiplier is changed by the
+    square of its place on the diagonal of X, which is exact where G is diagonal; where that brings the error no nearer
+    to the bound, by less. The search ends where they are within a thousandth.
+
+    Args:
+        gram: G, symmetric, positive semidefinite, not zero.
+
+    Returns:
+        M, upper triangular.
+    """
+    size = len(gram)
+    gram = gram / float(np.trace(gram)) * size
+    multipliers, power = np.ones(size), 2.0
+    best, least, bound = gram, math.inf, 0.0
+    for _ in range(_MOST_STEPS):
+        root = np.sqrt(multipliers)
+        levels, vectors = eigh(gram * root * root[:, None], check_finite=False)
+        bound = max(bound, float(np.sqrt(np.maximum(levels, 0)).sum()) ** 2 / float(multipliers.sum()))
+        # What no question asks for is seen a little, so that X has an inverse.
+        levels = np.sqrt(np.maximum(levels, _LEAST_SEEN * levels[-1]))
+        x = (vectors * levels) @ vectors.T / root / root[:, None]
+        told = np.sqrt(x.diagonal())
+        scaled = x / told / told[:, None]
+        factor = cho_factor(scaled, check_finite=False)
+        error = float(np.trace(cho_solve(factor, gram, check_finite=False)))
+        if error < least:
+            best, least = scaled, error
+        else:
+            power = max(power / 2, 0.25)
+        if least <= bound * (1 + _GAP):
+            break
+        multipliers = multipliers * x.diagonal() ** power
+    firm = best + _FIRM * np.eye(size)
+    return np.asarray(cholesky(firm / (1 + _FIRM), check_finite=False))
+
+
+def least_error_pure(gram: FloatArray) -> FloatArray:
+    """A matrix M with columns of L1 norm one for which ``tr F (M'M)^-1 F'`` is small: single cells and some more rows.
+
+    ``M = [1; T] E^-1`` with T not negative, p rows by cells, and E the diagonal matrix of ``1 + sum of a column of T``
+    (McKenna, Miklau, Hay, Machanavajjhala 2018, "Optimizing error of high-dimensional statistical queries under
+    differential privacy": p-identity strategies). The error is ``tr (H (1 + T'T)^-1)``, ``H = E G E``: with
+    ``S = 1 + TT'``, ``U = S^-1 T`` and ``V = U H`` that is ``tr H - sum of V * T``; its derivative by T at fixed E is
+    ``-2 (V - V T' U)``, and by e_j ``2 (g_jj e_j - (sum of T_j V_j)/e_j)``. The search is by L-BFGS, from a
+    hierarchy of sums and from a random start, the same one on all machines: a local optimum.
+
+    Args:
+        gram: G, symmetric, positive semidefinite, not zero.
+    """
+    size = len(gram)
+    gram = gram / float(np.trace(gram)) * size
+    rows = max(min(size, _CELLS_A_ROW), -(-size // _CELLS_A_ROW))
+    raw = np.random.Philox(key=1).random_raw(rows * size) >> np.uint64(11)
+    starts = [np.ldexp(raw.astype(np.float64), -53)]
+    if size > 2:
+        branching = min(_CELLS_A_ROW, size - 1)
+        sums = hierarchy(size, branching).toarray().astype(np.float64)[size:]
+        starts.append(sums)
+    options = {"maxiter": _LAPLACE_STEPS, "maxfun": 2 * _LAPLACE_STEPS, "maxcor": 20}
+    found = [
+        minimize(
+            _pure_error,
+            s.reshape(-1),
+            (gram,),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0, None)] * s.size,
+            options=options,
+        )
+        for s in starts
+    ]
+    t = min(found, key=lambda f: float(f.fun)).x.reshape(-1, size)
+    return np.asarray(np.concatenate([np.eye(size), t]) / (1 + t.sum(axis=0)))
+
+
+def _pure_error(flat: FloatArray, gram: FloatArray) -> tuple[float, FloatArray]:
+    """The error of :func:`least_error_pure` and its derivative, at T row by row."""
+    size, diagonal = len(gram), gram.diagonal()
+    t = flat.reshape(-1, size)
+    e = 1 + t.sum(axis=0)
+    system = t @ t.T
+    system[np.diag_indices(len(t))] += 1
+    u = cho_solve(cho_factor(system, check_finite=False), t, check_finite=False)
+    w = (u * e) @ gram
+    v = w * e
+    slope = -2 * (v - (v @ t.T) @ u) + 2 * (diagonal * e - (t * w).sum(axis=0))
+    return float((diagonal * e * e).sum() - (v * t).sum()), slope.reshape(-1)
+
+
+def rounded(matrix: FloatArray) -> FloatArray:
+    """A matrix with columns of norm one in whole numbers, in units of 2^-12."""
+    return np.rint(np.ldexp(matrix, _BITS))

@@ -1,0 +1,213 @@
+"""Iterative construction: rounds that choose what a hypothesis errs on most, measure it, and learn it.
+
+Source: GRU11 section 6, an iterative database construction (IDC) with a private distinguisher; for multiplicative
+weights Hardt, Ligett, McSherry 2012. The distinguisher is the exponential mechanism. What a round measures is not a
+query alone but the cells that it tells apart, each with its own noise, which costs no more: a record is in one of them.
+The hypothesis learns all of these cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+
+from app.constructions.base import CellConstruction, MeasuredQuery
+from app.evidence.measurements import Marginal
+from app.evidence.policy import Buy
+from app.evidence.strategies import Release
+from app.privacy.costs import ExponentialChoice
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.releases.candidates import Candidates, merged
+from app.releases.factorization import Paying, Unaffordable
+from app.spaces.compilation import CellSpace
+from app.spaces.tensor import DenseTensor, FloatArray, IntArray
+
+#: This part of what a round may cost is for its choice, the rest for its measurement.
+CHOICE_PART = Fraction(1, 3)
+#: The least and the most rounds where no number is asked for, and how many where the number of records is not known.
+LEAST_ROUNDS, MOST_ROUNDS, UNKNOWN_ROUNDS = 3, 256, 10
+#: A measurement with more cells than this is not learnt: each cell may be an update of its own.
+MOST_LEARNT = 1 << 12
+_DOWN = Context(prec=6, rounding=ROUND_FLOOR)
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """The terms of all rounds of a release, and what they choose from.
+
+    Attributes:
+        number: T, how many there are.
+        epsilon: of the choice of each.
+        noise: of the measurement of each: its law and scale, as a purchase of any candidate's strategy has them.
+        gamma: by how much the counts of all cells move between neighbours.
+        choice: what a choice costs.
+        price: what a round costs, its choice and its measurement.
+        candidates: what is chosen from.
+    """
+
+    number: int
+    epsilon: Decimal
+    noise: Buy
+    gamma: int
+    choice: Amounts
+    price: Amounts
+    candidates: Candidates
+
+    @property
+    def choice_scale(self) -> Fraction:
+        """A candidate is chosen with probability proportional to exp(score/scale): 2 gamma D/epsilon, D the most that
+        one record moves a score by.
+        """
+        return 2 * self.gamma * self.candidates.largest / Fraction(self.epsilon)
+
+    def buy(self, candidate: int) -> Buy:
+        """What is measured where this candidate was chosen."""
+        return Buy(self.candidates.strategy(candidate), self.noise.kind, self.noise.scale)
+
+    def admits(self, release: Release) -> bool:
+        """Whether a measurement is that of some candidate, with the noise of these rounds."""
+        noise = release.noise
+        same = (noise.kind, noise.scale, noise.bits) == (self.noise.kind, self.noise.scale, 0)
+        return same and self.candidates.owns(release.strategy)
+
+
+def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
+    """The terms of so many rounds, all alike, the least noise that can be paid.
+
+    Raises:
+        Unaffordable: when what may be paid would buy less noise than is offered, or more than can be drawn.
+    """
+    each = Fraction(paying.share) / number
+    part = float(each * CHOICE_PART)
+    # The cost of a choice is the lesser of its epsilon and a quarter of what a pure step may cost.
+    epsilon = _DOWN.create_decimal_from_float(max(part, math.sqrt(8 * part / float(paying.order))))
+    if epsilon <= 0:
+        raise Unaffordable("so small a share does not pay for so many rounds: raise epsilon, or ask for fewer")
+    choice = Amounts.of(ExponentialChoice(epsilon), paying.order)
+    left = Amounts(floor_to(each)).minus(Amounts(choice.renyi))
+    (noise,) = replace(paying, share=left.renyi).fitted([candidates.strategy(0)], [1.0])
+    price = choice.plus(paying.price([noise]))
+    return Rounds(number, epsilon, noise, paying.gamma, choice, price, candidates)
+
+
+def usual_number(mass: float | None, cells: int, concentration: float, *, whole: bool) -> int:
+    """How many rounds are played where none are asked for, after what helped on several tables.
+
+    The hypothesis' error falls like ``n sqrt(ln d / T)``, n the mass and d the number of cells, and noise grows like
+    ``sqrt(T/rho)`` for a share that is rho-concentrated: they are alike at a T proportional to ``n sqrt(rho ln d)``.
+    On real tables, whose attributes hang together, about its root is best, and the root of that where a round teaches a
+    whole marginal.
+
+    Args:
+        mass: n; None where it is not known.
+        cells: d.
+        concentration: rho.
+        whole: whether each round measures a whole marginal.
+    """
+    if mass is None:
+        return UNKNOWN_ROUNDS
+    balance = mass * math.sqrt(2 * concentration * math.log(max(cells, 2)))
+    root = math.sqrt(balance)
+    return min(MOST_ROUNDS, max(LEAST_ROUNDS, round(1.2 * (math.sqrt(root) if whole else root))))
+
+
+class Hypothesis:
+    """What a construction has learnt from measurements.
+
+    Args:
+        construction: over the cells of a table.
+    """
+
+    def __init__(self, construction: CellConstruction) -> None:
+        assert isinstance(construction.space, CellSpace)
+        self._construction, self._space = construction, construction.space
+        self._state = construction.start()
+
+    def table(self) -> FloatArray:
+        """Its counts of all cells, in the table's shape; not to be kept, as learning changes them."""
+        return self._construction.dense(self._state)
+
+    def learn(self, release: Release) -> float | None:
+        """Take in counts that were measured, the farthest from the hypothesis first: each is an update of the
+        construction.
+
+        The half-space that a value is taken to certify is drawn back by one standard deviation: by less than all noises
+        keep, so that the bound on updates does not hold, and with less error on all tables that were tried. A value
+        that is nearer teaches nothing.
+
+        Returns:
+            The largest distance of a value from the hypothesis before, in counts; None where nothing is learnt.
+        """
+        if release.strategy.plain is None or release.strategy.cells > MOST_LEARNT:
+            return None
+        measured = release.counts
+        marginal, deviation = measured.marginal, math.sqrt(measured.variance)
+        gaps = np.abs(measured.values - self._counts()(marginal)).reshape(-1)
+        labels = [marginal.partition(k).labels for k in range(len(marginal.attributes))]
+        for number in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > deviation)]:
+            cell = np.unravel_index(number, marginal.shape)
+            named = zip(marginal.attributes, labels, cell, strict=True)
+            query = self._space.product({a: np.flatnonzero(own == place) for a, own, place in named})
+            value = float(measured.values[cell])
+            self._construction.update(self._state, MeasuredQuery(query, value, deviation))
+        return float(gaps.max())
+
+    def scores(self, rounds: Rounds, counts: Sequence[IntArray]) -> IntArray:
+        """The scores of all candidates; ``counts`` as of :meth:`Candidates.scores`."""
+        return rounds.candidates.scores(counts, self._counts(), float(rounds.noise.scale))
+
+    def _counts(self) -> Callable[[Marginal], FloatArray]:
+        """Its counts in the cells of marginals."""
+        tensor = DenseTensor(self.table())
+        return lambda marginal: merged(np.asarray(tensor.marginal(marginal.attributes), np.float64), marginal)
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What the rounds of a release taught.
+
+    Attributes:
+        table: counts of all cells, in the table's shape.
+        chosen: the attributes of the query of each round.
+        gaps: the largest distance of what each round measured from the hypothesis before, in counts.
+    """
+
+    table: FloatArray
+    chosen: tuple[tuple[int, ...], ...]
+    gaps: tuple[float, ...]
+
+
+def learnt(
+    construction: CellConstruction,
+    known: Sequence[Release],
+    made: Sequence[Release],
+    progress: Callable[[float], None],
+) -> Learnt:
+    """What the rounds of a release taught: the average of the hypotheses behind the last quarter of them.
+
+    Args:
+        construction: that keeps the hypothesis.
+        known: what was measured of the data set before.
+        made: what was measured for the release, in that order.
+        progress: told how much is done, from 0 to 1.
+    """
+    hypothesis = Hypothesis(construction)
+    for release in known:
+        hypothesis.learn(release)
+    table: FloatArray = np.zeros_like(hypothesis.table())
+    first = len(made) - max(1, len(made) // 4)
+    chosen, gaps = [], []
+    for number, release in enumerate(made):
+        assert release.strategy.plain is not None
+        chosen.append(release.strategy.plain.attributes)
+        gaps.append(hypothesis.learn(release) or 0.0)
+        if number >= first:
+            table += hypothesis.table() / (len(made) - first)
+        progress((number + 1) / len(made))
+    return Learnt(table, tuple(chosen), tuple(gaps))

@@ -1,0 +1,56 @@
+"""Measurements at the opening of a session, and for a release: exact values, noise drawn for each alone, their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from app.curator.counting import all_exact_values, exact_cells
+from app.curator.mechanisms import Measured
+from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
+from app.evidence.policy import Buy
+from app.evidence.strategies import Release
+from app.privacy.ledger import Amounts
+from app.services.ports import NoisePort
+from app.spaces.tensor import IntArray, PrivateTensor
+
+#: Of very many values the noise is drawn in parts: a sampler's own lists take several times their memory.
+_PART = 1 << 16
+
+
+def measured_all(noise: NoisePort, data: PrivateTensor, due: Sequence[tuple[Buy | EdgeBuy, Amounts]]) -> list[Measured]:
+    """What was due, measured, each with its price."""
+    tables = [buy.strategy for buy, _ in due if isinstance(buy, Buy)]
+    counts = iter(all_exact_values(tables, data) if tables else [])
+    made = []
+    for buy, price in due:
+        if isinstance(buy, Buy):
+            release: Release | EdgeRelease = Release(buy.strategy, buy.noise, _with_noise(noise, buy, next(counts)))
+        else:
+            release = _edges(noise, buy, data)
+        made.append(Measured(release, price))
+    return made
+
+
+def _with_noise(noise: NoisePort, buy: Buy, exact: IntArray) -> IntArray:
+    """Whole counts with noise, which is drawn for them alone."""
+    draw = noise.laplace if buy.kind == "laplace" else noise.gaussian
+    noisy: IntArray = exact + draw(Fraction(buy.scale), len(exact)).take(len(exact))
+    return noisy
+
+
+def _edges(noise: NoisePort, buy: EdgeBuy, data: PrivateTensor) -> EdgeRelease:
+    """All cells of a graph or a matrix with noise, drawn for each of them."""
+    exact, law = exact_cells(buy.strategy, data), buy.noise
+    if isinstance(law, BitFlips):
+        flips = noise.flips(law.probability).take(len(exact))
+        return EdgeRelease(buy.strategy, law, exact.astype(np.uint8, copy=False) ^ flips)
+    draw = noise.laplace if law.kind == "laplace" else noise.gaussian
+    source = draw(Fraction(law.scale) * (1 << law.bits), min(_PART, len(exact)))
+    units = exact.astype(np.int64)
+    for start in range(0, len(units), _PART):
+        part = units[start : start + _PART]
+        part += source.take(len(part))
+    return EdgeRelease(buy.strategy, law, units)
