@@ -229,7 +229,7 @@ def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answ
     known = combined(r for t, values in plain.items() for r in residuals_of(t, values, deviation**2))
     yield timed(
         "projection",
-        lambda: survey.answers(projection(survey.sizes, known, survey.total, evaluations=600).counts),
+        lambda: survey.answers(projection(survey.sizes, known, survey.total, evaluations=300).counts),
     )
     residuals = measured_residuals(survey, means, 1.0, rng)
     yield timed("factorization", lambda: unbiased(survey, residuals))
