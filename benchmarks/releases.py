@@ -44,7 +44,7 @@ from app.releases.fitting import KnownResidual, combined, fit, projection, resid
 from app.releases.synthetic_table import rounded
 from app.spaces.tensor import FloatArray
 from benchmarks.harness import RESULTS, report
-from benchmarks.regret_data import DATA, _columns
+from benchmarks.regret_data import DATA, read_columns
 
 EPSILONS, SEEDS = (0.1, 0.5, 1.0), 5
 #: A library's method is given up after so many seconds.
@@ -94,22 +94,22 @@ def surveys() -> Iterator[Survey]:
     assert DATA is not None
     adult = DATA / "adult-pgm" / "adult.csv"
     names = ["sex", "income>50K", "race", "marital-status", "occupation", "education-num", "age"]
-    _, values = _columns(adult, names)
+    _, values = read_columns(adult, names)
     values[:, 6] = values[:, 6] * 10 // 85
     yield _survey("adult", values, (2, 2, 5, 7, 15, 16, 10))
     names = ["sex", "age", "educ", "income", "black", "married", "employed"]
-    _, values = _columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", names)
+    _, values = read_columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", names)
     values[:, 1] //= 10
     values[:, 3] = np.clip(values[:, 3] // 20_000, -1, 10)
     columns = [np.unique(column, return_inverse=True)[1] for column in values.T]
     yield _survey("fulton", np.stack(columns, axis=1), tuple(int(c.max()) + 1 for c in columns))
     names = ["Survived", "Pclass", "Sex", "Age", "SibSp", "Parch", "Embarked"]
-    _, values = _columns(DATA / "titanic" / "titanic.csv", names)
+    _, values = read_columns(DATA / "titanic" / "titanic.csv", names)
     values[:, 3] = np.minimum(values[:, 3] // 15, 5)
     values[:, 4:6] = np.minimum(values[:, 4:6], 3)
     yield _survey("titanic", values, (3, 3, 2, 6, 4, 4, 3))
     names = ["workclass", "relationship", "hours-per-week", "native-country", "income>50K", "capital-gain"]
-    _, values = _columns(adult, names)
+    _, values = read_columns(adult, names)
     values[:, 2], values[:, 3], values[:, 5] = values[:, 2] // 10, values[:, 3] * 6 // 42, values[:, 5] // 10
     yield _survey("others", values, (9, 6, 10, 6, 2, 10))
 
