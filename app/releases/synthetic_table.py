@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -96,16 +96,13 @@ class _Moves:
     """
 
     def __init__(self, fractions: FloatArray, order: int) -> None:
-        rank = fractions.ndim
-        sets = itertools.combinations(range(rank), min(order, rank))
-        self._outside = [tuple(a for a in range(rank) if a not in chosen) for chosen in sets]
+        self._order = min(order, fractions.ndim)
         self._fractions = fractions
         self._open = fractions.reshape(-1) >= _LEAST_FRACTION
 
     def differences(self, up: FloatArray) -> list[FloatArray]:
         """By how much each marginal of the cells that were rounded up passes that of the fractions."""
-        missed = up - self._fractions
-        return [missed.sum(axis=outside, keepdims=True) for outside in self._outside]
+        return list(_marginals(up - self._fractions, self._order, 0))
 
     def moved(
         self, up: FloatArray, differences: list[FloatArray], part: float, rng: np.random.Generator
@@ -126,6 +123,20 @@ class _Moves:
         trial = flat.copy()
         trial[leave], trial[enter] = 0.0, 1.0
         return trial.reshape(up.shape)
+
+
+def _marginals(array: FloatArray, order: int, axis: int) -> Iterator[FloatArray]:
+    """The sums of an array that keep so many of its axes from a given one on, summed axes having length one.
+
+    Sums over one axis serve for all marginals that go on from there.
+    """
+    left = array.ndim - axis
+    if order == 0:
+        yield array.sum(axis=tuple(range(axis, array.ndim)), keepdims=True) if left else array
+        return
+    yield from _marginals(array, order - 1, axis + 1)
+    if left > order:
+        yield from _marginals(array.sum(axis=axis, keepdims=True), order, axis + 1)
 
 
 def _mean_square(differences: list[FloatArray]) -> float:
