@@ -4,9 +4,10 @@ Run `python -m benchmarks.ranges` (some ten minutes, most of it for 4,096 cells,
 for strategies; with one weighted row for 256 cells, for Laplace noise and random ranges alone). Questions are 2,000
 random ranges, and the sums of the first cells. Each is answered by least squares from one measurement, and from the
 same measurement by the nearest counts that are not negative. Errors are root mean squares over questions and
-repetitions, with noise from NumPy, beside those that were expected before anything was drawn. ``scaled`` is the measure of DPBench (Hay,
-Machanavajjhala, Miklau, Chen, Zhang 2016): the L2 norm of the errors divided by the number of questions and by that of
-records, here of the fit, in millionths. The histograms are those of ``../shared/data/dpbench``.
+repetitions, with noise from NumPy, beside those that were expected before anything was drawn. ``scaled`` is the
+measure of DPBench (Hay, Machanavajjhala, Miklau, Chen, Zhang 2016): the L2 norm of the errors divided by the number of
+questions and by that of records, here of the fit, in millionths. The histograms are those of
+``../shared/data/dpbench``.
 """
 
 from __future__ import annotations

@@ -487,6 +487,26 @@ def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Fac
     return min(found, key=lambda f: f.expected.rms)
 
 
+def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, paying: Paying) -> Factorization:
+    """The measurement of given rows over the cells of a marginal, or of all its cells.
+
+    Args:
+        marginal: whose cells they are, numbered row by row.
+        rows: None for the cells.
+        workload: the questions.
+        paying: what it is paid with.
+
+    Raises:
+        ValueError: when the rows do not determine the questions, or are over other cells.
+    """
+    if rows is None:
+        return _measured("cells", Strategy.of(marginal), workload, paying)
+    strategy = Strategy((Part(marginal, rows=rows),))
+    if workload.cells != marginal.cells or not _answers(rows, workload):
+        raise ValueError("the rows do not determine all questions")
+    return _measured("rows", strategy, workload, paying)
+
+
 def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterator[tuple[str, Rows]]:
     """What is compared with the counts of all cells."""
     if workload.rows is not None:
