@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
@@ -514,11 +515,22 @@ def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterato
     if len(marginal.attributes) == 1:
         for branching in _BRANCHINGS:
             if branching < marginal.cells:
-                yield f"hierarchy of {branching}", Rows.of(hierarchy(marginal.cells, branching))
-    if paying.kind == "laplace":
-        yield "optimised", Rows.of(rounded(least_error_pure(workload.gram)))
-    elif marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
-        yield "optimised", Rows.of(rounded(least_error(workload.gram)))
+                yield f"hierarchy of {branching}", _hierarchy(marginal.cells, branching)
+    if paying.kind == "laplace" or marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
+        yield "optimised", _optimised(paying.kind, workload.gram.tobytes())
+
+
+@lru_cache(maxsize=16)
+def _hierarchy(cells: int, branching: int) -> Rows:
+    return Rows.of(hierarchy(cells, branching))
+
+
+@lru_cache(maxsize=4)
+def _optimised(kind: NoiseKind, gram: bytes) -> Rows:
+    """The rows found best for some questions, whatever is paid: planning looks for them again and again."""
+    cells = math.isqrt(len(gram) // 8)
+    questions = np.frombuffer(gram).reshape(cells, cells)
+    return Rows.of(rounded(least_error_pure(questions) if kind == "laplace" else least_error(questions)))
 
 
 def _answers(rows: Rows, workload: CellWorkload) -> bool:
