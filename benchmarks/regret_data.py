@@ -76,7 +76,7 @@ class World:
         return np.asarray(Cells(marginal).of(counts, [Partition.singles(n) for n in counts.shape]))
 
 
-def _columns(path: Path, names: Sequence[str] | None = None) -> tuple[list[str], np.ndarray]:
+def read_columns(path: Path, names: Sequence[str] | None = None) -> tuple[list[str], np.ndarray]:
     with path.open() as file:
         rows = list(csv.reader(file))
     header = rows[0]
@@ -88,7 +88,7 @@ def _columns(path: Path, names: Sequence[str] | None = None) -> tuple[list[str],
 def _adult(name: str, attributes: Sequence[str] | None) -> World:
     assert DATA is not None
     sizes = json.loads((DATA / "adult-pgm" / "adult-domain.json").read_text())
-    names, values = _columns(DATA / "adult-pgm" / "adult.csv", attributes or list(sizes))
+    names, values = read_columns(DATA / "adult-pgm" / "adult.csv", attributes or list(sizes))
     return World(name, tuple(sizes[n] for n in names), values.astype(np.int64))
 
 
@@ -96,7 +96,7 @@ def _titanic() -> World:
     """Six attributes: ages in bins of 15 years, siblings up to three."""
     assert DATA is not None
     sizes = json.loads((DATA / "titanic" / "titanic-domain.json").read_text())
-    names, values = _columns(
+    names, values = read_columns(
         DATA / "titanic" / "titanic.csv", ["Survived", "Pclass", "Sex", "Age", "SibSp", "Embarked"]
     )
     values = values.astype(np.int64)
@@ -111,7 +111,7 @@ def _fulton() -> World:
     assert DATA is not None
     kept = ["puma", "sex", "age", "educ", "income", "latino", "black", "asian", "married", "children", "employed",
             "disability"]  # fmt: skip
-    _, values = _columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", kept)
+    _, values = read_columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", kept)
     values[:, 2] //= 10
     values[:, 4] = np.clip(values[:, 4] // 20_000, -1, 10)
     columns = [np.unique(column, return_inverse=True)[1] for column in values.T]

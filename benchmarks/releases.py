@@ -1,8 +1,8 @@
 """Releases of all three-way marginals of a table: how far they are off, beside what else could be done.
 
-Run `python -m benchmarks.releases` (half an hour; `--quick` for one table, one epsilon, one seed and no file). All
-methods have the same (epsilon, delta = 1/n^2), n being public; all but the histogram, which is pure, and the library pay
-in Renyi terms at the order of the ledger. Noise is NumPy's. Errors are over all cells of all marginals of three
+Run `python -m benchmarks.releases` (half an hour; `--quick`: one table, one epsilon, one seed and no file). All
+methods have the same (epsilon, delta = 1/n^2), n being public; all but the histogram, which is pure, and the library
+pay in Renyi terms at the order of the ledger. Noise is NumPy's. Errors are over all cells of all marginals of three
 attributes, as parts of n.
 
 | method | what it is |
@@ -10,11 +10,11 @@ attributes, as parts of n.
 | histogram | discrete Laplace noise on every cell, summed |
 | gaussian | Gaussian noise on each marginal |
 | projection | the nearest table to that |
-| factorization | residuals measured with the precisions that are best for the workload, unbiased |
+| factorization | residuals measured with the best precisions for the workload, unbiased |
 | iterative construction | multiplicative weights; the worst of the marginals is chosen with half of the budget (MWEM) |
-| fit | residuals as above, but half of the precision on those of three attributes, then the fit of app/releases |
+| fit | residuals as above, those of three attributes half as precise beside the others, then the fit |
 | synthetic table | as many records as there are, from that fit |
-| AIM, MWEM | of smartnoise-synth, by `--library PYTHON` or RELEASES_LIBRARY: the interpreter of an environment with it |
+| AIM, MWEM | of smartnoise-synth; `--library PYTHON` or RELEASES_LIBRARY names the interpreter that has it |
 
 The environment for the library is made as ``benchmarks/releases_library.py`` says. The attributes of the first two
 tables served to choose what the fit does; those of the other two were looked at afterwards. The records are those of
@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
@@ -43,8 +43,8 @@ from app.privacy.ledger import Budget
 from app.releases.fitting import KnownResidual, combined, fit, projection, residuals_of
 from app.releases.synthetic_table import rounded
 from app.spaces.tensor import FloatArray
-from benchmarks.harness import report
-from benchmarks.regret_data import DATA, _columns
+from benchmarks.harness import RESULTS, report
+from benchmarks.regret_data import DATA, read_columns
 
 EPSILONS, SEEDS = (0.1, 0.5, 1.0), 5
 #: A library's method is given up after so many seconds.
@@ -94,25 +94,24 @@ def surveys() -> Iterator[Survey]:
     assert DATA is not None
     adult = DATA / "adult-pgm" / "adult.csv"
     names = ["sex", "income>50K", "race", "marital-status", "occupation", "education-num", "age"]
-    _, values = _columns(adult, names)
+    _, values = read_columns(adult, names)
     values[:, 6] = values[:, 6] * 10 // 85
     yield _survey("adult", values, (2, 2, 5, 7, 15, 16, 10))
     names = ["sex", "age", "educ", "income", "black", "married", "employed"]
-    _, values = _columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", names)
+    _, values = read_columns(DATA / "fulton-pums" / "FultonPUMS5full.csv", names)
     values[:, 1] //= 10
     values[:, 3] = np.clip(values[:, 3] // 20_000, -1, 10)
     columns = [np.unique(column, return_inverse=True)[1] for column in values.T]
     yield _survey("fulton", np.stack(columns, axis=1), tuple(int(c.max()) + 1 for c in columns))
     names = ["Survived", "Pclass", "Sex", "Age", "SibSp", "Parch", "Embarked"]
-    _, values = _columns(DATA / "titanic" / "titanic.csv", names)
+    _, values = read_columns(DATA / "titanic" / "titanic.csv", names)
     values[:, 3] = np.minimum(values[:, 3] // 15, 5)
     values[:, 4:6] = np.minimum(values[:, 4:6], 3)
     yield _survey("titanic", values, (3, 3, 2, 6, 4, 4, 3))
-    names = ["workclass", "relationship", "hours-per-week", "native-country", "age", "income>50K", "capital-gain"]
-    _, values = _columns(adult, names)
-    values[:, 2], values[:, 3] = values[:, 2] // 10, values[:, 3] * 6 // 42
-    values[:, 4], values[:, 6] = values[:, 4] * 12 // 85, values[:, 6] // 10
-    yield _survey("adult, others", values, (9, 6, 10, 6, 12, 2, 10))
+    names = ["workclass", "relationship", "hours-per-week", "native-country", "income>50K", "capital-gain"]
+    _, values = read_columns(adult, names)
+    values[:, 2], values[:, 3], values[:, 5] = values[:, 2] // 10, values[:, 3] * 6 // 42, values[:, 5] // 10
+    yield _survey("others", values, (9, 6, 10, 6, 2, 10))
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answ
     known = combined(r for t, values in plain.items() for r in residuals_of(t, values, deviation**2))
     yield timed(
         "projection",
-        lambda: survey.answers(projection(survey.sizes, known, survey.total, evaluations=600).counts),
+        lambda: survey.answers(projection(survey.sizes, known, survey.total, evaluations=300).counts),
     )
     residuals = measured_residuals(survey, means, 1.0, rng)
     yield timed("factorization", lambda: unbiased(survey, residuals))
@@ -262,61 +261,63 @@ def library(survey: Survey, means: Means, python: str, name: str) -> tuple[Answe
             return survey.answers(made.counts * (survey.total / made.total)), float(found["seconds"])
 
 
-def scored(survey: Survey, answers: Answers) -> FloatArray:
-    """The absolute errors of all cells, as parts of n."""
-    return np.concatenate([np.abs(answers[t] - e).reshape(-1) for t, e in survey.exact.items()]) / survey.total
+@dataclass
+class Score:
+    """Errors of one method, over its runs: mean squares, 95th percentiles, largest, and seconds."""
+
+    runs: list[tuple[float, float, float, float]] = field(default_factory=list)
+
+    def take(self, survey: Survey, answers: Answers, seconds: float) -> None:
+        errors = np.concatenate([np.abs(answers[t] - e).reshape(-1) for t, e in survey.exact.items()]) / survey.total
+        square, quantile = float(np.mean(np.square(errors))), float(np.quantile(errors, 0.95))
+        self.runs.append((square, quantile, float(errors.max()), seconds))
+
+    def row(self) -> list[float | int]:
+        squares, quantiles, largest, seconds = (float(np.mean(column)) for column in zip(*self.runs, strict=True))
+        return [math.sqrt(squares), quantiles, largest, seconds, len(self.runs)]
+
+
+def told(survey: Survey, scores: dict[tuple[float, str], Score], folder: Path | None) -> None:
+    """Print what there is of a table, and write it."""
+    report(
+        f"releases_{survey.name}",
+        f"All three-way marginals of {survey.name}, {'x'.join(map(str, survey.sizes))}: errors over n",
+        ["epsilon", "method", "root mean square", "95th percentile", "largest", "seconds", "runs"],
+        [[epsilon, name, *score.row()] for (epsilon, name), score in sorted(scores.items(), key=lambda s: s[0][0])],
+        folder=folder,
+        records=round(survey.total),
+        delta="1/n^2, n public",
+        accounting="zero-concentrated at the ledger's order; histogram pure; library by its own accounting",
+    )
 
 
 def main() -> None:
-    """Play, print and write."""
+    """Play, print and write, after each seed what there is so far."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--tables", nargs="*", help="names of tables; all if left out")
     parser.add_argument("--library", default=os.environ.get("RELEASES_LIBRARY"), help="a Python that has the library")
-    parser.add_argument("--library-seeds", type=int, default=1, help="how often each of the library's methods is run")
     chosen = parser.parse_args()
     if DATA is None:
         raise SystemExit("the data of this benchmark are not there")
-    rows = []
-    for survey in itertools.islice(surveys(), 1 if chosen.quick else None):
-        for epsilon in (1.0,) if chosen.quick else EPSILONS:
-            means = Means.of(epsilon, survey.total)
-            errors: dict[str, list[FloatArray]] = defaultdict(list)
-            seconds: dict[str, list[float]] = defaultdict(list)
-            for seed in range(1 if chosen.quick else chosen.seeds):
-                for name, answers, took in methods(survey, means, seed):
-                    errors[name].append(scored(survey, answers))
-                    seconds[name].append(took)
-            # The library is asked of the first table alone.
-            for name in ("mwem", "aim") if chosen.library and survey.name == "adult" else ():
-                for _ in range(chosen.library_seeds):
-                    found = library(survey, means, chosen.library, name)
-                    if found is not None:
-                        errors[f"{name.upper()} of the library"].append(scored(survey, found[0]))
-                        seconds[f"{name.upper()} of the library"].append(found[1])
-            for name, told in errors.items():
-                rows.append(
-                    [
-                        survey.name,
-                        epsilon,
-                        name,
-                        math.sqrt(float(np.mean([np.mean(np.square(e)) for e in told]))),
-                        float(np.mean([np.quantile(e, 0.95) for e in told])),
-                        float(np.mean([e.max() for e in told])),
-                        float(np.mean(seconds[name])),
-                        len(told),
-                    ]
-                )
-                print(*rows[-1], flush=True)
-    report(
-        "releases_tables",
-        "All three-way marginals of seven attributes: errors over n",
-        ["table", "epsilon", "method", "root mean square", "95th percentile", "largest", "seconds", "runs"],
-        rows,
-        folder=None if chosen.quick else Path(__file__).parent / "results",
-        delta="1/n^2, n public",
-        ledger="zero-concentrated at the ledger's order; histogram pure; library by its own accounting",
-    )
+    for survey in surveys():
+        if survey.name not in (chosen.tables or (["adult"] if chosen.quick else [survey.name])):
+            continue
+        scores: dict[tuple[float, str], Score] = defaultdict(Score)
+        folder = None if chosen.quick else RESULTS
+        for seed in range(1 if chosen.quick else chosen.seeds):
+            for epsilon in (1.0,) if chosen.quick else EPSILONS:
+                for name, answers, seconds in methods(survey, Means.of(epsilon, survey.total), seed):
+                    scores[epsilon, name].take(survey, answers, seconds)
+            told(survey, scores, folder)
+        # Its methods take minutes: they run once for each epsilon, on the first table alone.
+        for epsilon, name in itertools.product(EPSILONS, ("mwem", "aim")):
+            if chosen.library and survey.name == "adult" and not chosen.quick:
+                found = library(survey, Means.of(epsilon, survey.total), chosen.library, name)
+                if found is not None:
+                    scores[epsilon, f"{name.upper()} of the library"].take(survey, *found)
+                    told(survey, scores, folder)
 
 
 if __name__ == "__main__":

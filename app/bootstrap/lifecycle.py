@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -12,6 +12,7 @@ from app.http.metrics import Levels, Metrics
 from app.services.answering.dispatch import Answering
 from app.services.datasets import Datasets
 from app.services.loading import sweep_snapshots
+from app.services.ports import ReleaseStatus
 from app.settings import Settings
 from app.storage.database import DataDirLock
 from app.storage.private_store import VaultStore
@@ -81,7 +82,7 @@ class Lifecycle:
         sweep_snapshots(self._store, self._snapshots)
         for task in self._background:
             task.start()
-        self._metrics.watch(self._levels, self._database_bytes)
+        self._metrics.watch(self._levels, self._releases, self._database_bytes)
         vault = self._settings.vault_dir
         missing = [name for name, entry in self._files().items() if not (vault / entry["file_name"]).exists()]
         if missing:
@@ -115,6 +116,10 @@ class Lifecycle:
         """The vault's entries of the data sets that are not retired, by name."""
         with self._store.read() as tx:
             return tx.vault_entries()
+
+    def _releases(self) -> Mapping[ReleaseStatus, int]:
+        with self._store.read() as tx:
+            return tx.count_releases()
 
     def _levels(self) -> Levels:
         return Levels(self._answering.waiting, *self._answering.residents, self._settings.memory_limit)

@@ -22,6 +22,7 @@ from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
+from app.http.streams import Streams
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.datasets import Datasets
@@ -104,7 +105,8 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     datasets = Datasets(store, private, utc_now, close_session=close_session)
     sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
     releases = Releases(store, sessions, datasets, utc_now, render=problems.document)
-    jobs = ReleaseJobs(store, private, source, ProcessFinisher(), utc_now, render=problems.document)
+    finisher = ProcessFinisher(settings.memory_limit)
+    jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
 
     lifecycle = Lifecycle(
         settings,
@@ -139,6 +141,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
         body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,
+        streams=Streams(metrics.refused),
         deadline=Deadline(settings.answer_deadline_ms, metrics.late),
         metrics=metrics,
     )

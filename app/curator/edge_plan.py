@@ -26,11 +26,13 @@ from app.spaces.space import Space
 
 #: The most cells that are measured: bits, which take little time and are packed, and numbers.
 MOST_BITS, MOST_NUMBERS = 1 << 24, 1 << 22
+#: The most nodes of a side for which the nearest graph in cut norm is sought, which takes minutes.
+MOST_NEAREST = 2048
 
 #: How all cells are released: as they were measured, or as the graph that is made of that.
 EdgeMethod = Literal["histogram", "synthetic_graph"]
 #: The options that belong to each.
-_OPTIONS: dict[EdgeMethod, tuple[str, ...]] = {"histogram": (), "synthetic_graph": ("rounding",)}
+_OPTIONS: dict[EdgeMethod, tuple[str, ...]] = {"histogram": (), "synthetic_graph": ("rounding", "geometry")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,11 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
             f"{method} measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: declare fewer nodes, or ask its cuts one by one in a session of "
             "gaussian or laplace, or of a construction"
+        )
+    if mechanism.options.geometry == "cut_norm" and max(edges.shape) > MOST_NEAREST:
+        return Infeasible(
+            f"geometry: the nearest graph in cut norm is sought for at most {MOST_NEAREST:,} nodes a side, and there "
+            f"are {max(edges.shape):,}: leave it out, or say spectral"
         )
     try:
         share = dataset.share(request.epsilon)

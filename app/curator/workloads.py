@@ -7,7 +7,7 @@ import math
 
 from app.curator.questions import question_of
 from app.evidence.measurements import Marginal, Partition
-from app.evidence.questions import Cells
+from app.evidence.questions import Cells, Groups
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import CuratorError, InvalidQuery, InvalidRequest
 from app.spaces.naming import unknown
@@ -53,7 +53,9 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
             if found.is_zero:
                 raise InvalidQuery("no record can satisfy the conditions, so the answer is 0: leave it out")
             question, chosen = question_of(found, space.shape)
-            questions.append(question if chosen is None else Cells(question.apart(space.shape)))
+            # With conditions all cells are told that these tell apart: those outside cost nothing, and help.
+            plain = chosen is None and not isinstance(question, Groups)
+            questions.append(question if plain else Cells(question.apart(space.shape)))
         except CuratorError as error:
             raise InvalidRequest(f"workload.queries.{number}: {error.detail}") from None
     if all(isinstance(question, Cells) for question in questions):

@@ -164,7 +164,13 @@ class Relaxation:
 
 
 def cut_norm(
-    matrix: Any, *, sweeps: int = 200, kicks: int = KICKS, seed: int = 0, progress: Progress | None = None
+    matrix: Any,
+    *,
+    sweeps: int = 200,
+    kicks: int = KICKS,
+    certified: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> CutNorm:
     """Sets S and T of nearly the largest ``|A(S, T)|``, and a bound that no sets pass.
 
@@ -176,6 +182,7 @@ def cut_norm(
         sweeps: the most sweeps of the relaxation, at least 1. After few the bound is that of the largest singular value
             with the multipliers so far: it holds as well, and is some percent higher after five.
         kicks: rounds of local search that start from the best sets so far.
+        certified: False leaves out the bound, which is then infinite: it takes most of the time that large matrices do.
         seed: of the random vectors and hyperplanes; the same for the same result.
         progress: told the part that is done.
 
@@ -194,14 +201,22 @@ def cut_norm(
     relaxation.improve(bordered, sweeps, _part(progress, 0.0, 0.4))
     signs = rounded(bordered, relaxation, rng, kicks=kicks, progress=_part(progress, 0.4, 0.6))
     left, right = _settled(scaled, signs)
-    upper = scale * certified_bound(scaled, relaxation.row_lengths, relaxation.column_lengths)
+    upper = math.inf
+    if certified:
+        upper = scale * certified_bound(scaled, relaxation.row_lengths, relaxation.column_lengths)
     if progress is not None:
         progress(1.0)
     return CutNorm(cut_value(given, left, right), math.nextafter(upper, math.inf), left, right)
 
 
 def undirected_cut_norm(
-    matrix: Any, *, sweeps: int = 200, kicks: int = KICKS, seed: int = 0, progress: Progress | None = None
+    matrix: Any,
+    *,
+    sweeps: int = 200,
+    kicks: int = KICKS,
+    certified: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> CutNorm:
     """Sets S and T of nearly the largest undirected ``|cut(S, T)|``, in which every pair counts once, and a bound.
 
@@ -210,6 +225,7 @@ def undirected_cut_norm(
     Args:
         matrix: n x n, symmetric, with a zero diagonal; an array or a sparse array.
         sweeps: as in ``cut_norm``.
+        certified: as in ``cut_norm``.
         kicks: as in ``cut_norm``; and eight times as many rounds of moves from labels of which some were drawn anew.
         seed: as in ``cut_norm``.
         progress: told the part that is done.
@@ -220,7 +236,9 @@ def undirected_cut_norm(
     given = _checked(matrix)
     if given.shape[0] != given.shape[1] or abs(given - given.T).max() != 0 or np.any(given.diagonal() != 0):
         raise ValueError("an undirected cut is of a symmetric matrix with a zero diagonal")
-    found = cut_norm(given, sweeps=sweeps, kicks=kicks, seed=seed, progress=_part(progress, 0.0, 0.8))
+    found = cut_norm(
+        given, sweeps=sweeps, kicks=kicks, certified=certified, seed=seed, progress=_part(progress, 0.0, 0.8)
+    )
     rng = np.random.default_rng([seed, 1])
     best, most = max(
         (_moved(given, _labels(found.left, found.right), sign) for sign in (1.0, -1.0)), key=lambda m: m[1]
@@ -286,18 +304,35 @@ def rounded(
         else:
             turned = rng.random((len(best), trials)) < np.linspace(0.05, 0.2, trials)
             signs = np.where(turned, -best[:, None], best[:, None])
-        for _ in range(_MOVES):
-            moved = _signs(matrix.transposed_times(_signs(matrix.times(signs))))
-            if np.array_equal(moved, signs):
-                break
-            signs = moved
-        values = np.abs(matrix.times(signs)).sum(axis=0, dtype=np.float64)
+        _, signs, values = settle(matrix, signs, _MOVES)
         found = int(values.argmax())
         if values[found] > most:
             best, most = signs[:, found].copy(), float(values[found])
         if progress is not None:
             progress((kick + 1) / (kicks + 1))
     return best
+
+
+def settle(matrix: Bordered, signs: SingleArray, moves: int) -> tuple[SingleArray, SingleArray, FloatArray]:
+    """The best signs of the rows for those of the columns, and conversely, until nothing moves or ``moves`` times.
+
+    Returns:
+        Signs x of the rows, signs y of the columns, both a column a trial, and their ``x' B y``: at least 0.
+    """
+    for _ in range(moves):
+        rows = _signs(matrix.times(signs))
+        products = matrix.transposed_times(rows)
+        moved = _signs(products)
+        values = np.abs(products).sum(axis=0, dtype=np.float64)
+        if np.array_equal(moved, signs):
+            break
+        signs = moved
+    return rows, signs, values
+
+
+def random_signs(shape: tuple[int, int], rng: np.random.Generator) -> SingleArray:
+    """Independent fair signs."""
+    return _signs(rng.standard_normal(shape, dtype=np.float32))
 
 
 def _settled(matrix: Any, signs: SingleArray) -> tuple[BoolArray, BoolArray]:

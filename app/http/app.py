@@ -52,8 +52,8 @@ def create_app(context: Context) -> FastAPI:
     limits = context.limits
 
     def draining() -> None:
-        for queue in (context.plans, context.exports):
-            queue.drain()
+        for each in (context.plans, context.exports, context.streams):
+            each.drain()
 
     policy = ConnectionPolicy(
         limits=ConnectionLimits(limits.max_connections, limits.connections_a_client, limits.trusts),

@@ -11,6 +11,7 @@ from app.http.deadline import Deadline
 from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
+from app.http.streams import Streams
 from app.services.exports import ExportSpace
 from app.services.services import Services
 
@@ -70,6 +71,7 @@ class Context:
         export_space: memory and disk of exports.
         body_memory: memory of request bodies.
         delivery: brings replies from the lanes to the event loop.
+        streams: of events.
         deadline: holds replies to queries back, where the operator says so.
         metrics: counts.
     """
@@ -83,5 +85,6 @@ class Context:
     export_space: ExportSpace
     body_memory: BodyMemory
     delivery: Delivery
+    streams: Streams
     deadline: Deadline
     metrics: Metrics

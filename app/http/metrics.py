@@ -12,7 +12,7 @@ import shutil
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,11 +24,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.curator.mechanisms import Source
+from app.services.ports import ReleaseStatus
 
 __all__ = ["CONTENT_TYPE_LATEST", "Levels", "Metrics", "forget_others", "shared_folder", "sharing"]
 
-#: Seconds between two looks at the levels, and between two measurements of the database's size.
-LEVELS_SECONDS, DATABASE_SECONDS = 1.0, 60.0
+#: Seconds between two looks at the levels, at the releases, and at the database's size.
+LEVELS_SECONDS, RELEASES_SECONDS, DATABASE_SECONDS = 1.0, 5.0, 60.0
 #: Names the folder in which the library shares numbers among processes; it is read when the library is imported.
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX = "curator-metrics-"
@@ -123,6 +124,19 @@ class Metrics:
             registry=self.registry,
             multiprocess_mode="livemostrecent",
         )
+        self._releases = Gauge(
+            "curator_releases",
+            "Releases by where they stand",
+            ["status"],
+            registry=self.registry,
+            multiprocess_mode="livemostrecent",
+        )
+        self._fits = Histogram(
+            "curator_release_fit_seconds",
+            "Time in which something was made of a release's measurements",
+            buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600),
+            registry=self.registry,
+        )
         self._stopping = threading.Event()
         self._answers = Counter("curator_answers_total", "Answers by source", ["source"], registry=self.registry)
         self._by_source = {source: self._answers.labels(source) for source in (*get_args(Source), "unverified")}
@@ -153,7 +167,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        reasons = "rate login queue work memory exports connections slow_request slow_reader"
+        reasons = "rate login queue work memory exports streams connections slow_request slow_reader"
         for reason in reasons.split():
             self._refusals.labels(reason)
         self._seen: dict[tuple[str, str, int], Counter] = {}
@@ -175,6 +189,10 @@ class Metrics:
         """Count a reply that missed the answering deadline."""
         self._late.inc()
 
+    def fitted(self, seconds: float) -> None:
+        """Count what was made of a release's measurements, by how long that took."""
+        self._fits.observe(seconds)
+
     def refused(self, reason: str) -> None:
         """Count a request or connection that was refused, by the reason."""
         self._refusals.labels(reason).inc()
@@ -190,11 +208,17 @@ class Metrics:
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(name, meaning, registry=self.registry, multiprocess_mode="livesum")
 
-    def watch(self, levels: Callable[[], Levels], database_bytes: Callable[[], int]) -> None:
+    def watch(
+        self,
+        levels: Callable[[], Levels],
+        releases: Callable[[], Mapping[ReleaseStatus, int]],
+        database_bytes: Callable[[], int],
+    ) -> None:
         """Keep the levels up to date until :meth:`stop`.
 
         Args:
             levels: gives the levels.
+            releases: counts the database's releases.
             database_bytes: measures the database, which may be slow and has a thread of its own.
         """
 
@@ -202,10 +226,15 @@ class Metrics:
             for name, value in asdict(levels()).items():
                 self._levels[name].set(value)
 
+        def count() -> None:
+            found = releases()
+            for status in get_args(ReleaseStatus):
+                self._releases.labels(status).set(found.get(status, 0))
+
         def measure() -> None:
             self._database.set(database_bytes())
 
-        for work, seconds in ((update, LEVELS_SECONDS), (measure, DATABASE_SECONDS)):
+        for work, seconds in ((update, LEVELS_SECONDS), (count, RELEASES_SECONDS), (measure, DATABASE_SECONDS)):
             threading.Thread(target=self._repeat, args=(work, seconds), name="levels", daemon=True).start()
 
     def _repeat(self, work: Callable[[], None], seconds: float) -> None:

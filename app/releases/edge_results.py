@@ -11,6 +11,7 @@ import numpy as np
 
 from app.evidence.edges import BitArray, BitFlips, EdgeRelease, Edges
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
+from app.releases.synthetic_graph import NoisyEdges, drawn_graph, nearest_graph, spectral_graph
 from app.spaces.tensor import FloatArray
 
 
@@ -86,21 +87,45 @@ def edge_values(
         "beta": beta,
     }
     if method == "synthetic_graph":
-        weights = make_graph(edges, known.values, rounding=options.get("rounding"), seed=seed)
-        progress(1.0)
-        return EdgeValues(edges, weights, sparse=True), summary | {"mass": float(weights.sum())}
+        made, told = synthetic_graph(edges, known.values, deviation, options, seed=seed, progress=progress)
+        return EdgeValues(edges, made, sparse=True), summary | told
     only = releases[0]
     bits = only.units.astype(np.uint8) if len(releases) == 1 and isinstance(only.noise, BitFlips) else None
     progress(1.0)
     return EdgeValues(edges, known.values, bits), summary
 
 
-def make_graph(edges: Edges, noisy: FloatArray, *, rounding: str | None, seed: int) -> FloatArray:
-    """Weights in [0, 1] from unbiased values of all pairs: those nearest to them, pair by pair.
+def synthetic_graph(
+    edges: Edges,
+    noisy: FloatArray,
+    deviation: float,
+    options: Mapping[str, Any],
+    *,
+    seed: int,
+    progress: Callable[[float], None],
+) -> tuple[FloatArray, dict[str, Any]]:
+    """Weights in [0, 1] whose cuts are near those of the graph, one a cell, and what is to be said of them.
 
-    With ``rounding`` of ``edges`` each is made 1 with the probability that is its weight, else 0.
+    Args:
+        edges: the cells.
+        noisy: unbiased values of them.
+        deviation: the standard deviation of each.
+        options: ``geometry``: ``spectral``, what of the values rises above the noise, where nothing else is said; or
+            ``cut_norm``, the weights nearest to the values in cut norm, with how near that is. ``rounding``: of
+            ``edges`` each weight is made 1 with a probability that is the weight, else 0.
+        seed: of all that is drawn at random for it, which is no secret.
+        progress: told from time to time.
     """
-    weights = np.clip(noisy, 0.0, 1.0)
-    if rounding == "edges":
-        weights = (np.random.default_rng(seed).random(edges.cells) < weights).astype(np.float64)
-    return weights
+    undirected = edges.kind == "pairs"
+    pairs = NoisyEdges(edges.matrix(noisy), deviation, undirected, loops=edges.kind == "all")
+    told: dict[str, Any] = {"geometry": options.get("geometry", "spectral")}
+    if told["geometry"] == "cut_norm":
+        nearest = nearest_graph(pairs, seed=seed, progress=progress)
+        weights, told = nearest.weights, told | {"distance": nearest.distance.upper, "least_distance": nearest.least}
+    else:
+        weights = spectral_graph(pairs)
+    if options.get("rounding") == "edges":
+        weights = drawn_graph(weights, np.random.default_rng(seed), undirected=undirected)
+    progress(1.0)
+    cells = edges.flattened(weights)
+    return cells, told | {"mass": float(cells.sum())}

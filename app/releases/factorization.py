@@ -170,7 +170,9 @@ def marginals_of(sizes: Sequence[int], ways: int, attributes: Sequence[int] | No
     return tuple(Marginal.of(sizes, dict.fromkeys(kept)) for kept in itertools.combinations(chosen, ways))
 
 
-def for_marginals(workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool) -> Factorization:
+def for_marginals(
+    workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool, leaning: float = 1.0
+) -> Factorization:
     """The best measurements for marginals.
 
     With Gaussian noise these are contrasts of every set C of attributes within one of the workload's W (of no
@@ -190,13 +192,15 @@ def for_marginals(workload: Mapping[Marginal, float], paying: Paying, *, public_
             all of them.
         paying: what they are paid with.
         public_total: whether the number of records is public; then it is not measured.
+        leaning: what the precisions of the contrasts of most attributes are multiplied by before all of them are scaled
+            to the share: a fit knows more of these than what was measured of them, and less is better.
 
     Raises:
         ValueError: for weights that are not positive, more than ``MOST_SETS`` sets, a marginal of more than
             ``MOST_CELLS`` cells, no attribute, or an attribute in different cells (then :func:`for_cells` serves).
     """
     _check(workload)
-    candidates = {"contrasts": _contrasts(workload, paying, public_total)}
+    candidates = {"contrasts": _contrasts(workload, paying, public_total, leaning)}
     if paying.kind == "laplace":
         candidates["marginals"] = _themselves(workload, paying)
         maximal = [m for m in workload if not any(m is not o and m in _parts(o) for o in workload)]
@@ -252,7 +256,9 @@ def _seen(part: Marginal) -> float:
     return math.prod(1 - 1 / n for n in part.shape)
 
 
-def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total: bool) -> tuple[Buy, ...]:
+def _contrasts(
+    workload: Mapping[Marginal, float], paying: Paying, public_total: bool, leaning: float
+) -> tuple[Buy, ...]:
     worth: dict[Marginal, float] = {}
     for marginal, weight in workload.items():
         for part in _parts(marginal):
@@ -261,6 +267,7 @@ def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total:
     asked = (part for part in worth if part.attributes or not public_total)
     parts = sorted(asked, key=lambda part: (len(part.attributes), part.attributes))
     strategies, scales = [], []
+    most = max(len(part.attributes) for part in parts)
     for part in parts:
         moved = moved_by_contrasts(part) if part.attributes else Moved(1, 1)
         strategies.append(Strategy((Part(part, residual=bool(part.attributes)),)))
@@ -268,6 +275,8 @@ def _contrasts(workload: Mapping[Marginal, float], paying: Paying, public_total:
             scales.append(part.cells * (_seen(part) / worth[part]) ** 0.25)
         else:
             scales.append((moved.absolute * part.cells**2 / worth[part]) ** (1 / 3))
+        if len(part.attributes) == most:
+            scales[-1] /= math.sqrt(leaning)
     return paying.fitted(strategies, scales)
 
 
@@ -478,6 +487,26 @@ def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Fac
     return min(found, key=lambda f: f.expected.rms)
 
 
+def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, paying: Paying) -> Factorization:
+    """The measurement of given rows over the cells of a marginal, or of all its cells.
+
+    Args:
+        marginal: whose cells they are, numbered row by row.
+        rows: None for the cells.
+        workload: the questions.
+        paying: what it is paid with.
+
+    Raises:
+        ValueError: when the rows do not determine the questions, or are over other cells.
+    """
+    if rows is None:
+        return _measured("cells", Strategy.of(marginal), workload, paying)
+    strategy = Strategy((Part(marginal, rows=rows),))
+    if workload.cells != marginal.cells or not _answers(rows, workload):
+        raise ValueError("the rows do not determine all questions")
+    return _measured("rows", strategy, workload, paying)
+
+
 def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterator[tuple[str, Rows]]:
     """What is compared with the counts of all cells."""
     if workload.rows is not None:
@@ -567,7 +596,7 @@ def least_error(gram: FloatArray) -> FloatArray:
     return np.asarray(cholesky(firm / (1 + _FIRM), check_finite=False))
 
 
-def least_error_pure(gram: FloatArray) -> FloatArray:
+def least_error_pure(gram: FloatArray, cells_a_row: int = _CELLS_A_ROW) -> FloatArray:
     """A matrix M with columns of L1 norm one for which ``tr F (M'M)^-1 F'`` is small: single cells and some more rows.
 
     ``M = [1; T] E^-1`` with T not negative, p rows by cells, and E the diagonal matrix of ``1 + sum of a column of T``
@@ -579,14 +608,15 @@ def least_error_pure(gram: FloatArray) -> FloatArray:
 
     Args:
         gram: G, symmetric, positive semidefinite, not zero.
+        cells_a_row: there is one row beside single cells for so many of these, and as many where there are fewer cells.
     """
     size = len(gram)
     gram = gram / float(np.trace(gram)) * size
-    rows = max(min(size, _CELLS_A_ROW), -(-size // _CELLS_A_ROW))
+    rows = max(min(size, cells_a_row), -(-size // cells_a_row))
     raw = np.random.Philox(key=1).random_raw(rows * size) >> np.uint64(11)
     starts = [np.ldexp(raw.astype(np.float64), -53)]
     if size > 2:
-        branching = min(_CELLS_A_ROW, size - 1)
+        branching = min(cells_a_row, size - 1)
         sums = hierarchy(size, branching).toarray().astype(np.float64)[size:]
         starts.append(sums)
     options = {"maxiter": _LAPLACE_STEPS, "maxfun": 2 * _LAPLACE_STEPS, "maxcor": 20}

@@ -13,17 +13,21 @@ import numpy as np
 
 from app.constructions.base import CellConstruction
 from app.evidence.edges import EdgeRelease
-from app.evidence.measurements import Marginal, Partition
-from app.evidence.questions import Cells, Question
+from app.evidence.measurements import Partition
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.rounds import learnt
-from app.releases.workloads import Cuts, Marginals, Ranges, Sums, TableWorkload, Workload
-from app.spaces.tensor import DenseTensor, FloatArray, IntArray
+from app.releases.table_results import Answers, Records, asked, nearest, synthetic, taken_in, unbiased
+from app.releases.workloads import Cuts, Marginals, Sums, Workload
+from app.spaces.tensor import DenseTensor
 
 #: Told of how much of the work is done, from 0 to 1.
 Progress = Callable[[float], None]
+
+
+class WorkerDied(Exception):
+    """Whoever did a job ended before it was done; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +68,18 @@ class Job:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers of one question: values in counts, and standard errors, NaN where none are known."""
-
-    question: Question
-    values: FloatArray
-    standard_errors: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class Outcome:
     """What came of a release.
 
     Attributes:
         answers: of the workload's questions.
-        records: synthetic records, a row of codes each; None where none are made.
+        records: synthetic records; None where none are made.
         edges: values of the cells of a graph or a matrix; None of a table.
         summary: JSON of what is to be said of it.
     """
 
     answers: Sequence[Answers]
-    records: IntArray | None = None
+    records: Records | None = None
     edges: EdgeValues | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 
@@ -102,21 +97,16 @@ def finish(job: Job, progress: Progress) -> Outcome:
         return Outcome((), edges=edges, summary=summary)
     if job.construction is not None:
         return _learnt(job, job.construction, progress)
-    assert isinstance(job.workload, Marginals | Sums)
-    residuals = job.empty
-    for release in (*job.known, *job.made):
-        assert isinstance(release, Release)
-        for moment, measurement in release.pieces:
-            if moment is None:
-                residuals.add(measurement)
-    answers = []
-    questions = job.workload.questions
-    for number, question in enumerate(questions):
-        known = residuals.unbiased(question)
-        errors = np.where(known.estimable, known.standard_errors, np.nan)
-        answers.append(Answers(question, np.asarray(known.values), errors))
-        progress((number + 1) / len(questions))
-    return Outcome(answers)
+    releases = [release for release in (*job.known, *job.made) if isinstance(release, Release)]
+    residuals = taken_in(job.empty, releases)
+    if job.method == "projection":
+        assert isinstance(job.workload, Marginals | Sums)
+        return Outcome(nearest(job.workload, residuals, releases, progress))
+    if job.method == "synthetic_table":
+        made = synthetic(job.workload, residuals, releases, job.options.get("records"), job.seed, progress)
+        summary = {"records": len(made.records.codes), "seed": job.seed, "discrepancy": made.discrepancy}
+        return Outcome(made.answers, records=made.records, summary=summary)
+    return Outcome(unbiased(residuals, asked(job.workload, residuals.sizes), progress))
 
 
 def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Outcome:
@@ -125,17 +115,10 @@ def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Out
     found = learnt(construction, job.tables, job.rounds, progress)
     table = DenseTensor(found.table)
     answers = []
-    for question in _asked(job.workload, construction.space.shape):
+    for question in asked(job.workload, construction.space.shape):
         counts = np.asarray(table.marginal(question.attributes), np.float64)
         values = np.asarray(question.of(counts, [Partition.singles(size) for size in counts.shape]))
-        answers.append(Answers(question, values, np.full(values.shape, np.nan)))
+        answers.append(Answers.bare(question, values))
     last = found.gaps[-max(1, len(found.gaps) // 4) :]
     summary = {"rounds": len(found.gaps), "chosen": [list(each) for each in found.chosen], "largest_gap": max(last)}
     return Outcome(answers, summary=summary)
-
-
-def _asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
-    """The questions of a workload; for ranges the counts that they sum."""
-    if isinstance(workload, Ranges):
-        return [Cells(Marginal.of(sizes, {workload.axis: workload.partition}))]
-    return workload.questions

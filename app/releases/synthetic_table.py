@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from app.spaces.tensor import FloatArray, IntArray
 
 #: Rounds of moves, and the part of the records that the first of them moves.
 _ROUNDS, _MOVED = 200, 0.02
+#: Marginals whose cells are off by so many records (root mean square) are near enough.
+_NEAR = 0.5
 #: Cells whose fraction is less than this are not rounded up by a move.
 _LEAST_FRACTION = 0.02
 #: Up to so many cells a local fit is asked for, and so many earlier attributes are taken into account.
@@ -61,14 +63,14 @@ def rounded(
     fractions = shares - whole
     up = _systematic(fractions.reshape(-1), records - int(whole.sum()), rng).reshape(counts.shape)
     moves = _Moves(fractions, order)
-    error, part = moves.error(up), _MOVED
+    now, part = moves.differences(up), _MOVED
     for number in range(_ROUNDS):
-        trial = moves.moved(up, part, rng)
+        trial = moves.moved(up, now, part, rng) if _mean_square(now) > _NEAR**2 else None
         if trial is None:
             break
-        found = moves.error(trial)
-        if found < error:
-            up, error = trial, found
+        found = moves.differences(trial)
+        if _mean_square(found) < _mean_square(now):
+            up, now = trial, found
         else:
             part /= 2
             if part * records < 0.5:
@@ -94,20 +96,20 @@ class _Moves:
     """
 
     def __init__(self, fractions: FloatArray, order: int) -> None:
-        rank = fractions.ndim
-        sets = itertools.combinations(range(rank), min(order, rank))
-        self._outside = [tuple(a for a in range(rank) if a not in chosen) for chosen in sets]
+        self._order = min(order, fractions.ndim)
         self._fractions = fractions
         self._open = fractions.reshape(-1) >= _LEAST_FRACTION
 
-    def error(self, up: FloatArray) -> float:
-        """The error of the cells that were rounded up."""
-        return sum(float(np.square(difference).sum()) for difference in self._differences(up))
+    def differences(self, up: FloatArray) -> list[FloatArray]:
+        """By how much each marginal of the cells that were rounded up passes that of the fractions."""
+        return list(_marginals(up - self._fractions, self._order, 0))
 
-    def moved(self, up: FloatArray, part: float, rng: np.random.Generator) -> FloatArray | None:
+    def moved(
+        self, up: FloatArray, differences: list[FloatArray], part: float, rng: np.random.Generator
+    ) -> FloatArray | None:
         """The same with a part of the records moved; None where none can be."""
         gradient = np.zeros(up.shape)
-        for difference in self._differences(up):
+        for difference in differences:
             gradient += difference
         slope, flat = gradient.reshape(-1), up.reshape(-1)
         taken, free = np.flatnonzero(flat > 0), np.flatnonzero((flat == 0) & self._open)
@@ -122,9 +124,24 @@ class _Moves:
         trial[leave], trial[enter] = 0.0, 1.0
         return trial.reshape(up.shape)
 
-    def _differences(self, up: FloatArray) -> list[FloatArray]:
-        missed = up - self._fractions
-        return [missed.sum(axis=outside, keepdims=True) for outside in self._outside]
+
+def _marginals(array: FloatArray, order: int, axis: int) -> Iterator[FloatArray]:
+    """The sums of an array that keep so many of its axes from a given one on, summed axes having length one.
+
+    Sums over one axis serve for all marginals that go on from there.
+    """
+    left = array.ndim - axis
+    if order == 0:
+        yield array.sum(axis=tuple(range(axis, array.ndim)), keepdims=True) if left else array
+        return
+    yield from _marginals(array, order - 1, axis + 1)
+    if left > order:
+        yield from _marginals(array.sum(axis=axis, keepdims=True), order, axis + 1)
+
+
+def _mean_square(differences: list[FloatArray]) -> float:
+    """Over all cells of all marginals, in records squared."""
+    return sum(float(np.square(d).sum()) for d in differences) / sum(d.size for d in differences)
 
 
 def _systematic(fractions: FloatArray, number: int, rng: np.random.Generator) -> FloatArray:

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from app.evidence.measurements import Partition
-from app.releases.finishing import Answers, Outcome
+from app.releases.finishing import Outcome
+from app.releases.table_results import Answers
 from app.services.edge_tables import edge_table
 from app.spaces.query import Cells
 from app.spaces.space import Space
@@ -36,7 +37,7 @@ def _encoded(table: pa.Table) -> bytes:
 
 def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     """A row for each number: which question it answers, the label of its cell of each attribute (null where the
-    question does not name it), the value and its standard error (null where none is known).
+    question does not name it), the value, its standard error and the 95% interval (null where none is known).
     """
     named = sorted({axis for each in outcome.answers for axis in _axes(each)})
     parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
@@ -53,8 +54,13 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
             parts[space.names[axis]].append(told)
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
     columns["value"] = pa.array(np.concatenate([each.values.reshape(-1) for each in outcome.answers]))
-    errors = np.concatenate([each.standard_errors.reshape(-1) for each in outcome.answers])
-    columns["standard_error"] = pa.array(errors, from_pandas=True)
+    known = {
+        "standard_error": [each.standard_errors for each in outcome.answers],
+        "low": [each.lows for each in outcome.answers],
+        "high": [each.highs for each in outcome.answers],
+    }
+    for name, arrays in known.items():
+        columns[name] = pa.array(np.concatenate([array.reshape(-1) for array in arrays]), from_pandas=True)
     return pa.table(columns)
 
 
@@ -73,6 +79,8 @@ def _records(space: TableSpace, outcome: Outcome) -> pa.Table:
     """A row for each synthetic record, a column of labels for each attribute."""
     records = outcome.records
     assert records is not None
-    singles = [Partition.singles(size) for size in space.shape]
-    columns = [_labels(space, axis, cells).take(pa.array(records[:, axis])) for axis, cells in enumerate(singles)]
-    return pa.table(dict(zip(space.names, columns, strict=True)))
+    columns = {
+        space.names[axis]: _labels(space, axis, cells).take(pa.array(codes))
+        for axis, cells, codes in zip(records.axes, records.cells, records.codes.T, strict=True)
+    }
+    return pa.table(columns)

@@ -8,6 +8,11 @@ is taken over. There are two parts:
    anew, and what it drew is nowhere. After it nothing is drawn again, whatever happens.
 2. **fitting**: what is made of the measurements. It is a function of them, computed in a process of its own, and may be
    done again; its files and the end of the release are one transaction.
+
+Every write names the worker that took the release, by a name that is used for this once. Whoever was taken for dead and
+was merely slow changes nothing any more: his release is another worker's by then, or has ended. When something fails
+that is no refusal, such as the database, the row is read again before anything else is done: a commit that seemed to
+fail may have happened.
 """
 
 from __future__ import annotations
@@ -33,8 +38,9 @@ from app.curator.workload_plan import WorkloadPlan
 from app.evidence.edges import EdgeRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
-from app.releases.finishing import Job, Outcome, Progress
+from app.releases.finishing import Job, Outcome, Progress, WorkerDied
 from app.services import spending
+from app.services.errors import NotFound
 from app.services.loading import pin_all
 from app.services.measuring import measured_all
 from app.services.openings import opening_of
@@ -53,12 +59,18 @@ from app.services.ports import (
 )
 from app.services.release_files import tables_of
 from app.services.release_rounds import play
+from app.services.sessions import release_failure
 from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
 
 #: How often a worker says that it is alive, how long it may be silent, and how often it looks for work, in seconds.
 BEAT_SECONDS, SILENT_SECONDS, LOOK_SECONDS = 2.0, 60.0, 1.0
+#: Pauses after what fails while the database answers, in seconds. After the last of them the release fails. Times in
+#: which the database does not answer count for none.
+PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: How long a stop waits for a transaction that is under way.
+STOP_SECONDS = 10.0
 #: How many measurements are read at a time.
 _PAGE = 64
 
@@ -71,14 +83,33 @@ class Finisher(Protocol):
 
         Raises:
             CuratorError: when nothing can come of it.
+            WorkerDied: when it was ended, by :meth:`cancel` or from outside.
         """
 
+    def cancel(self) -> None:
+        """End what is under way, if anything is."""
+
     def stop(self) -> None:
-        """End what is under way."""
+        """End what is under way, and begin nothing more."""
+
+
+class Meter(Protocol):
+    """Where durations are counted."""
+
+    def fitted(self, seconds: float) -> None:
+        """Something was made of measurements, in so long."""
 
 
 class _Lost(Exception):
     """Somebody else has the release, or it has ended."""
+
+
+class _Stopped(Exception):
+    """The process ends: the release is for the next one."""
+
+
+class _Closed(Exception):
+    """The release's session is closed: a commit that seemed to fail has happened, or the release has ended."""
 
 
 class ReleaseJobs:
@@ -90,6 +121,7 @@ class ReleaseJobs:
         noise: for measurements.
         finisher: makes what is to be made of them.
         clock: the time of records.
+        meter: counts how long that takes.
         render: makes problem documents of refusals.
     """
 
@@ -100,12 +132,12 @@ class ReleaseJobs:
         noise: NoisePort,
         finisher: Finisher,
         clock: Clock,
+        meter: Meter,
         *,
         render: Callable[[CuratorError], dict[str, Any]],
     ) -> None:
         self._store, self._private, self._noise, self._finisher = store, private, noise, finisher
-        self._clock, self._render = clock, render
-        self._worker = secrets.token_hex(16)
+        self._clock, self._meter, self._render = clock, meter, render
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
 
@@ -114,12 +146,12 @@ class ReleaseJobs:
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon: what is not recorded is left to the next start."""
+        """End soon: what is not recorded is handed back, for another process or the next start."""
         self._stopping.set()
         self._wake.set()
         self._finisher.stop()
         if self._thread.is_alive():
-            self._thread.join(10.0)
+            self._thread.join(STOP_SECONDS)
 
     def wake(self) -> None:
         """There is something to do."""
@@ -150,7 +182,7 @@ class ReleaseJobs:
             if tx.next_release(since) is None:
                 return False
         with self._store.write() as tx:
-            row = tx.claim_release(self._worker, now, since)
+            row = tx.claim_release(secrets.token_hex(16), now, since)
             tx.commit()
         if row is None:
             return False
@@ -161,40 +193,74 @@ class ReleaseJobs:
         return True
 
     def _carry(self, row: ReleaseRow) -> None:
-        try:
-            if row.step in ("queued", "measuring"):
-                row = self._measure(self._at(row, "measuring"))
-            self._fit(row)
-        except CuratorError as error:
-            self._fail(row, self._render(error))
-        except _Lost:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the release ends, and its owner is told
-            if self._stopping.is_set():
-                # Another process may take it at once.
-                with self._store.write() as tx:
-                    tx.move_release(replace(row, status="queued", worker=None), self._worker)
-                    tx.commit()
+        """Do what is left to do for a release that this process has taken.
+
+        Raises:
+            _Lost: when it is not this process' any more.
+        """
+        problem: bytes | None = None
+        pauses = iter(PAUSES)
+        while True:
+            try:
+                row = self._as_it_stands(row)
+                if problem is not None:
+                    self._fail(row, problem)
+                elif self._stopping.is_set():
+                    self._hand_back(row)
+                else:
+                    if row.step in ("queued", "measuring"):
+                        row = self._measure(self._at(row, "measuring"))
+                    self._fit(row)
                 return
-            log.error("a release failed", release=row.id, error=type(error).__name__)
-            self._fail(row, None)
+            except _Lost:
+                raise
+            except _Stopped:
+                continue
+            except CuratorError as error:
+                problem = orjson.dumps(self._render(error))
+            except WorkerDied as error:
+                # A stop ends it too; and so does the end of the release, which is seen first.
+                if not self._stopping.is_set():
+                    log.error("what is made of a release was not finished", release=row.id, how=str(error))
+                    problem = release_failure(f"{error}. {_KEPT}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, the release comes to an end, and it is told
+                log.warning("a release cannot be worked on", release=row.id, error=type(error).__name__)
+                if self._stopping.is_set():
+                    return  # the next process takes it
+                pause = next(pauses, None) if self._answers() else LOOK_SECONDS
+                if pause is None:
+                    log.error("a release failed", release=row.id, error=type(error).__name__)
+                    problem, pause = release_failure(f"{_FAILED}. {_KEPT}"), LOOK_SECONDS
+                self._stopping.wait(pause)
+
+    def _answers(self) -> bool:
+        """Whether the database does."""
+        try:
+            self._store.ping()
+        except Exception:  # noqa: BLE001 - whatever it is
+            return False
+        return True
 
     # ------------------------------------------------------------------ measuring
 
     def _measure(self, row: ReleaseRow) -> ReleaseRow:
         """Draw and record; the row at its next step."""
-        with self._store.read() as tx:
-            session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
-            assert session_row is not None
-            assert dataset is not None
-            opening = opening_of(session_row.header)
-            session = Session(opening)
-            pin_all(tx, row.dataset, session)
-            pins = opening.evidence
-            known = [] if pins is None else _known(tx, row.dataset, pins.known)
-        data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
         # Very many numbers take minutes to be drawn, and rounds as long to be played.
         with self._beating(row) as progress:
+            with self._store.read() as tx:
+                session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
+                assert session_row is not None
+                assert dataset is not None
+                if dataset.retired_at is not None:
+                    raise NotFound("the data set was retired before anything was measured")
+                opening = opening_of(session_row.header)
+                session = Session(opening)
+                pin_all(tx, row.dataset, session)
+                pins = opening.evidence
+                known = [] if pins is None else _known(tx, row.dataset, pins.known)
+            data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
+            if self._stopping.is_set():
+                raise _Stopped
             made = measured_all(self._noise, data, session.purchases())
             if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
                 hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
@@ -206,7 +272,9 @@ class ReleaseJobs:
         now, moved = self._clock(), replace(row, step="fitting", progress=0.0, beat=time.time())
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
-            if session.status != "open" or not tx.move_release(moved, self._worker):
+            if session.status != "open":
+                raise _Closed
+            if not tx.move_release(moved, row.worker):
                 raise _Lost
             entries, evidence = _entries(session, made, opening_of(session.header).request.share, now)
             share, movement = spending.charge(session, total(each.price for each in made), len(entries), now)
@@ -228,28 +296,37 @@ class ReleaseJobs:
             assert session is not None
             opening = opening_of(session.header)
             job = _job(tx, row, session, opening)
+        begun = time.perf_counter()
         with self._beating(row) as progress:
             outcome = self._finisher.finish(job, progress)
+        self._meter.fitted(time.perf_counter() - begun)
         files = [ReleaseFile(row.id, name, data) for name, data in tables_of(opening.dataset.space, outcome).items()]
         result = {"files": {file.name: len(file.data) for file in files}, **outcome.summary}
         done = replace(
             row, status="done", step="done", progress=1.0, finished_at=self._clock(), result=orjson.dumps(result)
         )
         with self._store.write() as tx:
-            if not tx.move_release(done, self._worker):
+            if not tx.move_release(done, row.worker):
                 raise _Lost
             tx.add_release_files(files)
             tx.commit()
 
     @contextmanager
     def _beating(self, row: ReleaseRow) -> Iterator[Progress]:
-        """While something takes long: say from time to time that it goes on, and how far it is."""
-        done, reached = threading.Event(), [0.0]
+        """While something takes long: say from time to time that it goes on, and how far it is.
+
+        Nothing is said after the context's end, so that no beat undoes what is written then. A release that was lost
+        meanwhile is not worked on any longer.
+        """
+        done, reached = threading.Event(), [row.progress]
 
         def beat() -> None:
             while not done.wait(BEAT_SECONDS):
                 try:
                     self._at(row, row.step, reached[0])
+                except _Lost:
+                    self._finisher.cancel()
+                    return
                 except Exception as error:  # noqa: BLE001 - a beat that is missed is not the end
                     log.debug("a release's progress was not told", error=type(error).__name__)
 
@@ -266,23 +343,40 @@ class ReleaseJobs:
 
     # ------------------------------------------------------------------ rows
 
+    def _as_it_stands(self, row: ReleaseRow) -> ReleaseRow:
+        """The row as it is stored.
+
+        Raises:
+            _Lost: when it is not this worker's.
+        """
+        with self._store.read() as tx:
+            found = tx.release(row.id)
+        if found is None or found.status != "running" or found.worker != row.worker:
+            raise _Lost
+        return found
+
     def _at(self, row: ReleaseRow, step: ReleaseStep, progress: float = 0.0) -> ReleaseRow:
         moved = replace(row, step=step, progress=progress, beat=time.time())
-        with self._store.write() as tx:
-            if not tx.move_release(moved, self._worker):
-                raise _Lost
-            tx.commit()
+        self._move(moved, row.worker)
         return moved
 
-    def _fail(self, row: ReleaseRow, problem: dict[str, Any] | None) -> None:
+    def _hand_back(self, row: ReleaseRow) -> None:
+        """Another process may take it at once."""
+        self._move(replace(row, status="queued", worker=None), row.worker)
+
+    def _move(self, row: ReleaseRow, worker: str | None) -> None:
+        with self._store.write() as tx:
+            if not tx.move_release(row, worker):
+                raise _Lost
+            tx.commit()
+
+    def _fail(self, row: ReleaseRow, problem: bytes) -> None:
         """End a release that came to nothing; what its session still holds returns."""
         now = self._clock()
-        if problem is None:
-            problem = {"type": "about:blank", "title": "The release failed", "status": 500, "detail": _FAILED}
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
-            failed = replace(row, status="failed", finished_at=now, problem=orjson.dumps(problem))
-            if not tx.move_release(failed, self._worker):
+            failed = replace(row, status="failed", finished_at=now, problem=problem)
+            if not tx.move_release(failed, row.worker):
                 raise _Lost
             if session.status == "open":
                 closed, movement = spending.end(session, now)
@@ -291,9 +385,9 @@ class ReleaseJobs:
             tx.commit()
 
 
-_FAILED = (
-    "the server could not carry the release through; its log says why. What was measured for it is kept among the data "
-    "set's measurements, and what was not used of its share has returned"
+_FAILED = "the server could not carry the release through; its log says why"
+_KEPT = (
+    "What was measured for it is kept among the data set's measurements; what was not used of its share has returned"
 )
 
 

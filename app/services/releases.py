@@ -109,6 +109,11 @@ class Releases:
             raise NotFound("there is no such release of yours")
         return found
 
+    def row(self, id: str) -> ReleaseRow | None:
+        """The row of a release, for whoever may see it and wants to know whether anything has changed."""
+        with self._store.read() as tx:
+            return tx.release(id)
+
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """The actor's releases in the order they were asked for, all of them for admins and auditors, beyond the one of
         that id.
@@ -130,36 +135,41 @@ class Releases:
         """End a release for which no noise was drawn yet; its share returns to the data set.
 
         Raises:
+            Forbidden: for an auditor.
             NotFound: when there is none, or it is somebody else's.
             Conflict: when it has ended, or noise is being drawn or was.
         """
-        found = self.standing(actor, id)
-        if found.row.owner != actor.name and actor.role != "admin":
-            raise NotFound("there is no such release of yours")
-        with self._store.write() as tx:
-            row = tx.release(id)
-            assert row is not None
-            if row.status in _ENDED:
-                raise Conflict(f"the release is {row.status}: there is nothing to cancel")
-            if row.step != "queued" or not self._end(tx, row):
-                raise Conflict("noise is drawn for the release, or was: it is carried through")
-            tx.commit()
+        actor.require("analyst", "admin")
+        self.standing(actor, id)
+        while True:
+            with self._store.write() as tx:
+                row = tx.release(id)
+                assert row is not None
+                if row.status in _ENDED:
+                    raise Conflict(f"the release is {row.status}: there is nothing to cancel")
+                if row.step != "queued":
+                    raise Conflict("noise is drawn for the release, or was: it is carried through")
+                if self._end(tx, row):
+                    tx.commit()
+                    break
         return self.standing(actor, id).view
 
     def end(self, id: str) -> bool:
-        """End a release whose data set is retired, whatever is done for it: nothing that was not recorded by now will
-        be. Whether the session of this id is a release's.
+        """End a release whose data set is retired, unless all is measured: what was not recorded by now never will be.
+        Whether the session of this id is a release's.
         """
-        with self._store.write() as tx:
-            row = tx.release(id)
-            if row is None:
-                return False
-            if row.status not in _ENDED:
-                self._end(tx, row)
-                tx.commit()
-        return True
+        while True:
+            with self._store.write() as tx:
+                row = tx.release(id)
+                # What was recorded is public, and may be fitted without the data set.
+                if row is None or row.status in _ENDED or row.step == "fitting":
+                    return row is not None
+                if self._end(tx, row):
+                    tx.commit()
+                    return True
 
     def _end(self, tx: Transaction, row: ReleaseRow) -> bool:
+        """End a release as cancelled, unless somebody took it since its row was read; whether that is done."""
         now = self._clock()
         session = tx.lock_sessions([row.id])[row.id]
         if not tx.move_release(replace(row, status="cancelled", finished_at=now, worker=None), row.worker):
@@ -174,6 +184,7 @@ class Releases:
         """What came of a release: its name, and an Arrow file.
 
         Raises:
+            InvalidRequest: for a name that nothing has.
             NotFound: when there is no such release, or nothing of that name came of it.
             Conflict: when it is not done.
         """
@@ -183,8 +194,8 @@ class Releases:
         if name is not None and name not in FILES:
             raise InvalidRequest(f"part: one of {', '.join(FILES)}")
         with self._store.read() as tx:
-            kept = [tx.release_file(id, each) for each in (FILES if name is None else (name,))]
-        file = next((each for each in kept if each is not None), None)
+            kept = (tx.release_file(id, each) for each in (FILES if name is None else (name,)))
+            file = next((each for each in kept if each is not None), None)
         if file is None:
             raise NotFound(f"the release has no {name}")
         return file.name, file.data

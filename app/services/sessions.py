@@ -180,6 +180,11 @@ def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
     }
 
 
+def release_failure(detail: str) -> bytes:
+    """Why a release came to nothing where no refusal says so, as a problem document."""
+    return orjson.dumps({"type": "about:blank", "title": "The release failed", "status": 500, "detail": detail})
+
+
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
     """An exact calibration counts the whole guarantee as one session with one noise: it must be the first thing ever
     asked. That nothing is spent or reserved is not enough: a session that was closed after misses alone holds

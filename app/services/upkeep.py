@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Protocol
 
 from app.services import spending
 from app.services.datasets import standing
 from app.services.errors import Unavailable
-from app.services.ports import Clock, Store
+from app.services.ports import Clock, Store, Transaction
 from app.services.principals import OPERATOR
+from app.services.sessions import release_failure
 
 #: Sessions that one statement names: databases take only so many parameters.
 _AT_A_TIME = 500
@@ -73,7 +75,9 @@ def forfeit(store: Store, clock: Clock) -> None:
 
     Whatever was, the server that went on kept within the budgets. So all of every budget counts as spent: open
     sessions are closed with the whole of their reservations charged, what was left of a data set is charged to the
-    data set itself, and the data sets are retired. Keys may have been revoked since: all but the operator's are.
+    data set itself, and the data sets are retired. Releases for which nothing was recorded have failed; what was
+    recorded for others is public, and may still be fitted. Keys may have been revoked since: all but the operator's
+    are.
     """
     now = clock()
     with store.write() as tx:
@@ -84,6 +88,8 @@ def forfeit(store: Store, clock: Clock) -> None:
                 movements = [spending.forfeit(row, now) for row in rows]
                 tx.move_sessions([closed for closed, _ in movements])
                 tx.move_ledger([movement for _, movement in movements])
+                for row in rows:
+                    _end_release(tx, row.id, now)
             if dataset.retired_at is None:
                 _, account = standing(dataset, tx.holdings(dataset.name))
                 lost, movement = spending.forfeit_rest(dataset, account, now)
@@ -94,3 +100,11 @@ def forfeit(store: Store, clock: Clock) -> None:
             if principal.name != OPERATOR and principal.revoked_at is None:
                 tx.revoke_principal(principal.name, now)
         tx.commit()
+
+
+def _end_release(tx: Transaction, id: str, now: str) -> None:
+    """End the release of a session, if it is of one."""
+    row = tx.release(id)
+    if row is not None:
+        problem = release_failure("the server went back to an old copy: all of the budget counts as spent")
+        tx.move_release(replace(row, status="failed", finished_at=now, problem=problem), row.worker)

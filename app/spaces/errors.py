@@ -6,7 +6,7 @@ No message may carry a private value.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class CuratorError(Exception):
@@ -22,6 +22,16 @@ class CuratorError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.extra = extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other classes are made from other arguments: between processes what they hold travels, and not how they came.
+        return _remade, (type(self), self.detail, self.__dict__)
+
+
+def _remade(kind: type[CuratorError], detail: str, holds: dict[str, Any]) -> CuratorError:
+    error = kind.__new__(kind, detail)
+    error.__dict__.update(holds)
+    return error
 
 
 class InvalidRequest(CuratorError):

@@ -27,7 +27,10 @@ UPDATES = 10
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = make_world(tmp_path)
+    """A service that writes no sessions down: on a slow machine that would be worth its while, and what is to be remade
+    here would come from there.
+    """
+    made = make_world(tmp_path, snapshot_limit=0)
     yield made
     made.stop()
 

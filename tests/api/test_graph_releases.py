@@ -162,7 +162,10 @@ def test_a_synthetic_graph(service: Service, tmp_path: Path) -> None:
     soft = columns(edges(service, release(service, name, epsilon=0.5, method="synthetic_graph")))
     assert (soft["weight"] > 0).all()
     assert (soft["weight"] <= 1).all()
-    hard = release(service, name, epsilon=0.5, method="synthetic_graph", rounding="edges")
+    near = release(service, name, epsilon=0.1, method="synthetic_graph", geometry="cut_norm")
+    assert near["result"]["least_distance"] <= near["result"]["distance"]
+    hard = release(service, name, epsilon=0.4, method="synthetic_graph", rounding="edges")
+    assert hard["result"]["geometry"] == "spectral"
     told = columns(edges(service, hard))
     assert set(told["weight"]) == {1.0}
     assert hard["result"]["mass"] == len(told["weight"])

@@ -35,6 +35,12 @@ ROUTES = [
     ("POST", "/v1/sessions/0123456789abcdef0123456789abcdef/close", "admin analyst"),
     ("GET", "/v1/sessions/0123456789abcdef0123456789abcdef/transcript", "admin analyst auditor"),
     ("GET", "/v1/sessions/0123456789abcdef0123456789abcdef/hypothesis", "admin analyst auditor"),
+    ("POST", "/v1/releases", "admin analyst"),
+    ("GET", "/v1/releases", "admin analyst auditor"),
+    ("GET", "/v1/releases/0123456789abcdef0123456789abcdef", "admin analyst auditor"),
+    ("GET", "/v1/releases/0123456789abcdef0123456789abcdef/events", "admin analyst auditor"),
+    ("GET", "/v1/releases/0123456789abcdef0123456789abcdef/data", "admin analyst auditor"),
+    ("DELETE", "/v1/releases/0123456789abcdef0123456789abcdef", "admin analyst"),
     ("GET", "/metrics", "admin auditor"),
 ]
 

@@ -26,7 +26,7 @@ import psutil
 from app.storage.database import make_engines
 from app.storage.migrate import pending
 from tests.integration.servers import Caller, Launcher, Server
-from tests.integration.steps import KEEPING, MIGRATING
+from tests.integration.steps import HASTY, KEEPING, MIGRATING
 from tests.integration.world import SHAPE, SPEC, Audited, query
 
 ANALYSTS = 3
@@ -343,7 +343,8 @@ def torture(
     for number, moment in enumerate(moments):
         # Clients are held up, and repeat what the last round left without a reply.
         armed = launcher.folder / f"armed-{number}"
-        extra: dict[str, Any] = {"traps": [[moment, _passage(moment, chance), "die"]], "armed": str(armed)}
+        act = "linger" if moment == HASTY else "die"
+        extra: dict[str, Any] = {"traps": [[moment, _passage(moment, chance), act]], "armed": str(armed)}
         if number % 2 or moment in KEEPING:
             extra["resumed"] = str(resumed)
         if beside is not None:

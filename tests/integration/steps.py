@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ MIGRATING = (
     "migrating: before the commit",
     "migrating: after the commit",
 )
+#: Of a server that replies first, which is one of the bugs.
+HASTY = "answering: after the reply, before the commit"
 #: What a server can have wrong, for a test to find: the name is what an order says.
 BUGS = ("reply first", "double charge", "forgotten keys", "no sweep", "drop on failure")
 
@@ -63,13 +66,13 @@ class Trap:
     Args:
         step: one of the named steps.
         passage: n, from 1.
-        act: "die" (SIGKILL to oneself), "stop" (SIGSTOP to oneself), or "cut" (every other connection to this
-            PostgreSQL database is ended).
+        act: "die" (SIGKILL to oneself), "linger" (the same a second later), "stop" (SIGSTOP to oneself), or "cut"
+            (every other connection to this PostgreSQL database is ended).
         sprung: a file to which the step is added when the trap springs.
     """
 
     def __init__(self, step: str, passage: int, act: str, sprung: str | None = None) -> None:
-        assert step in WORKING + KEEPING + MIGRATING
+        assert step in (*WORKING, *KEEPING, *MIGRATING, HASTY)
         self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
         self._sprung = sprung
 
@@ -83,11 +86,17 @@ class Trap:
                 if self._sprung is not None:
                     with Path(self._sprung).open("a") as file:
                         file.write(f"{step}\n")
-                {"die": die, "stop": stop, "cut": cut}[self._act]()
+                {"die": die, "linger": linger, "stop": stop, "cut": cut}[self._act]()
 
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def linger() -> None:
+    """Die when whoever was told something has had time to hear it."""
+    time.sleep(1)
+    die()
 
 
 def stop() -> None:
@@ -173,7 +182,12 @@ class Telling(SqlTransaction):
 class Hasty(SqlTransaction):
     """Says that it is committed, and is not; but for retirements, whose files would be gone for good."""
 
+    answers = False
     _retires = False
+
+    def append(self, entries: Sequence[Any], weights: Sequence[Any]) -> None:
+        self.answers = True
+        super().append(entries, weights)
 
     def retire_dataset(self, name: str, at: str) -> None:
         self._retires = True
@@ -188,9 +202,10 @@ class Hasty(SqlTransaction):
 class ReplyFirst(SqlStore):
     """Commits 30 ms late, or when the next writer comes."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, passed: Callable[[str], None], *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._late: Any = None
+        self._passed = passed
+        self._late: tuple[Any, Hasty] | None = None
         self._guard = threading.Lock()
 
     @contextmanager
@@ -199,19 +214,23 @@ class ReplyFirst(SqlStore):
         connection = self._writing.connect()
         connection.begin()
         try:
-            yield Hasty(connection)
+            tx = Hasty(connection)
+            yield tx
         except BaseException:
             connection.close()
             raise
         with self._guard:
-            self._late = connection
+            self._late = connection, tx
         threading.Timer(0.03, self._settle).start()
 
     def _settle(self) -> None:
         with self._guard:
             if self._late is not None:
-                self._late.commit()
-                self._late.close()
+                connection, tx = self._late
+                if tx.answers:
+                    self._passed(HASTY)
+                connection.commit()
+                connection.close()
                 self._late = None
 
 
@@ -291,7 +310,7 @@ def install(order: dict[str, Any]) -> None:
         passed("migrating: after the commit")
 
     parts: list[tuple[Any, str, Any]] = [
-        (wiring, "SqlStore", ReplyFirst if bug == "reply first" else TellingStore),
+        (wiring, "SqlStore", partial(ReplyFirst, passed) if bug == "reply first" else TellingStore),
         (wiring, "Vault", TellingVault),
         (noise, "NoiseBlock", TellingNoise),
         (serving, "apply_migrations", telling_migrate),

@@ -52,6 +52,8 @@ SPEC = {
     "records_public": True,
     "budget": {"epsilon": 1.0, "delta": 1e-6},
 }
+#: Records of a transcript that are numbered.
+ENTRIES = ("answer", "forfeit", "release")
 #: Multiples of the noise's scale that pass every threshold of the plans used here: a certain hit.
 HIT = 10_000
 
@@ -98,7 +100,7 @@ class FaultyTransaction(SqlTransaction):
         return super().lock_sessions(*arguments)
 
     def commit(self) -> None:
-        if not self._moves:
+        if not (self._moves or self._store.every):
             return super().commit()
         self._store.committing()
         fault = self._store.faults.popleft() if self._store.faults else None
@@ -123,13 +125,14 @@ class FaultyStore(SqlStore):
 
     ``faults`` holds one word a commit that counts: "before" and "after" (it really happened) raise, "cut"
     ends the server's side of the connection and then commits. ``refuse`` writing transactions cannot begin.
-    ``between`` is called once, before the first writing transaction after a fault.
+    ``between`` is called once, before the first writing transaction after a fault. With ``every`` all commits count.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.faults: deque[str | None] = deque()
         self.refuse = 0
+        self.every = False
         self.between: Callable[[], None] | None = None
         self.committing: Callable[[], None] = lambda: None
         self.committed: Callable[[], None] = lambda: None
@@ -223,7 +226,7 @@ class World:
     def entries(self, id: str) -> list[dict[str, Any]]:
         """The transcript's entries, parsed."""
         lines = [json.loads(line) for line in transcript_of(self.built.services, id)]
-        return [line for line in lines if line["record"] in ("answer", "forfeit")]
+        return [line for line in lines if line["record"] in ENTRIES]
 
     def movements(self, dataset: str, id: str, kind: str = "charge") -> list[dict[str, Any]]:
         ledger = ledger_of(self.built.services, dataset)
@@ -347,7 +350,7 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     plan, law = header["plan"], header["mechanism"]["construction"]
     assert {m["dataset"] for m in moved} <= {state["dataset"]}
     purchases = (plan["purchase"] or {}).values()
-    entries = [record for record in map(json.loads, lines[1:-1]) if record["record"] in ("answer", "forfeit")]
+    entries = [record for record in map(json.loads, lines[1:-1]) if record["record"] in ENTRIES]
     numbers = [entry["sequence"] for entry in entries]
     assert numbers == list(range(1, len(numbers) + 1))
     closed, updates = state["status"] == "closed", verdict.summary["updates"]
@@ -357,6 +360,8 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
     own = [record for record in measured if record["session"] == state["id"]]
     paid = [e["sequence"] for e in entries if e["record"] == "forfeit" or e.get("source") == "measurement"]
     forfeited = [m["sequence"] for m in moved if m["kind"] == "forfeit"]
+    released = [entry for entry in entries if entry["record"] == "release"]
+    assert released in ([], entries)
     exact = plan["calibration"] == "exact" and closed and not forfeited
     assert forfeited in ([], [len(numbers)])
 
@@ -369,6 +374,9 @@ def audit_session(state: dict[str, Any], lines: list[bytes], moved: list[dict[st
         if "evidence" not in header:
             return [(sequence, Decimal(plan[f"cost_per_update{ending}"])) for sequence in paid]
         stated = {record["sequence"]: Decimal(record["cost"][sum_]) for record in own if record["sequence"]}
+        if released:  # all of it is charged at once, with the last of its records
+            assert sorted(stated) == numbers
+            return [(len(numbers), sum(stated.values(), Decimal(0)))]
         stated |= {e["sequence"]: Decimal(e["price"][sum_]) for e in entries if e["record"] == "forfeit"}
         assert sorted(stated) == paid
         return sorted(stated.items())

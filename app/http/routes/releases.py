@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import orjson
 import pyarrow as pa
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from app.http import paging, schemas
 from app.http.context import Context
@@ -17,6 +16,7 @@ from app.http.headers import ARROW, CSV, PARQUET, negotiated
 from app.http.openapi import PART, SESSION, page_parameters, problem_responses
 from app.http.replies import encoded_reply, json_reply
 from app.http.requests import asker_of, idempotency_key, json_object
+from app.http.streams import RECONNECT_MS
 from app.services.dummies import DummyFormat, encoded
 from app.services.principals import Principal
 from app.services.sessions import SESSION_ID
@@ -88,14 +88,12 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["releases"],
         summary="Where a release stands, told whenever that changes, until it has ended (server-sent events)",
         response_class=Response,
-        responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(401, 404)},
+        responses={200: {"content": {"text/event-stream": {}}}, **problem_responses(401, 404, 429)},
     )
     async def follow_release(request: Request, id: str) -> Response:
         actor = await context.authenticator.authenticate(request)
         await run_in_threadpool(context.services.releases.standing, actor, id)
-        return StreamingResponse(
-            _events(context, actor, id), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
+        return context.streams.open(actor.name, _events(context, actor, id))
 
     @app.get(
         "/v1/releases/{id}/data",
@@ -123,25 +121,28 @@ def add_routes(app: FastAPI, context: Context) -> None:
         tags=["releases"],
         summary="Cancel a release for which no noise was drawn yet; its share returns",
         response_model=schemas.ReleaseView,
-        responses=problem_responses(401, 404, 409),
+        responses=problem_responses(401, 403, 404, 409),
     )
     async def cancel_release(request: Request, id: str) -> Response:
-        actor = await context.authenticator.authenticate(request)
+        actor = await asker_of(request, context)
         return json_reply(await run_in_threadpool(context.services.releases.cancel, actor, id))
 
 
 async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[bytes]:
-    """A release's state whenever it has changed."""
-    told, quiet = b"", 0
+    """A release's state, at first and whenever it has changed."""
+    releases = context.services.releases
+    told, quiet = None, 0
+    yield b"retry: %d\n\n" % RECONNECT_MS
     while True:
-        found = await run_in_threadpool(context.services.releases.standing, actor, id)
-        state = orjson.dumps(found.view)
-        quiet += 1
-        if state != told:
+        if await run_in_threadpool(releases.row, id) != told or told is None:
+            found = await run_in_threadpool(releases.standing, actor, id)
+            state = orjson.dumps(found.view)
             yield b"event: " + (b"end" if found.ended else b"progress") + b"\ndata: " + state + b"\n\n"
-            told, quiet = state, 0
-        elif quiet % QUIET_LOOKS == 0:
+            if found.ended:
+                return
+            told, quiet = found.row, 0
+        quiet += 1
+        if quiet % QUIET_LOOKS == 0:
             yield b": still here\n\n"
-        if found.ended:
+        if not await context.streams.pause(LOOK_SECONDS):
             return
-        await asyncio.sleep(LOOK_SECONDS)

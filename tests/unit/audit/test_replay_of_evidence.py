@@ -30,8 +30,10 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.evidence.measurements import Marginal, Noise
-from app.evidence.strategies import Release, Strategy
+from app.evidence.policy import Buy
+from app.evidence.strategies import Part, Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
+from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
@@ -230,6 +232,44 @@ def test_evidence_of_others_is_pinned() -> None:
     assert verdict.ok, (verdict.problem, verdict.sequence)
     without = [line for line in player.transcript() if line != others[2]]
     assert judged(without).problem == "a measurement is not what the header names"
+
+
+def test_contrasts_and_rows_of_others_are_pinned() -> None:
+    """A session begins with contrasts of two attributes and with rows over two others that a release has measured: it
+    answers from them, and its file replays. Catches parts that a record does not carry, or a replay that knows counts
+    alone; a changed weight is another record."""
+    data, sizes, paying = records_of(7), tuple(SIZES.values()), Paying("gaussian", Decimal(2), Decimal(20))
+    pair = Marginal.of(sizes, {1: None, 2: None})
+    ranges = Ranges(15).rows
+    assert ranges is not None
+    rows = Buy(Strategy((Part(Marginal.of(sizes, {4: None, 6: None}), rows=ranges),)), "gaussian", Decimal("9.5"))
+    known, rng = [], np.random.default_rng(5)
+    for buy in (*for_marginals({pair: 1.0}, paying, public_total=False).buys, rows):
+        exact = exact_values(buy.strategy, data)
+        units = exact + np.rint(rng.normal(0, float(buy.scale), len(exact))).astype(np.int64)
+        known.append(Player.record(Measured(Release(buy.strategy, Noise(buy.kind, buy.scale, 0), units), NOTHING), 0))
+    player = Player(known=tuple(known), seed=4, max_queries=9)
+    asked = {"type": "predicate", "where": {"b": {"in": [0, 1]}, "c": {"in": [2, 3]}}}
+    answer = player.ask(asked)
+    truth = int((np.isin(data.columns[1], [0, 1]) & np.isin(data.columns[2], [2, 3])).sum())
+    assert answer.source == "estimate"
+    assert answer.accuracy is not None
+    low, high = float(answer.accuracy.lows[0]), float(answer.accuracy.highs[0])
+    assert low - 100 < truth < high + 100
+    for query in (
+        {"type": "predicate", "where": {"e": {"in": [0, 1]}, "g": {"in": [1]}}},
+        {"type": "predicate", "where": {"e": {"in": [3]}}},
+        predicate(rng),
+    ):
+        player.ask(query)
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    document = json.loads(known[-1])
+    weights = document["measurement"]["strategy"][0]["rows"]["weights"]
+    weights["values"] = weights["values"].replace("AQ", "Ag", 1)
+    lines = [rfc8785.dumps(document) if line == known[-1] else line for line in player.transcript()]
+    assert lines != player.transcript()
+    assert judged(lines).problem == "a measurement is not what the header names"
 
 
 def test_a_restart_arrives_at_the_same_state() -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -45,7 +46,8 @@ def laplace(scale: int) -> list[tuple[int, mpmath.mpf]]:
 def gaussian(sigma: mpmath.mpf) -> list[tuple[int, mpmath.mpf]]:
     reach = int(6 * sigma) + 1
     weights = [(n, mpmath.exp(-(mpmath.mpf(n) ** 2) / (2 * sigma**2))) for n in range(-reach, reach + 1)]
-    return [(n, weight / mpmath.fsum(w for _, w in weights)) for n, weight in weights]
+    total = mpmath.fsum(weight for _, weight in weights)
+    return [(n, weight / total) for n, weight in weights]
 
 
 def single(private: tuple[int, ...], expected: tuple[int, ...], threshold: int, scale: int, gamma: int) -> Outcomes:
@@ -75,14 +77,17 @@ def raced(outcomes: Outcomes, mean: int) -> Outcomes:
     return {outcome: missed if outcome is None else chance / hit * (1 - missed) for outcome, chance in outcomes.items()}
 
 
-def cases(scale: int, gamma: int) -> Iterator[tuple[Outcomes, Outcomes]]:
+@cache
+def cases(scale: int, gamma: int) -> list[tuple[Outcomes, Outcomes]]:
+    """Played once for every order, release and price that is held against them."""
+    found = []
     worlds = WORLDS if scale == gamma == 1 else [world for world in WORLDS if len(world[0]) == 1]
     for threshold, (left, right, expected) in itertools.product((1, 3), worlds):
         # So many records more in the same cell.
         moved = tuple(x + gamma * (y - x) for x, y in zip(left, right, strict=True))
         outcomes = [single(private, expected, threshold, scale, gamma) for private in (left, moved)]
-        yield outcomes[0], outcomes[1]
-        yield outcomes[1], outcomes[0]
+        found += [(outcomes[0], outcomes[1]), (outcomes[1], outcomes[0])]
+    return found
 
 
 def violations(

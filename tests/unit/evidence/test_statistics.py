@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from app.evidence.combinations import Moved
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.policy import LEAST_SCALE, Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
@@ -421,7 +422,7 @@ def test_as_good_is_where_a_purchase_by_itself_would_be(part: float) -> None:
     rng = np.random.default_rng(2)
     world = World.of(rng.integers(50, 90, (2, 9, 2)), 9, public=True)
     statistic = Statistic("sum", AXIS, 9, -4.0, 1.0, Product.over({}), np.array([0]))
-    noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (4,))
+    noise = world.policy.noise(world.policy.share(statistic.question, RENYI), (Moved(4, 16),))
     assert noise is not None
     world.add(rng, 1, Marginal.of(world.table.shape, {}), math.sqrt(noise.variance) * part)
     free = world.statistics.decide(statistic, RENYI, None, 0.95) is None

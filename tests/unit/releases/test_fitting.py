@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
+import cvxpy
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -133,6 +134,7 @@ def test_the_fit_is_the_mode_written_out(deviation: float) -> None:
     assert found.discrepancy == pytest.approx(misses)
 
 
+@pytest.mark.slow
 def test_without_noise_the_fit_has_the_measured_marginals() -> None:
     """Would catch a pull to the base that does not give way to data."""
     counts = table((3, 4, 2, 2), records=5000) + 5
@@ -162,12 +164,12 @@ def test_the_fit_is_nearer_than_the_projection_and_that_than_what_was_measured()
     assert near < 0.9 * 12.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_most", [False, True])
 @pytest.mark.parametrize("deviation", [2.0, 100.0])
 def test_the_projection_is_the_least(at_most: bool, deviation: float) -> None:
     """Against a conic solver on the problem written out. Would catch a weight that is not the precision, a slack that
     marginals count, a gap that is no bound."""
-    cvxpy = pytest.importorskip("cvxpy")
     counts = table()
     known = marginals(counts, 2, deviation)
     total = float(counts.sum()) * (1.5 if at_most else 1.0)

@@ -27,6 +27,7 @@ def marginal_error(found: FloatArray | IntArray, wanted: FloatArray, order: int)
     return math.sqrt(float(np.concatenate(squares).mean()))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), st.integers(0, 60), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_every_cell_is_rounded_up_or_down(seed: int, records: int, order: int) -> None:

@@ -1,0 +1,268 @@
+"""What is made of a table's measurements: answers of a workload, and synthetic records.
+
+Answers are the best linear unbiased values, the nearest possible table's, or those of a fit. Whatever the value shown,
+its interval is that of the unbiased one where there is one, as in sessions (:mod:`app.evidence.estimates`).
+
+Fits of a whole table are over the attributes of the workload, each in the workload's cells. What was measured of other
+attributes, or in cells that these do not sum to, is left out there, and serves where answers are estimated one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.evidence.combinations import Contrast
+from app.evidence.estimates import Estimates, around, normal_quantile
+from app.evidence.fits import LocalFits
+from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.questions import Cells, Question
+from app.evidence.residuals import Residuals
+from app.evidence.strategies import Release
+from app.releases.fitting import MOST_CELLS, fit, known_of, projection
+from app.releases.synthetic_table import from_local_fits, listed, rounded
+from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
+from app.spaces.tensor import FloatArray, IntArray
+
+#: The confidence of intervals.
+CONFIDENCE = 0.95
+#: A question that tells more cells apart is answered without a fit.
+MOST_FITTED = 1 << 14
+
+#: Told of how much of the work is done, from 0 to 1.
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of one question: values in counts, standard errors, and intervals, NaN where they are not known."""
+
+    question: Question
+    values: FloatArray
+    standard_errors: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+
+    @classmethod
+    def of(cls, question: Question, estimates: Estimates) -> Answers:
+        """From estimates."""
+        return cls(question, estimates.values, estimates.standard_errors, estimates.lows, estimates.highs)
+
+    @classmethod
+    def bare(cls, question: Question, values: FloatArray) -> Answers:
+        """Values of which nothing is known."""
+        unknown = np.full(np.shape(values), np.nan)
+        return cls(question, np.asarray(values), unknown, unknown, unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Synthetic records.
+
+    Attributes:
+        axes: the attributes that they have.
+        cells: of each the cells that codes stand for.
+        codes: a row for each record, a column for each attribute.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Partition, ...]
+    codes: IntArray
+
+
+def asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
+    """The questions of a workload; for ranges the counts that they sum."""
+    if isinstance(workload, Ranges):
+        return [Cells(workload.apart(sizes))]
+    return workload.questions
+
+
+def taken_in(empty: Residuals, releases: Iterable[Release]) -> Residuals:
+    """All counts that were measured, in residuals of which nothing was."""
+    for release in releases:
+        for moment, piece in release.pieces:
+            if moment is None:
+                empty.add(piece)
+    return empty
+
+
+def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Progress) -> list[Answers]:
+    """The best linear unbiased values, not cut off where they are impossible."""
+    found, quantile = [], normal_quantile(CONFIDENCE)
+    for number, question in enumerate(questions):
+        known = residuals.unbiased(question)
+        errors = np.where(known.estimable, known.standard_errors, np.nan)
+        values = np.asarray(known.values)
+        found.append(Answers(question, values, errors, values - quantile * errors, values + quantile * errors))
+        progress((number + 1) / len(questions))
+    return found
+
+
+def nearest(
+    workload: Marginals | Sums, residuals: Residuals, releases: Sequence[Release], progress: Progress
+) -> list[Answers]:
+    """Answers of the nearest table that there can be to what was measured.
+
+    Raises:
+        ValueError: for a table that is too large.
+    """
+    table = Table.of(workload, residuals)
+    known = known_of(table.taken_in(releases))
+    found = projection(table.sizes, known, table.total, at_most=residuals.public_total is None, progress=progress)
+    return [table.answers(question, found.counts, residuals) for question in workload.questions]
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a synthetic table comes to."""
+
+    answers: list[Answers]
+    records: Records
+    discrepancy: float | None = None
+
+
+def synthetic(
+    workload: TableWorkload,
+    residuals: Residuals,
+    releases: Sequence[Release],
+    records: int | None,
+    seed: int,
+    progress: Progress,
+) -> Made:
+    """Answers of a fit to everything that was measured, and records like it.
+
+    Args:
+        workload: what is asked.
+        residuals: which have taken in what was measured.
+        releases: the same, one by one.
+        records: how many to make; about as many as there are if left out.
+        seed: of what is drawn at random.
+        progress: told from time to time.
+    """
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    table = Table.of(workload, residuals)
+    number = records or max(1, round(table.total))
+    if isinstance(workload, Marginals) and workload.even and math.prod(table.sizes) <= MOST_CELLS:
+        fitted = fit(
+            table.sizes, known_of(table.taken_in(releases)), table.total, progress=lambda part: progress(part / 2)
+        )
+        answers = [table.answers(question, fitted.counts, residuals) for question in workload.questions]
+        counts = rounded(fitted.counts, number, rng, progress=lambda part: progress((1 + part) / 2))
+        return Made(answers, table.records(listed(counts, rng)), fitted.discrepancy)
+    fits = LocalFits(residuals)
+    questions = asked(workload, residuals.sizes)
+    answers = []
+    for place, question in enumerate(questions):
+        answers.append(_local(question, residuals, fits))
+        progress((place + 1) / (2 * len(questions)))
+    if math.prod(table.sizes) <= MOST_FITTED:
+        whole = Cells(Marginal.of(residuals.sizes, dict(zip(table.axes, table.cells, strict=True))))
+        counts = rounded(fits.fit(whole).values(whole).reshape(table.sizes), number, rng)
+        return Made(answers, table.records(listed(counts, rng)))
+    coarse = table.taken_in(releases)
+    named = [question.attributes for question in questions]
+    pairs = {(table.axes.index(a), table.axes.index(b)) for axes in named for a in axes for b in axes if a < b}
+    codes = from_local_fits(
+        LocalFits(coarse),
+        table.sizes,
+        number,
+        rng,
+        related=sorted(pairs),
+        progress=lambda part: progress((1 + part) / 2),
+    )
+    return Made(answers, table.records(codes))
+
+
+def _local(question: Question, residuals: Residuals, fits: LocalFits) -> Answers:
+    """The answer of a fit of its own."""
+    fitted = fits.fit(question) if question.cells <= MOST_FITTED else fits.product(question)
+    return Answers.of(question, _around(question, fitted.values(question), residuals, fitted.standard_errors))
+
+
+def _around(
+    question: Question, values: FloatArray, residuals: Residuals, errors: Callable[[Question], FloatArray] | None = None
+) -> Estimates:
+    def deviations() -> FloatArray:
+        return np.full(question.shape, np.nan) if errors is None else errors(question)
+
+    return around(
+        question,
+        values,
+        residuals.unbiased(question),
+        deviations,
+        residuals.public_total,
+        CONFIDENCE,
+        normal_quantile(CONFIDENCE),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The table over the attributes of a workload, each in the cells that the workload tells apart.
+
+    Attributes:
+        axes: the attributes.
+        cells: of each the cells.
+        total: the number of records, or the best estimate of it; positive.
+        public: whether it is exact.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Partition, ...]
+    total: float
+    public: bool
+
+    @classmethod
+    def of(cls, workload: TableWorkload, residuals: Residuals) -> Table:
+        """The table of a workload."""
+        apart = workload.apart(residuals.sizes)
+        cells = tuple(apart.partition(place) for place in range(len(apart.attributes)))
+        public = residuals.public_total is not None
+        return cls(apart.attributes, cells, max(1.0, float(residuals.total.values)), public)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of cells of each attribute."""
+        return tuple(cells.cells for cells in self.cells)
+
+    def taken_in(self, releases: Sequence[Release]) -> Residuals:
+        """What was measured of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
+        residuals = Residuals(self.sizes, self.total if self.public else None)
+        places = dict(zip(self.axes, range(len(self.axes)), strict=True))
+        for release in releases:
+            for moment, piece in release.pieces:
+                if moment is not None or not isinstance(piece, Measurement | Contrast):
+                    continue
+                own = self._own(piece.marginal, places, exactly=isinstance(piece, Contrast))
+                if own is None or (isinstance(piece, Contrast) and not own.attributes):
+                    continue
+                units = piece.units.reshape(own.shape)
+                residuals.add(type(piece)(own, piece.noise, units, piece.multiplier))
+        return residuals
+
+    def _own(self, marginal: Marginal, places: Mapping[int, int], *, exactly: bool) -> Marginal | None:
+        """A marginal of the whole table as one of this one; None where it is none."""
+        found: dict[int, Partition] = {}
+        for place, attribute in enumerate(marginal.attributes):
+            theirs = marginal.partition(place)
+            if attribute not in places:
+                return None
+            mine = self.cells[places[attribute]]
+            if theirs != mine and (exactly or not mine.refines(theirs)):
+                return None
+            found[places[attribute]] = theirs.over(mine)
+        own = Marginal.of(self.sizes, found)
+        return own if own.cells == marginal.cells else None
+
+    def answers(self, question: Question, counts: FloatArray, residuals: Residuals) -> Answers:
+        """The answers of counts of this table's cells."""
+        outside = tuple(place for place, axis in enumerate(self.axes) if axis not in question.attributes)
+        cells = [cells for axis, cells in zip(self.axes, self.cells, strict=True) if axis in question.attributes]
+        return Answers.of(question, _around(question, question.of(counts.sum(axis=outside), cells), residuals))
+
+    def records(self, codes: IntArray) -> Records:
+        """Records of this table."""
+        return Records(self.axes, self.cells, codes)

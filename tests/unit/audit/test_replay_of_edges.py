@@ -1,0 +1,190 @@
+"""Transcripts of releases of graphs: an honest one replays, and each forgery is found, however well it is sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.audit import records
+from app.audit.replay import Verdict, replay_file
+from app.curator.dataset import PublicDataset
+from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.mechanisms import Measured
+from app.curator.opening import Opening, Pins
+from app.curator.plan import Infeasible
+from app.curator.request import SessionRequest, parse_request
+from app.evidence.edges import BitFlips, EdgeRelease, Edges
+from app.evidence.measurements import Noise
+from app.privacy.ledger import Amounts
+from app.spaces.spec import parse_spec
+
+NOW = "2026-01-01T00:00:00Z"
+BUDGET = {"epsilon": 1.0, "delta": 1e-9}
+GRAPH = {"name": "g", "kind": "graph", "nodes": 7, "weighted": False, "budget": BUDGET}
+MATRIX = {
+    "name": "m",
+    "kind": "matrix",
+    "rows": 3,
+    "columns": 4,
+    "lower": -1,
+    "upper": 2,
+    "grid": 0.5,
+    "budget": BUDGET,
+}
+WHOLE = Amounts(Decimal("0.3"), Decimal(1))
+
+
+def asked(spec: dict[str, Any], **words: Any) -> SessionRequest:
+    mechanism = {"method": "histogram", "workload": {"cuts": "all"}, "options": {}} | words.pop("mechanism", {})
+    session = {"dataset": spec["name"], "epsilon": Decimal("0.5"), "max_queries": 1}
+    return parse_request(session | words | {"mechanism": {"construction": "workload", **mechanism}})
+
+
+def planned(spec: dict[str, Any], left: Amounts | None = None, **words: Any) -> EdgePlan | Infeasible:
+    return edge_plan(PublicDataset(parse_spec(spec), left=left), asked(spec, **words))
+
+
+def written(
+    spec: dict[str, Any], forge: Callable[[Measured], Sequence[Measured]] = lambda made: [made]
+) -> tuple[list[bytes], EdgePlan]:
+    """The transcript of a release that was recorded as ``forge`` makes of it."""
+    dataset, request = PublicDataset(parse_spec(spec)), asked(spec)
+    plan = edge_plan(dataset, request)
+    assert isinstance(plan, EdgePlan)
+    opening = Opening(dataset, request, plan, evidence=Pins((), ())).document()
+    cells = plan.buy.strategy.cells
+    units = np.arange(cells) % 2 if plan.buy.kind == "flips" else np.arange(cells) - 5
+    made = Measured(EdgeRelease(plan.buy.strategy, plan.buy.noise, units), plan.price)
+    lines = [records.header(session="s", opening=opening, opened_at=NOW)]
+    head = records.sha256(lines[0])
+    told = forge(made)
+    for sequence, each in enumerate(told, start=1):
+        line = records.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
+        sealed = records.release_entry(
+            sequence=sequence, recorded_at=NOW, previous_hash=head, measurement=records.sha256(line)
+        )
+        lines += [line, sealed.line]
+        head = sealed.entry_hash
+    digest = records.HypothesisDigest(opening).hexdigest()
+    lines.append(
+        records.trailer(entries=len(told), head_hash=head, hypothesis_digest=digest, updates=len(told), status="closed")
+    )
+    return lines, plan
+
+
+def verdict(lines: list[bytes], folder: Path) -> Verdict:
+    path = folder / "transcript.ndjson"
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return replay_file(path)
+
+
+@pytest.mark.parametrize("spec", [GRAPH, MATRIX])
+def test_an_honest_release_replays(spec: dict[str, Any], tmp_path: Path) -> None:
+    """Of bits and of numbers, and one that was cancelled before anything was drawn. Would catch a plan that is not
+    found again, and a record that is not read as it was written.
+    """
+    for forge in (lambda made: [made], lambda made: []):
+        found = verdict(written(spec, forge)[0], tmp_path)
+        assert found.ok, (found.problem, found.sequence)
+
+
+def with_noise(made: Measured, noise: BitFlips | Noise) -> Measured:
+    release = made.release
+    assert isinstance(release, EdgeRelease)
+    return replace(made, release=EdgeRelease(release.strategy, noise, release.units))
+
+
+def fewer_flips(made: Measured) -> list[Measured]:
+    assert isinstance(made.release.noise, BitFlips)
+    return [with_noise(made, BitFlips(made.release.noise.flips - 1))]
+
+
+def of_arcs(made: Measured) -> list[Measured]:
+    release = made.release
+    arcs = Edges((7, 7), "arcs")
+    assert isinstance(release, EdgeRelease)
+    return [replace(made, release=EdgeRelease(arcs, release.noise, np.zeros(arcs.cells)))]
+
+
+def as_numbers(made: Measured) -> list[Measured]:
+    return [with_noise(made, Noise("laplace", Decimal(2), 0))]
+
+
+def cheaper(made: Measured) -> list[Measured]:
+    assert made.price.pure is not None
+    return [replace(made, price=Amounts(made.price.renyi - Decimal("1e-24"), made.price.pure))]
+
+
+@pytest.mark.parametrize(
+    "forge", [fewer_flips, of_arcs, as_numbers, cheaper, lambda made: [made, made]], ids=lambda forge: forge.__name__
+)
+def test_a_forgery_is_found(forge: Callable[[Measured], Sequence[Measured]], tmp_path: Path) -> None:
+    """Every record is sealed anew, so that hashes say nothing. Would catch an audit that takes the noise, the cells,
+    the price or the number of measurements from the record instead of the plan.
+    """
+    found = verdict(written(GRAPH, forge)[0], tmp_path)
+    assert not found.ok
+    assert found.problem is not None
+    assert "opening" in found.problem
+
+
+def test_values_that_are_written_in_another_way_are_found(tmp_path: Path) -> None:
+    """Would catch two records of one measurement: padding that is not zero."""
+    lines, _ = written(GRAPH)
+    measured = lines[1].replace(b'"values":"VVVQ"', b'"values":"VVVR"')
+    assert measured != lines[1]
+    assert verdict([lines[0], measured, *lines[2:]], tmp_path).problem == "a measurement cannot be read"
+
+
+def test_what_is_paid() -> None:
+    """A share pays by the Renyi sum and reserves exactly the price, of both sums as the noise is pure; where all of
+    epsilon is left it is taken, at whatever price in the other sum. Would catch a release that holds more than it
+    spends, noise that is not pure where pure noise varies less, and bits where there are weights.
+    """
+    half, whole = planned(GRAPH), planned(GRAPH, WHOLE, epsilon=Decimal(1))
+    assert isinstance(half, EdgePlan)
+    assert isinstance(whole, EdgePlan)
+    assert (half.regime, half.holds) == ("renyi", half.price)
+    assert half.price.renyi <= PublicDataset(parse_spec(GRAPH)).share(Decimal("0.5"))
+    assert (whole.regime, whole.reserved_pure) == ("pure", Decimal(1))
+    assert whole.price.renyi > Decimal("0.3")
+    assert whole.cell_error < half.cell_error
+    assert whole.error_bound == whole.all_cuts_bound
+    assert whole.epsilon_alone <= 1
+    weighted = planned({**GRAPH, "weighted": True})
+    assert isinstance(weighted, EdgePlan)
+    assert (weighted.buy.noise.kind, weighted.buy.strategy.cells) == ("laplace", 21)
+    matrix = planned({**MATRIX, "budget": {"epsilon": 1.0, "delta": 1e-4}}, epsilon=Decimal("0.01"))
+    assert isinstance(matrix, EdgePlan)
+    assert matrix.buy.noise.kind == "gaussian"
+    assert matrix.reserved_pure is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "words", "says"),
+    [
+        (MATRIX, {"mechanism": {"method": "synthetic_graph"}}, "makes graphs"),
+        (GRAPH, {"mechanism": {"method": "gaussian"}}, "use histogram or synthetic_graph"),
+        (GRAPH, {"mechanism": {"options": {"rounds": 3}}}, "rounds does not belong"),
+        ({**GRAPH, "nodes": 5794}, {}, "16,777,216 of bits"),
+        (
+            {**GRAPH, "nodes": 2049},
+            {"mechanism": {"method": "synthetic_graph", "options": {"geometry": "cut_norm"}}},
+            "at most 2,048 nodes a side",
+        ),
+        ({**MATRIX, "rows": 4096, "columns": 1025}, {}, "4,194,304 of numbers"),
+        (GRAPH, {"epsilon": Decimal("1e-27")}, "share"),
+    ],
+)
+def test_what_has_no_plan_says_why(spec: dict[str, Any], words: dict[str, Any], says: str) -> None:
+    """Would catch a refusal that is an error, and a limit that is off by one."""
+    found = planned(spec, **words)
+    assert isinstance(found, Infeasible)
+    assert says in found.detail
+    assert isinstance(planned({**GRAPH, "nodes": 5793}), EdgePlan)

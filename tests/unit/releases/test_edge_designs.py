@@ -1,0 +1,107 @@
+"""The noise of all cells: the least that can be paid, by exact prices, and the law that varies least."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.evidence.edges import FLIP_BITS, BitFlips
+from app.evidence.measurements import Noise
+from app.privacy.ledger import Amounts, Budget
+from app.releases.edge_designs import Grid, best_noise, grid_of
+from app.releases.factorization import Unaffordable
+from app.releases.pricing import event_of_edges
+
+BITS, FINE = Grid(0, 1, binary=True), Grid(10, 1024, binary=False)
+BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
+
+
+def price(noise: BitFlips | Noise, grid: Grid, order: Decimal) -> Amounts:
+    return Amounts.of(event_of_edges(noise, grid.moved), order)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from([BITS, FINE]),
+    st.decimals("1.1", 300, places=2),
+    st.decimals("0.0001", 8, places=4),
+)
+def test_a_share_buys_the_least_noise(grid: Grid, order: Decimal, share: Decimal) -> None:
+    """What is bought can be paid, and a little less noise of its law cannot. Would catch a search that rounds the wrong
+    way, and a price by another formula than that which is charged.
+    """
+    noise, cost = best_noise(grid, order, share, None)
+    assert cost == price(noise, grid, order)
+    assert cost.renyi <= share
+    less = (
+        BitFlips(noise.flips - 1)
+        if isinstance(noise, BitFlips)
+        else Noise(noise.kind, noise.scale * Decimal("0.9989"), noise.bits)
+    )
+    assert price(less, grid, order).renyi > share
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "3", "20"])
+def test_all_of_epsilon_buys_warners_coin(epsilon: str) -> None:
+    """The probability is ``1/(1 + e^epsilon)`` rounded up to a multiple of 2^-53. Would catch one that is rounded down,
+    which would pass epsilon.
+    """
+    noise, cost = best_noise(BITS, BUDGET.order, Decimal("1e-6"), Decimal(epsilon))
+    assert isinstance(noise, BitFlips)
+    with_more = (1 / (1 + Decimal(epsilon).exp())) * 2**FLIP_BITS
+    assert noise.flips - 1 <= with_more <= noise.flips
+    assert cost.pure is not None
+    assert Decimal(epsilon) * (1 - Decimal("1e-6")) <= cost.pure <= Decimal(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("grid", "share", "pure", "law"),
+    [
+        (BITS, "0.33", None, "flips"),
+        (FINE, "0.033", None, "gaussian"),
+        (FINE, "0.33", None, "laplace"),
+        (FINE, "0.033", "1", "laplace"),
+    ],
+)
+def test_the_law_of_the_least_variance_is_taken(grid: Grid, share: str, pure: str | None, law: str) -> None:
+    """Small shares buy Gaussian noise, larger ones Laplace noise, and bits are turned over. Would catch a choice by
+    anything but the variance that is bought, as all candidates are found again here.
+    """
+    noise, _ = best_noise(grid, BUDGET.order, Decimal(share), None if pure is None else Decimal(pure))
+    assert noise.kind == law
+    others = []
+    for number in range(-100, 400):
+        scale = Decimal(repr(round(math.exp(number / 50), 6)))
+        for kind in ("laplace", "gaussian"):
+            candidate = Noise(kind, scale, grid.bits)  # type: ignore[arg-type]
+            cost = price(candidate, grid, BUDGET.order)
+            by_pure = pure is not None and cost.pure is not None and cost.pure <= Decimal(pure)
+            if cost.renyi <= Decimal(share) or by_pure:
+                others.append(candidate.variance)
+    # Scales have four digits.
+    assert noise.variance <= min(others) * 1.002
+
+
+def test_next_to_nothing_buys_nothing() -> None:
+    """Would catch noise that passes what is held, and noise that cannot be drawn."""
+    with pytest.raises(Unaffordable):
+        best_noise(FINE, Decimal(30), Decimal("1e-24"), None)
+
+
+def test_what_a_cell_holds() -> None:
+    """Would catch a matrix, weighted edges or signed entries that are taken for bits, and gamma in another unit."""
+    one = Fraction(1)
+    assert grid_of(0, one, one, signed=False) == BITS
+    assert grid_of(10, one, one, signed=False) == FINE
+    assert not grid_of(0, one, one, signed=True).binary
+    assert not grid_of(0, Fraction(2), Fraction(2), signed=False).binary
+    assert grid_of(2, Fraction(5, 2), Fraction(3), signed=True) == Grid(2, 10, binary=False)
+    with pytest.raises(ValueError, match="whole number"):
+        grid_of(1, Fraction(1, 4), one, signed=False)
+    with pytest.raises(ValueError, match="one bit"):
+        event_of_edges(BitFlips(1 << 50), 2)

@@ -1,0 +1,71 @@
+"""What is made of measured cells: values and graphs in the order of the cells, and what is said of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.evidence.edges import BitFlips, EdgeRelease, Edges
+from app.releases.edge_results import edge_values, synthetic_graph
+
+SHAPES = [((30, 30), "pairs"), ((30, 30), "arcs"), ((20, 30), "all")]
+
+
+def truth(edges: Edges) -> Any:
+    """Two communities, cell by cell."""
+    rows, columns = edges.ends()
+    return ((rows < 12) == (columns < 12)).astype(np.uint8)
+
+
+def told(_part: float) -> None:
+    """Nobody listens."""
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+@pytest.mark.parametrize("options", [{}, {"geometry": "cut_norm"}, {"rounding": "edges"}])
+def test_a_graph_is_found_where_noise_is_small(shape: Any, kind: Any, options: dict[str, Any]) -> None:
+    """With next to no noise the synthetic graph is the graph, cell by cell. Would catch cells that change places on the
+    way into a matrix and back, a diagonal that is taken for data, and values that are not scaled.
+    """
+    edges = Edges(shape, kind)
+    cells = truth(edges)
+    noisy = cells + np.random.default_rng(1).normal(0, 1e-3, edges.cells)
+    made, summary = synthetic_graph(edges, noisy, 1e-3, options, seed=3, progress=told)
+    assert made.shape == (edges.cells,)
+    assert made.min() >= 0
+    assert made.max() <= 1
+    assert np.abs(made - cells).max() <= (1 if "rounding" in options else 0.05)
+    assert np.abs(made - cells).mean() < 0.01
+    assert summary["mass"] == pytest.approx(made.sum())
+    assert summary["geometry"] == options.get("geometry", "spectral")
+    again, _ = synthetic_graph(edges, noisy, 1e-3, options, seed=3, progress=told)
+    assert np.array_equal(made, again)
+
+
+def test_the_stated_distance_holds_for_cuts() -> None:
+    """The distance bounds every cut of the made graph less the noisy values. Would catch one of another matrix."""
+    edges, rng = Edges((24, 24), "arcs"), np.random.default_rng(2)
+    noisy = truth(edges) + rng.normal(0, 1, edges.cells)
+    made, summary = synthetic_graph(edges, noisy, 1.0, {"geometry": "cut_norm"}, seed=1, progress=told)
+    off = edges.matrix(made - noisy)
+    for _ in range(2000):
+        left, right = rng.random((2, 24)) < 0.5
+        assert abs(off[np.ix_(left, right)].sum()) <= summary["distance"]
+    assert 0 < summary["least_distance"] <= summary["distance"]
+
+
+def test_bits_are_told_where_they_are_all() -> None:
+    """Of one release of bits they stand beside the values, of several there are averages alone. Would catch bits of one
+    release that are shown as those of all.
+    """
+    edges = Edges((9, 9), "pairs")
+    release = EdgeRelease(edges, BitFlips(1 << 51), np.arange(edges.cells) % 2)
+    one, summary = edge_values([release], "histogram", {}, beta=0.05, seed=0, progress=told)
+    both, halved = edge_values([release, release], "auto", {}, beta=0.05, seed=0, progress=told)
+    assert one.bits is not None
+    assert np.array_equal(one.bits, release.units)
+    assert one.values == pytest.approx(both.values)
+    assert both.bits is None
+    assert halved["cell_error"] == pytest.approx(summary["cell_error"] / 2**0.5, rel=1e-4)
