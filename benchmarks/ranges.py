@@ -1,12 +1,12 @@
 """Ranges over histograms of 1,024 and 4,096 cells: the cells, a hierarchy, and what was optimised for the questions.
 
 Run `python -m benchmarks.ranges` (some minutes). Over 4,096 cells nothing is optimised: a service refuses to, and it
-takes longer than all else here. Questions are 2,000 random ranges, and the sums of the first cells. Each is answered by least squares from one measurement, and from the
-same measurement by the nearest counts that are not negative. Errors are root mean squares over questions and
-repetitions, with noise from NumPy, beside those that were expected before anything was drawn. ``scaled`` is the measure
-of DPBench (Hay, Machanavajjhala, Miklau, Chen, Zhang 2016): the L2 norm of the errors divided by the number of
-questions and by that of records, here of the fit, in millionths. The histograms are those of
-``../shared/data/dpbench``.
+takes longer than all else here. Questions are 2,000 random ranges, and over 1,024 cells the sums of the first cells.
+Each is answered by least squares from one measurement, and from the same measurement by the nearest counts that are not
+negative. Errors are root mean squares over questions and repetitions, with noise from NumPy, beside those that were
+expected before anything was drawn. ``scaled`` is the measure of DPBench (Hay, Machanavajjhala, Miklau, Chen, Zhang
+2016): the L2 norm of the errors divided by the number of questions and by that of records, here of the fit, in
+millionths. The histograms are those of ``../shared/data/dpbench``.
 """
 
 from __future__ import annotations
