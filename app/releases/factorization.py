@@ -608,7 +608,7 @@ def least_error(gram: FloatArray) -> FloatArray:
     return np.asarray(cholesky(firm / (1 + _FIRM), check_finite=False))
 
 
-def least_error_pure(gram: FloatArray, cells_a_row: int = _CELLS_A_ROW) -> FloatArray:
+def least_error_pure(gram: FloatArray) -> FloatArray:
     """A matrix M with columns of L1 norm one for which ``tr F (M'M)^-1 F'`` is small: single cells and some more rows.
 
     ``M = [1; T] E^-1`` with T not negative, p rows by cells, and E the diagonal matrix of ``1 + sum of a column of T``
@@ -620,15 +620,14 @@ def least_error_pure(gram: FloatArray, cells_a_row: int = _CELLS_A_ROW) -> Float
 
     Args:
         gram: G, symmetric, positive semidefinite, not zero.
-        cells_a_row: there is one row beside single cells for so many of these, and as many where there are fewer cells.
     """
     size = len(gram)
     gram = gram / float(np.trace(gram)) * size
-    rows = max(min(size, cells_a_row), -(-size // cells_a_row))
+    rows = max(min(size, _CELLS_A_ROW), -(-size // _CELLS_A_ROW))
     raw = np.random.Philox(key=1).random_raw(rows * size) >> np.uint64(11)
     starts = [np.ldexp(raw.astype(np.float64), -53)]
     if size > 2:
-        branching = min(cells_a_row, size - 1)
+        branching = min(_CELLS_A_ROW, size - 1)
         sums = hierarchy(size, branching).toarray().astype(np.float64)[size:]
         starts.append(sums)
     options = {"maxiter": _LAPLACE_STEPS, "maxfun": 2 * _LAPLACE_STEPS, "maxcor": 20}
