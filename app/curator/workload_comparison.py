@@ -128,7 +128,10 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
         InvalidRequest: when the data set has no such workload.
     """
     best = ways_of(dataset, request, interactive=False).best
-    name = "factorization" if best is None else best.name
+    asked = request.mechanism.workload
+    # Where no method has a plan, the refusal is that of the one which serves the most workloads of the kind.
+    widest = "histogram" if asked is not None and asked.whole else "factorization"
+    name = widest if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
         most = "at most " if best.basis == "at most" else ""
