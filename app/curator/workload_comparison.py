@@ -6,7 +6,7 @@ All of it is told from public facts before anything is spent: the same for neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -29,9 +29,9 @@ from app.spaces.errors import CuratorError
 #: surveys that were tried, as a fit's, which on a table unlike these may err more.
 Basis = Literal["exact", "at most", "usually at most"]
 #: The methods whose errors are not exactly those of unbiased values.
-NEARER: dict[Method, Basis] = {"projection": "at most", "synthetic_table": "usually at most"}
-#: On all surveys that were tried their errors were less than this part of those (docs/releases.md).
-NEARER_BY = 0.8
+BASES: Mapping[str, Basis] = {"projection": "at most", "synthetic_table": "usually at most"}
+#: On all tables that were tried their errors were below these parts of that (docs/releases.md).
+NEARER: Mapping[str, float] = {"projection": 0.8, "synthetic_table": 0.6}
 #: Which of several methods is taken where as much is to be expected of them: what is nearer than promised first.
 ORDER: tuple[Method, ...] = (
     "synthetic_table",
@@ -76,8 +76,8 @@ class Way:
     def rank(self) -> tuple[bool, float, bool, int]:
         """The lesser the better."""
         error = math.inf if self.expected is None else self.expected.rms
-        if self.basis != "exact":
-            error *= NEARER_BY
+        if not self.interactive:
+            error *= NEARER.get(self.name, 1.0)
         place = ORDER.index(self.name) if self.name in ORDER and not self.interactive else len(ORDER)
         return not isinstance(self.outcome, SessionPlan), error, self.interactive, place
 
@@ -133,7 +133,10 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
         InvalidRequest: when the data set has no such workload.
     """
     best = ways_of(dataset, request, interactive=False).best
-    name = "factorization" if best is None else best.name
+    asked = request.mechanism.workload
+    # Where no method has a plan, the refusal is that of the one which serves the most workloads of the kind.
+    widest = "histogram" if asked is not None and asked.whole else "factorization"
+    name = widest if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
         most = "" if best.basis == "exact" else f"{best.basis} "
@@ -154,7 +157,7 @@ def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workloa
             yield Way(method, False, found.refusal())
         else:
             assert isinstance(found, WorkloadPlan)
-            yield Way(method, False, found, found.expected, NEARER.get(method, "exact"))
+            yield Way(method, False, found, found.expected, BASES.get(method, "exact"))
 
 
 def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:

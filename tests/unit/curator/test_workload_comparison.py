@@ -15,7 +15,7 @@ from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence_plan import residuals_of
 from app.curator.request import SessionRequest, parse_request
-from app.curator.workload_comparison import INTERACTIVE, NEARER_BY, ORDER, Way, Ways, chosen_method, ways_of
+from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
 from app.curator.workload_plan import WorkloadPlan
 from app.evidence.policy import Buy
 from app.evidence.questions import Question
@@ -170,7 +170,7 @@ class TestOrder:
         errors = []
         for way in listed.ways:
             error = math.inf if way.expected is None else way.expected.rms
-            errors.append(error * (NEARER_BY if way.basis != "exact" else 1))
+            errors.append(error * (1 if way.interactive else NEARER.get(way.name, 1)))
         planned = [not isinstance(way.outcome, CuratorError) for way in listed.ways]
         assert planned == sorted(planned, reverse=True)
         assert errors[: sum(planned)] == sorted(errors[: sum(planned)])
