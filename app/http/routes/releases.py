@@ -136,8 +136,8 @@ async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[
     yield b"retry: %d\n\n" % RECONNECT_MS
     while True:
         # That somebody is at work on it is no news by itself.
-        now = replace(await run_in_threadpool(releases.row, id), beat=0.0)
-        if now != told:
+        now = await run_in_threadpool(releases.row, id)
+        if now is None or replace(now, beat=0.0) != told:
             found = await run_in_threadpool(releases.standing, actor, id)
             state = orjson.dumps(found.view)
             yield b"event: " + (b"end" if found.ended else b"progress") + b"\ndata: " + state + b"\n\n"
