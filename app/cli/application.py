@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from app.cli.commands import audits, datasets, principals, questions, service, sessions  # noqa: F401 - they add themselves
+from app.cli.commands import (  # noqa: F401 - they add themselves
+    audits,
+    datasets,
+    principals,
+    questions,
+    releases,
+    service,
+    sessions,
+)
 from app.cli.errors import Refusal
 from app.cli.groups import cli
 from app.cli.rendering import show_error, show_problem

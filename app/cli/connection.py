@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from app.cli.errors import Refusal
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def client(doing: str) -> Iterator[Curator]:
-    """The service as the environment names it; the terminal shows ``doing`` while it works.
+def client(doing: str | None) -> Iterator[Curator]:
+    """The service as the environment names it; the terminal shows ``doing`` while it works, if anything.
 
     Raises:
         Refusal: when the environment names no key.
@@ -27,5 +27,5 @@ def client(doing: str) -> Iterator[Curator]:
     if not key:
         raise Refusal("no key: set CURATOR_API_KEY to yours")
     url = os.environ.get("CURATOR_URL") or "http://127.0.0.1:8000"
-    with Curator(url, key, retry_for=3.0) as curator, err.status(doing):
+    with Curator(url, key, retry_for=3.0) as curator, nullcontext() if doing is None else err.status(doing):
         yield curator

@@ -106,6 +106,36 @@ def parse_mechanism(text: str) -> dict[str, Any]:
     return parse_object(text, text) if text.lstrip().startswith("{") else {"construction": text}
 
 
+def parse_workload(text: str) -> dict[str, Any]:
+    """A workload: JSON, or one of ``marginals=3``, ``marginals=2:age,sex``, ``ranges=age``, ``queries=FILE`` (JSON, a
+    list), ``cuts`` and ``rank_one``.
+
+    Raises:
+        Refusal: when it is none of these.
+    """
+    if text.lstrip().startswith("{"):
+        return parse_object(text, "--workload")
+    kind, _, value = (part.strip() for part in text.partition("="))
+    if kind in ("cuts", "rank_one") and value in ("", "all"):
+        return {kind: "all"}
+    if kind == "ranges" and value:
+        return {"ranges": value}
+    if kind == "marginals":
+        number, some, names = value.partition(":")
+        if number.isascii() and number.isdigit() and bool(some) == bool(names):
+            named = {"attributes": [name.strip() for name in names.split(",")]} if some else {}
+            return {"marginals": int(number), **named}
+    if kind == "queries" and value:
+        try:
+            queries = json.loads(Path(value).read_text(encoding="utf-8"))
+        except ValueError:
+            raise Refusal(f"{value} is not JSON") from None
+        if not isinstance(queries, list):
+            raise Refusal(f"{value} is not a JSON list of queries")
+        return {"queries": queries}
+    raise Refusal(f"--workload: {text!r} is none such as marginals=3, ranges=age, queries=FILE or cuts")
+
+
 #: Comparisons of conditions, and the words that queries have for them.
 _COMPARISONS = {">=": "ge", "<=": "le", ">": "gt", "<": "lt"}
 _CONDITION = re.compile(r"\s*([^<>=]*[^<>=\s])\s*(>=|<=|>|<|=)\s*([^<>=\s].*?)\s*", re.DOTALL)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Plan,
         Principal,
         Problem,
+        ReleaseState,
         Report,
         SessionState,
     )
@@ -382,3 +383,34 @@ def show_error(message: str) -> None:
     """Print a failure in a sentence."""
     err.print("[bold red]Error:[/bold red]", end=" ")
     err.print(message, markup=False)
+
+
+def show_release(state: ReleaseState, *, as_json: bool) -> None:
+    """Print where a release stands."""
+    if as_json:
+        print_json(state.raw)
+        return
+    cost, problem = state.cost, state.problem
+    facts: dict[str, object] = {
+        "data set": state.dataset,
+        "method": state.method,
+        "workload": json.dumps(state.workload),
+        "status": state.status,
+        "step": None if state.ended else state.step,
+        "progress": None if state.ended else f"{state.progress:.0%}",
+        "epsilon held": cost.get("reserved_epsilon"),
+        "epsilon spent": cost.get("spent_epsilon"),
+        "why": None if problem is None else problem.detail,
+    }
+    out.print(_facts(f"Release {state.id}", {name: fact for name, fact in facts.items() if fact is not None}))
+
+
+def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:
+    """Print releases, a line each."""
+    if as_json:
+        print_json([state.raw for state in found])
+        return
+    table = Table("release", "data set", "method", "status", "progress", box=SIMPLE)
+    for state in found:
+        table.add_row(state.id, Text(state.dataset), state.method, state.status, f"{state.progress:.0%}")
+    out.print(table)

@@ -45,6 +45,7 @@ from app.client.queries import (
     unverified,
     where,
 )
+from app.client.releases import Release, ReleaseState
 
 __all__ = [
     "Answer",
@@ -67,6 +68,8 @@ __all__ = [
     "Principal",
     "Problem",
     "ProtocolError",
+    "Release",
+    "ReleaseState",
     "Report",
     "Session",
     "SessionState",

@@ -36,6 +36,7 @@ from app.client.models import (
     need,
 )
 from app.client.queries import Dense, QueryLike, asks_table, marginal, statistic
+from app.client.releases import Release, ReleaseState
 from app.client.transport import Call, Transport
 
 NPY = "application/x-npy"
@@ -314,6 +315,43 @@ class Curator:
     def sessions(self) -> list[SessionState]:
         """The sessions the caller may see."""
         return [SessionState.parse(item) for item in self._items("/v1/sessions")]
+
+    # Releases
+
+    def release(
+        self,
+        dataset: str,
+        *,
+        workload: JSON,
+        epsilon: Number,
+        method: str = "auto",
+        key: str | None = None,
+        **options: Any,
+    ) -> Release:
+        """Ask for a release of a workload that is known in advance: its share is reserved, and the work queued.
+
+        Args:
+            dataset: name of the data set.
+            workload: such as ``{"marginals": 3}``, ``{"ranges": "age"}``, ``{"queries": [...]}`` or
+                ``{"cuts": "all"}``.
+            epsilon: the share of the data set's epsilon that it may spend.
+            method: such as ``gaussian`` or ``histogram``; the service chooses by default.
+            key: Idempotency-Key, as for :meth:`open_session`.
+            **options: ``start``, ``share``, and what belongs to a method, as in the API's documents.
+        """
+        body = {"dataset": dataset, "workload": dict(workload), "epsilon": epsilon, "method": method}
+        body |= {name: value for name, value in options.items() if value is not None}
+        call = _json_call("POST", "/v1/releases", body, key=key or _new_key())
+        return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
+
+    def existing_release(self, id: str) -> Release:
+        """A release that was asked for before."""
+        call = Call("GET", f"/v1/releases/{_segment(id)}")
+        return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
+
+    def releases(self) -> list[ReleaseState]:
+        """The releases the caller may see, in the order they were asked for."""
+        return [ReleaseState.parse(item) for item in self._items("/v1/releases")]
 
     # The service itself
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -136,6 +136,21 @@ class Transport:
                     raise problem_of(response)
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
+        """What ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes.
+
+        Raises:
+            Problem: when the service refuses, other than for the moment: then there is nothing.
+            httpx.TransportError: when the connection breaks.
+        """
+        with closing(self._http.send(self._request(call), stream=True)) as response:
+            if response.is_success:
+                yield from reader(response)
+                return
+            response.read()
+        if response.status_code not in RETRIED:
+            raise problem_of(response)
 
     def _request(self, call: Call) -> httpx.Request:
         headers = dict(call.headers)

@@ -242,7 +242,8 @@ class TestBadInput:
 
     def test_as_a_session(self, service: Service) -> None:
         """Catches a way around the queue."""
-        mechanism = {"construction": "workload", "method": "gaussian", "workload": {"marginals": 1}}
+        workload = {"method": "gaussian", "workload": {"marginals": 1}, "options": {}}
+        mechanism = {"construction": "workload", **workload}
         told = refused(
             service.admin.post(
                 "/v1/sessions",
@@ -265,10 +266,12 @@ class TestStreams:
         owner, other = service.principal("analyst"), service.principal("analyst")
         id, his = ask(owner, people(service))["id"], ask(other, people(service))["id"]
         with contextlib.ExitStack() as stack:
+            heard = []  # what is no longer referred to is closed
             for _ in range(2):
                 reply = stack.enter_context(owner.stream("GET", f"/v1/releases/{id}/events"))
                 assert reply.status_code == 200
-                assert next(reply.iter_bytes())
+                heard.append(reply.iter_bytes())
+                assert next(heard[-1])
             refused(owner.get(f"/v1/releases/{id}/events"), "too-many-requests")
             with other.stream("GET", f"/v1/releases/{his}/events") as reply:
                 assert reply.status_code == 200

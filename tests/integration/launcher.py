@@ -59,7 +59,7 @@ def redirect(descriptor: int, path: str, flags: int) -> None:
 
 def serve(order: dict[str, Any]) -> int:
     """A server, or a migration; the exit code."""
-    if order.keys() & {"traps", "bug", "clock", "resumed"}:
+    if order.keys() & {"traps", "bug", "clock", "resumed", "silence"}:
         steps.install(order)
     try:
         if order.get("migrate"):

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ import psycopg
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import make_url
 
-from app.bootstrap import maintenance, noise, serving, wiring
+from app.bootstrap import maintenance, noise, release_worker, serving, wiring
 from app.privacy.noise import NoiseBlock
-from app.services import residents
+from app.services import release_jobs, residents
 from app.storage import snapshots, vault
 from app.storage.store import SqlStore, SqlTransaction
 from app.storage.vault import Vault, VaultEntry
@@ -45,6 +46,18 @@ WORKING = (
     "registering: after the commit, before the reply",
     "retiring: after the commit, before the file goes",
 )
+#: Of a server that is asked for a release and works on it, in their order.
+RELEASING = (
+    "releasing: before the commit",
+    "releasing: after the commit, before the reply",
+    "releasing: before the noise",
+    "releasing: after the noise",
+    "releasing: before the record",
+    "releasing: after the record",
+    "releasing: within the fit",
+    "releasing: before the end",
+    "releasing: after the end",
+)
 #: Of a server that writes down sessions in use, as one with ``resumed`` in its order does all the time.
 KEEPING = ("keeping: within a snapshot", "keeping: before it is in place")
 #: Of a start (embedded) or of `curator migrate` on an empty database.
@@ -57,7 +70,7 @@ MIGRATING = (
 #: Of a server that replies first, which is one of the bugs.
 HASTY = "answering: after the reply, before the commit"
 #: What a server can have wrong, for a test to find: the name is what an order says.
-BUGS = ("reply first", "double charge", "forgotten keys", "no sweep", "drop on failure")
+BUGS = ("reply first", "double charge", "forgotten keys", "no sweep", "drop on failure", "unrecorded", "drawn again")
 
 
 class Trap:
@@ -72,7 +85,7 @@ class Trap:
     """
 
     def __init__(self, step: str, passage: int, act: str, sprung: str | None = None) -> None:
-        assert step in (*WORKING, *KEEPING, *MIGRATING, HASTY)
+        assert step in (*WORKING, *RELEASING, *KEEPING, *MIGRATING, HASTY)
         self._step, self._left, self._act, self._guard = step, passage, act, threading.Lock()
         self._sprung = sprung
 
@@ -131,8 +144,24 @@ class Telling(SqlTransaction):
         self._together = False
 
     def append(self, entries: Sequence[Any], weights: Sequence[Any]) -> None:
-        self._doing.add("answering")
-        super().append(entries, weights)
+        released = any(entry.kind == "release" for entry in entries)
+        self._doing.add("releasing, its record" if released else "answering")
+        super().append([] if released and self._bug == "unrecorded" else entries, weights)
+
+    def add_release(self, row: Any) -> None:
+        self._doing.add("releasing")
+        super().add_release(row)
+
+    def release(self, id: str) -> Any:
+        row = super().release(id)
+        if self._bug == "drawn again" and row is not None and row.step == "fitting":
+            return replace(row, step="measuring")
+        return row
+
+    def move_release(self, row: Any, worker: str | None) -> bool:
+        if row.status == "done":
+            self._doing.add("releasing, its end")
+        return super().move_release(row, worker)
 
     def move_sessions(self, rows: Sequence[Any]) -> None:
         if any(row.status == "closed" for row in rows):
@@ -156,8 +185,7 @@ class Telling(SqlTransaction):
             super().add_replies(rows)
 
     def commit(self) -> None:
-        for what in self._doing:
-            self._passed(f"{what}: before the commit")
+        self._pass("before", "before the commit")
         with self._failing():
             super().commit()
         if not self._together:
@@ -172,8 +200,12 @@ class Telling(SqlTransaction):
         self._committed()
 
     def _committed(self) -> None:
+        self._pass("after", "after the commit, before the reply")
+
+    def _pass(self, when: str, moment: str) -> None:
         for what in self._doing:
-            self._passed(f"{what}: after the commit, before the reply")
+            whole, _, part = what.partition(", its ")
+            self._passed(f"{whole}: {when} the {part}" if part else f"{whole}: {moment}")
 
     def _failing(self) -> AbstractContextManager[None]:
         return suppress(Exception) if self._bug == "drop on failure" else nullcontext()
@@ -238,11 +270,15 @@ def install(order: dict[str, Any]) -> None:
     """Put the telling parts in place, as an order says: ``traps`` (each the arguments of a :class:`Trap`), ``bug`` (one
     of :data:`BUGS`), ``clock`` (a file that holds the seconds by which the clock is off), ``armed`` (a file: before it
     is there, no trap counts), ``resumed`` (a file: every session with anything new is written down at once, however
-    small, and the file gets a line for each that comes back from what was written down).
+    small, and the file gets a line for each that comes back from what was written down), ``silence`` (seconds after
+    which whoever works on a release is taken for dead).
     """
     bug = order.get("bug")
     assert bug is None or bug in BUGS
     traps = [Trap(*trap) for trap in order.get("traps", ())]
+    if "silence" in order:
+        release_jobs.SILENT_SECONDS = order["silence"]
+        release_jobs.BEAT_SECONDS = order["silence"] / 8
     if "clock" in order:
         _shift_clock(Path(order["clock"]))
 
@@ -268,6 +304,14 @@ def install(order: dict[str, Any]) -> None:
             taken = super().take(n)
             passed("answering: after the noise")
             return taken
+
+    class TellingFinisher(release_worker.ProcessFinisher):
+        def finish(self, job: Any, progress: Any) -> Any:
+            def telling(part: float) -> None:
+                passed("releasing: within the fit")
+                progress(part)
+
+            return super().finish(job, telling)
 
     class TellingVault(Vault):
         def put(self, *arguments: Any) -> VaultEntry:
@@ -309,7 +353,17 @@ def install(order: dict[str, Any]) -> None:
         migrate(engine)
         passed("migrating: after the commit")
 
+    measured = release_jobs.measured_all
+
+    def telling_measured(*arguments: Any) -> Any:
+        passed("releasing: before the noise")
+        made = measured(*arguments)
+        passed("releasing: after the noise")
+        return made
+
     parts: list[tuple[Any, str, Any]] = [
+        (release_jobs, "measured_all", telling_measured),
+        (wiring, "ProcessFinisher", TellingFinisher),
         (wiring, "SqlStore", partial(ReplyFirst, passed) if bug == "reply first" else TellingStore),
         (wiring, "Vault", TellingVault),
         (noise, "NoiseBlock", TellingNoise),

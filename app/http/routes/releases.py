@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
@@ -134,13 +135,15 @@ async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[
     told, quiet = None, 0
     yield b"retry: %d\n\n" % RECONNECT_MS
     while True:
-        if await run_in_threadpool(releases.row, id) != told or told is None:
+        # That somebody is at work on it is no news by itself.
+        now = await run_in_threadpool(releases.row, id)
+        if now is None or replace(now, beat=0.0) != told:
             found = await run_in_threadpool(releases.standing, actor, id)
             state = orjson.dumps(found.view)
             yield b"event: " + (b"end" if found.ended else b"progress") + b"\ndata: " + state + b"\n\n"
             if found.ended:
                 return
-            told, quiet = found.row, 0
+            told, quiet = replace(found.row, beat=0.0), 0
         quiet += 1
         if quiet % QUIET_LOOKS == 0:
             yield b": still here\n\n"

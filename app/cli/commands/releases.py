@@ -1,0 +1,110 @@
+"""Commands for releases: asked for, followed, read, cancelled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.connection import client
+from app.cli.errors import Refusal
+from app.cli.groups import releases
+from app.cli.inputs import parse_decimal, parse_workload
+from app.cli.options import AsJson, DatasetName, Epsilon, ForItself, FromNothing
+from app.cli.rendering import out, show_release, show_releases
+
+ReleaseId = Annotated[str, typer.Argument(metavar="RELEASE", help="The release's id.", show_default=False)]
+Workload = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="What is to be answered: marginals=3, marginals=2:age,sex, ranges=age, queries=FILE, cuts, rank_one, or "
+        "JSON.",
+        show_default=False,
+    ),
+]
+Method = Annotated[str, typer.Option(help="How it is released: histogram, gaussian and so on.")]
+Records = Annotated[int | None, typer.Option(min=1, help="synthetic_table: how many records.", show_default=False)]
+
+
+@releases.command("ask")
+def release_ask(
+    dataset: DatasetName,
+    epsilon: Epsilon,
+    workload: Workload,
+    method: Method = "auto",
+    records: Records = None,
+    from_nothing: FromNothing = False,
+    for_itself: ForItself = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for a release; its share is reserved and the work queued."""
+    options: dict[str, Any] = {
+        "records": records,
+        "start": "nothing" if from_nothing else None,
+        "share": False if for_itself else None,
+    }
+    asked, share = parse_workload(workload), parse_decimal(epsilon, "epsilon")
+    with client("Asking for the release") as curator:
+        made = curator.release(dataset, workload=asked, epsilon=share, method=method, **options)
+    show_release(made.state, as_json=as_json)
+
+
+@releases.command("list")
+def release_list(as_json: AsJson = False) -> None:
+    """List the releases you may see."""
+    with client("Asking for the releases") as curator:
+        found = curator.releases()
+    show_releases(found, as_json=as_json)
+
+
+@releases.command("show")
+def release_show(release: ReleaseId, as_json: AsJson = False) -> None:
+    """Show where a release stands, and what it costs."""
+    with client("Asking for the release") as curator:
+        state = curator.existing_release(release).state
+    show_release(state, as_json=as_json)
+
+
+@releases.command("follow")
+def release_follow(release: ReleaseId, as_json: AsJson = False) -> None:
+    """Wait for a release's end, with a bar that shows how far it is; exit code 1 when nothing came of it."""
+    from app.client.releases import progress_bar
+
+    with client(None) as curator, progress_bar() as show:
+        found = curator.existing_release(release)
+        for state in found.events():
+            show(state)
+    show_release(found.state, as_json=as_json)
+    if found.state.status != "done":
+        raise typer.Exit(1)
+
+
+@releases.command("cancel")
+def release_cancel(release: ReleaseId, as_json: AsJson = False) -> None:
+    """Cancel a release for which no noise was drawn yet; its share returns to the data set."""
+    with client("Cancelling the release") as curator:
+        state = curator.existing_release(release).cancel()
+    show_release(state, as_json=as_json)
+
+
+@releases.command("data")
+def release_data(
+    release: ReleaseId,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write it: .csv, .parquet or .arrow.", show_default=False)
+    ],
+    part: Annotated[
+        str | None, typer.Option(help="records, edges or answers; the first that there is.", show_default=False)
+    ] = None,
+) -> None:
+    """Download what came of a release."""
+    with client("Downloading the data") as curator:
+        found = curator.existing_release(release)
+        try:
+            target = found.save(output, part)
+        except ValueError as error:
+            raise Refusal(str(error)) from None
+    out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)

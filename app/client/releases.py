@@ -1,0 +1,229 @@
+"""Releases for workloads known in advance: asked for, followed to their end, and read as tables."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, cast
+from urllib.parse import quote, urlencode
+
+import httpx
+import pyarrow as pa
+
+from app.client.errors import Problem, ProtocolError, Unreachable
+from app.client.models import JSON, Plan, need
+from app.client.transport import Call, Transport
+
+ARROW = "application/vnd.apache.arrow.stream"
+#: What files are asked for as, by their endings.
+FORMATS = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet", ".arrow": ARROW}
+#: Seconds after which a stream that has ended early is asked for again, and for which the service may be away.
+AGAIN_SECONDS, AWAY_SECONDS = 1.0, 60.0
+
+
+@dataclass(frozen=True)
+class ReleaseState:
+    """Where a release stands.
+
+    ``status`` is queued, running, done, failed or cancelled; ``step`` and ``progress``, from 0 to 1, tell how far it
+    is. ``cost`` has what it holds and has spent; ``result`` tells what came of it, ``problem`` why nothing did.
+    """
+
+    id: str
+    dataset: str
+    method: str
+    workload: JSON
+    status: str
+    step: str
+    progress: float
+    cost: JSON
+    plan: Plan
+    result: JSON | None
+    problem: Problem | None
+    raw: JSON = field(repr=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status in ("done", "failed", "cancelled")
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From any reply, or event, that describes a release."""
+        problem = need(reply, "problem")
+        return cls(
+            id=str(need(reply, "id")),
+            dataset=str(need(reply, "dataset")),
+            method=str(need(reply, "method")),
+            workload=cast(JSON, need(reply, "workload")),
+            status=str(need(reply, "status")),
+            step=str(need(reply, "step")),
+            progress=float(need(reply, "progress")),
+            cost=cast(JSON, need(reply, "cost")),
+            plan=Plan.parse(need(reply, "plan")),
+            result=need(reply, "result"),
+            problem=None if problem is None else Problem.parse(problem, int(problem.get("status", 0))),
+            raw=dict(reply),
+        )
+
+
+class Release:
+    """One release, as :meth:`Curator.release` asks for it.
+
+    Attributes:
+        state: where it stood when this client heard of it last.
+    """
+
+    def __init__(self, transport: Transport, state: ReleaseState) -> None:
+        self._transport, self.state = transport, state
+        self._path = f"/v1/releases/{quote(state.id, safe='')}"
+
+    @property
+    def id(self) -> str:
+        """Its id, and that of the session which has its transcript."""
+        return self.state.id
+
+    @property
+    def plan(self) -> Plan:
+        """What is measured for it, and what that costs."""
+        return self.state.plan
+
+    @property
+    def status(self) -> str:
+        """Where it stands now, asked of the service: queued, running, done, failed or cancelled."""
+        return self.refresh().status
+
+    def refresh(self) -> ReleaseState:
+        """Ask where it stands now."""
+        self.state = ReleaseState.parse(self._transport.json(Call("GET", self._path)))
+        return self.state
+
+    def events(self) -> Iterator[ReleaseState]:
+        """Its state now and whenever that changes, up to the end.
+
+        A stream that breaks, as when the server is replaced, is asked for again; a state may then be told twice.
+
+        Raises:
+            Unreachable: when the service is away for :data:`AWAY_SECONDS`.
+        """
+        heard = time.monotonic()
+        while True:
+            with suppress(httpx.TransportError):
+                for state in self._transport.stream(Call("GET", f"{self._path}/events"), _states):
+                    heard, self.state = time.monotonic(), state
+                    yield state
+                    if state.ended:
+                        return
+            if time.monotonic() > heard + AWAY_SECONDS:
+                raise Unreachable("the stream of events broke, and did not come again")
+            time.sleep(AGAIN_SECONDS)
+
+    def wait(self, progress: Callable[[ReleaseState], None] | bool = False) -> Self:
+        """Wait for its end.
+
+        Args:
+            progress: called with each state; True shows a bar on standard error.
+
+        Raises:
+            Problem: when it failed, or was cancelled.
+        """
+        if progress is True:
+            with progress_bar() as show:
+                return self.wait(show)
+        for state in self.events():
+            if callable(progress):
+                progress(state)
+        if self.state.status == "done":
+            return self
+        raise self.state.problem or Problem(
+            "conflict", f"The release is {self.state.status}", 409, "nothing came of it"
+        )
+
+    def cancel(self) -> ReleaseState:
+        """Cancel it, which is possible before noise is drawn; its share returns to the data set.
+
+        Raises:
+            Problem: ``conflict`` after that.
+        """
+        self.state = ReleaseState.parse(self._transport.json(Call("DELETE", self._path)))
+        return self.state
+
+    def answers(self) -> pa.Table:
+        """The workload's answers: ``question``, a label an attribute, ``value`` and ``standard_error`` in counts."""
+        return self._table("answers")
+
+    def records(self) -> pa.Table:
+        """Synthetic records: a row each, a column an attribute."""
+        return self._table("records")
+
+    def edges(self) -> pa.Table:
+        """The edges of a synthetic graph."""
+        return self._table("edges")
+
+    def _table(self, part: str) -> pa.Table:
+        with pa.ipc.open_stream(self._data(part, ARROW)) as reader:
+            return reader.read_all()
+
+    def save(self, path: Path | str, part: str | None = None) -> Path:
+        """Write what came of it to ``path``: as CSV, Parquet or Arrow by the ending.
+
+        Args:
+            path: where to write it.
+            part: ``records``, ``edges`` or ``answers``; the first of them that there is where none is named.
+
+        Raises:
+            ValueError: for another ending.
+        """
+        target = Path(path)
+        if target.suffix not in FORMATS:
+            raise ValueError(f"the name must end in {', '.join(FORMATS)}")
+        target.write_bytes(self._data(part, FORMATS[target.suffix]))
+        return target
+
+    def _data(self, part: str | None, accept: str) -> bytes:
+        query = "" if part is None else "?" + urlencode({"part": part})
+        return self._transport.send(Call("GET", f"{self._path}/data{query}", {"Accept": accept})).content
+
+
+def _states(response: httpx.Response) -> Iterator[ReleaseState]:
+    """The states that a stream of server-sent events tells."""
+    for line in response.iter_lines():
+        if line.startswith("data:"):
+            try:
+                told = json.loads(line[len("data:") :])
+            except ValueError:
+                raise ProtocolError("an event is not JSON") from None
+            yield ReleaseState.parse(told)
+
+
+class progress_bar:  # noqa: N801 - a function, but for its end
+    """A bar on standard error that shows the states it is called with."""
+
+    def __enter__(self) -> Callable[[ReleaseState], None]:
+        # Imported here: a program that shows nothing needs no terminal.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        task = self._bar.add_task("queued", total=1.0)
+        self._bar.start()
+
+        def show(state: ReleaseState) -> None:
+            step = state.status if state.ended or state.status == "queued" else state.step
+            self._bar.update(task, description=step, completed=state.progress)
+
+        return show
+
+    def __exit__(self, *_: Any) -> None:
+        self._bar.stop()

@@ -1,0 +1,90 @@
+"""Releases as the Python client and the command line have them, against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from app.client import Curator, Problem, ReleaseState
+from tests.api.support import Gate, Noise, Service, people
+from tests.integration.servers import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def curator(service: Service) -> Iterator[Curator]:
+    with Curator(service.url, service.admin_key) as client:
+        yield client
+
+
+def command(service: Service, *arguments: str) -> tuple[int, str, str]:
+    environment = {"CURATOR_URL": service.url, "CURATOR_API_KEY": service.admin_key, "COLUMNS": "160"}
+    done = run(["release", *arguments], environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_from_asking_to_tables(service: Service, curator: Curator, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a state that is not told, a table that is another one, and a bar that fails without a terminal."""
+    asked = curator.release(people(service), workload={"marginals": 1}, epsilon=0.5, method="gaussian", key="k")
+    assert (asked.state.status, asked.state.ended) == ("queued", False)
+    assert asked.plan.mode == "release"
+    seen: list[ReleaseState] = []
+    assert asked.wait(seen.append) is asked
+    assert seen[-1] == asked.state == curator.existing_release(asked.id).state
+    assert (asked.status, asked.state.progress) == ("done", 1.0)
+    assert asked.wait(progress=True).state.ended
+    assert [state.id for state in curator.releases()] == [asked.id]
+    table = asked.answers()
+    assert table.num_rows == 6
+    assert set(table.column_names) == {"question", "sex", "age", "value", "standard_error"}
+    with pytest.raises(Problem) as refusal:
+        asked.edges()
+    assert refusal.value.type == "not-found"
+    with pytest.raises(Problem) as refusal:
+        asked.cancel()
+    assert refusal.value.type == "conflict"
+
+
+def test_cancelled(service: Service, curator: Curator, noise: Noise) -> None:
+    """Catches a wait that takes a cancellation for data."""
+    gate, dataset = Gate(), people(service)
+    with gate.shut():
+        noise.draw = gate
+        first = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
+        assert gate.entered.wait(30)
+        second = curator.release(dataset, workload={"marginals": 1}, epsilon=0.3, method="gaussian")
+        assert second.cancel().status == "cancelled"
+        with pytest.raises(Problem, match="cancelled"):
+            second.wait()
+    noise.draw = lambda _: 0
+    first.wait()
+
+
+def test_commands(service: Service, tmp_path: Path) -> None:
+    """Catches a command that does not do what its name says, and one that ends in a stack trace."""
+    dataset = people(service)
+    words = ["-e", "0.5", "-w", "marginals=1", "--method", "gaussian"]
+    code, told, errors = command(service, "ask", dataset, *words, "--json")
+    assert code == 0, errors
+    id = json.loads(told)["id"]
+    code, told, errors = command(service, "follow", id)
+    assert (code, "done" in told) == (0, True), errors
+    assert id in command(service, "list")[1]
+    assert "epsilon spent" in command(service, "show", id)[1]
+    file = tmp_path / "answers.parquet"
+    assert command(service, "data", id, "-o", str(file), "--part", "answers")[0] == 0
+    assert pq.read_table(file).num_rows == 6
+    for wrong in (
+        ["data", id, "-o", str(tmp_path / "answers.xls")],
+        ["cancel", id],
+        ["ask", dataset, "-e", "1", "-w", "x"],
+    ):
+        code, _, errors = command(service, *wrong)
+        assert code == 1
+        assert errors
+        assert "Traceback" not in errors
