@@ -43,6 +43,7 @@ from app.privacy.ledger import Budget
 from app.releases.fitting import KnownResidual, combined, fit, projection, residuals_of
 from app.releases.synthetic_table import rounded
 from app.spaces.tensor import FloatArray
+from benchmarks import releases_plot
 from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import DATA, read_columns
 
@@ -318,6 +319,8 @@ def main() -> None:
                 if found is not None:
                     scores[epsilon, f"{name.upper()} of the library"].take(survey, *found)
                     told(survey, scores, folder)
+    if not chosen.quick:
+        releases_plot.main()
 
 
 if __name__ == "__main__":
