@@ -242,6 +242,7 @@ class ReleaseJobs:
 
     def _measure(self, row: ReleaseRow) -> ReleaseRow:
         """Draw and record; the row at its next step."""
+        now = self._clock()  # before anything private is looked at
         with self._beating(row):
             with self._store.read() as tx:
                 session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
@@ -260,11 +261,11 @@ class ReleaseJobs:
             made = [
                 measured_with(self._noise, exact, buy, price) for exact, (buy, price) in zip(counts, due, strict=True)
             ]
-        return self._record(row, made)
+        return self._record(row, made, now)
 
-    def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
+    def _record(self, row: ReleaseRow, made: list[Measured], now: str) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
-        now, moved = self._clock(), replace(row, step="fitting", progress=0.0, beat=time.time())
+        moved = replace(row, step="fitting", progress=0.0, beat=time.time())
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
             if session.status != "open":
