@@ -45,6 +45,7 @@ from tests.integration.world import (
     transcript_of,
 )
 
+pytestmark = pytest.mark.slow
 MARGINALS = {"method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.5}
 ENDLESS = float("inf")
 _numbers = itertools.count()
