@@ -245,6 +245,7 @@ class ReleaseJobs:
 
     def _measure(self, row: ReleaseRow) -> ReleaseRow:
         """Draw and record; the row at its next step."""
+        now = self._clock()  # before anything private is looked at
         # Very many numbers take minutes to be drawn, and rounds as long to be played.
         with self._beating(row) as progress:
             with self._store.read() as tx:
@@ -265,11 +266,11 @@ class ReleaseJobs:
             if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
                 hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
                 made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
-        return self._record(row, made)
+        return self._record(row, made, now)
 
-    def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
+    def _record(self, row: ReleaseRow, made: list[Measured], now: str) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
-        now, moved = self._clock(), replace(row, step="fitting", progress=0.0, beat=time.time())
+        moved = replace(row, step="fitting", progress=0.0, beat=time.time())
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
             if session.status != "open":
