@@ -9,10 +9,12 @@ import numpy as np
 
 from app.constructions.mechanism import Method
 from app.curator.dataset import PublicDataset
+from app.curator.evidence_plan import residuals_of
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.workload import WorkloadMechanism
+from app.curator.workload_plan import WorkloadPlan
 from app.releases.finishing import Answers, Job, finish
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
@@ -42,6 +44,10 @@ class SeededNoise:
         """Never: there is no race."""
         raise AssertionError("rounds race nothing")
 
+    def flips(self, probability: Any) -> Any:
+        """Never: no bit is flipped."""
+        raise AssertionError("rounds flip no bits")
+
     def choose(self, scores: IntArray, scale: Any) -> int:
         """The exponential mechanism by Gumbel noise."""
         return int(np.argmax(scores / float(scale) + self._rng.gumbel(size=len(scores))))
@@ -52,7 +58,8 @@ class _Drawn:
         self._draw = draw
 
     def take(self, n: int) -> IntArray:
-        return np.rint(self._draw(n)).astype(np.int64)
+        drawn: IntArray = np.rint(self._draw(n)).astype(np.int64)
+        return drawn
 
 
 def simulate(
@@ -89,6 +96,15 @@ def simulate(
     assert mechanism.rounds is not None
     made = play(mechanism.rounds, mechanism.hypothesis([], []), data, SeededNoise(seed), lambda part: None)
     releases = [each.table for each in made]
-    residuals = mechanism.start().hypothesis.residuals
-    job = Job(METHOD, options, plan.workload, residuals, [], releases, seed, mechanism.construction([]))  # type: ignore[attr-defined]
+    assert isinstance(plan, WorkloadPlan)
+    job = Job(
+        method=METHOD,
+        options=options,
+        workload=plan.workload,
+        empty=residuals_of(dataset.space, dataset.records),
+        known=[],
+        made=releases,
+        seed=seed,
+        construction=mechanism.construction([]),
+    )
     return finish(job, lambda part: None).answers

@@ -64,7 +64,7 @@ class Mechanism(Model):
         "md": ("potential", "p", "axis", "ball_p", "zeta"),
         "smw": ("sparsity",),
         "median": ("sampled", "weights"),
-        "workload": ("method", "workload", "options"),
+        "workload": ("method", "workload", "options", "rows"),
     }
     needed: ClassVar[dict[str, tuple[str, ...]]] = {
         "md": ("potential",),
@@ -102,6 +102,9 @@ class Mechanism(Model):
     method: Method | None = Field(default=None, description="workload: how it is released")
     workload: WorkloadRequest | None = Field(default=None, description="workload: what is asked")
     options: ReleaseOptions | None = Field(default=None, description="workload: what belongs to some methods alone")
+    rows: dict[str, Any] | None = Field(
+        default=None, description="workload: the rows that were found best for it; empty where cells are measured"
+    )
 
     @field_validator("p", "ball_p", "zeta", mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Releases of graphs and matrices as sessions: all cells are measured once, degrees with them or not; nothing is asked."""
+"""Releases of graphs and matrices as sessions: all cells are measured once, and nothing is asked."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from app.curator.feasibility import find_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
 from app.curator.workload_comparison import chosen_method
+from app.curator.workload_plan import WorkloadPlan, settled
 
 
 def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str | None]:
@@ -17,8 +18,12 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
     Raises:
         InvalidRequest: when what is asked for belongs to another mechanism, or the number of queries must be said.
     """
-    if request.mechanism.method == "auto":
-        return chosen_method(dataset, request)
+    if request.mechanism.workload is not None:
+        why = None
+        if request.mechanism.method == "auto":
+            request, why = chosen_method(dataset, request)
+        plan = find_plan(dataset, request)
+        return (settled(plan, request) if isinstance(plan, WorkloadPlan) else request), why
     if request.mechanism.construction != "auto":
         return request, None
     if dataset.space.kind == "table":

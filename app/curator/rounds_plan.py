@@ -103,7 +103,7 @@ def iterations(
         buys = Paying("gaussian", part, order, paying.gamma).fitted([total], [1.0])
     left = replace(paying, share=Amounts(paying.share).minus(Amounts(paying.price(buys).renyi)).renyi)
     concentration = float(left.share) / float(order)
-    number = options.rounds or usual_number(facts.mass, space.cells, concentration, whole=candidates.whole)
+    number = options.rounds or usual_number(facts.mass, space.cells, concentration, candidates)
     rounds = terms(candidates, number, left)
     gaussian = [(each.scale, count) for each, count in ((rounds.noise, number), *((buy, 1) for buy in buys))]
     events: list[tuple[PrivacyEvent, int]] = [(ExponentialChoice(rounds.epsilon), number)]

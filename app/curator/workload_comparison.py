@@ -6,7 +6,7 @@ All of it is told from public facts before anything is spent: the same for neigh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,9 +25,8 @@ from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workloa
 from app.spaces.errors import CuratorError
 
 #: Methods whose answers are the nearest possible ones to unbiased values, or a fit to them: they err no more.
-NEARER: tuple[Method, ...] = ("projection", "synthetic_table")
-#: On all tables that were tried their errors were less than this part of what they are at most (docs/releases.md).
-NEARER_BY = 0.8
+#: On all tables that were tried their errors were below these parts of that (docs/releases.md).
+NEARER: Mapping[str, float] = {"projection": 0.8, "synthetic_table": 0.6}
 #: Which of several methods is taken where as much is to be expected of them: what is nearer than promised first.
 ORDER: tuple[Method, ...] = (
     "synthetic_table",
@@ -72,8 +71,8 @@ class Way:
     def rank(self) -> tuple[bool, float, bool, int]:
         """The lesser the better."""
         error = math.inf if self.expected is None else self.expected.rms
-        if self.basis == "at most":
-            error *= NEARER_BY
+        if not self.interactive:
+            error *= NEARER.get(self.name, 1.0)
         place = ORDER.index(self.name) if self.name in ORDER and not self.interactive else len(ORDER)
         return not isinstance(self.outcome, SessionPlan), error, self.interactive, place
 
@@ -129,7 +128,10 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
         InvalidRequest: when the data set has no such workload.
     """
     best = ways_of(dataset, request, interactive=False).best
-    name = "factorization" if best is None else best.name
+    asked = request.mechanism.workload
+    # Where no method has a plan, the refusal is that of the one which serves the most workloads of the kind.
+    widest = "histogram" if asked is not None and asked.whole else "factorization"
+    name = widest if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
         most = "at most " if best.basis == "at most" else ""

@@ -6,10 +6,12 @@ and an audit that computes the plan anew finds whether they are the ones that we
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from app.constructions.mechanism import Method
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.evidence_plan import EvidencePlan, residuals_of
@@ -18,6 +20,7 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
+from app.evidence.combinations import Rows
 from app.evidence.degrees import GraphBuy
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
@@ -27,7 +30,7 @@ from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.expected import Expected, unbiased
-from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals
+from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
 from app.releases.factorization import Ranges as CellRanges
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
 from app.spaces.errors import InvalidRequest
@@ -35,6 +38,8 @@ from app.spaces.errors import InvalidRequest
 #: For a fit the precision of what is measured of most attributes together is this part of what would be best for
 #: unbiased values (docs/releases.md).
 LEANING = 0.5
+#: Methods that look for what is best to measure.
+SEARCHED: tuple[Method, ...] = ("factorization", "synthetic_table")
 #: The most cells of a table that is measured whole, and of all measurements of a release together.
 MOST_WHOLE, MOST_CELLS = 1 << 20, 1 << 22
 
@@ -164,13 +169,16 @@ def _measured(
         buys = paying.fitted([Strategy.of(marginal) for marginal in own], [1.0] * len(own))
         return buys, unbiased(buys, workload.questions, empty)
     try:
-        found = _factorized(dataset, workload, paying, LEANING if method == "synthetic_table" else 1.0)
+        leaning = LEANING if method == "synthetic_table" else 1.0
+        found = _factorized(dataset, workload, paying, leaning, request.mechanism.rows)
     except ValueError as error:
         return Infeasible(f"{method}: {error}")
     return found.buys, found.expected
 
 
-def _factorized(dataset: PublicDataset, workload: TableWorkload, paying: Paying, leaning: float) -> Factorization:
+def _factorized(
+    dataset: PublicDataset, workload: TableWorkload, paying: Paying, leaning: float, rows: Mapping[str, Any] | None
+) -> Factorization:
     """The measurements that make the errors of a workload least.
 
     Raises:
@@ -189,7 +197,22 @@ def _factorized(dataset: PublicDataset, workload: TableWorkload, paying: Paying,
             "marginals of declared cells, of fewer attributes, or for fewer queries"
         )
     asked = CellRanges(marginal.cells) if isinstance(workload, Ranges) else Questions(workload.weights(marginal))
+    if rows is not None:
+        return of_rows(marginal, Rows.read(rows) if rows else None, asked, paying)
     return for_cells(marginal, asked, paying)
+
+
+def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
+    """A request that names the rows which a plan found best: a search in floating point may end elsewhere on another
+    machine, and whoever audits the release must come to the same plan.
+    """
+    parts = [part for buy in plan.buys if isinstance(buy, Buy) for part in buy.strategy.parts]
+    searched = request.mechanism.method in SEARCHED and not any(part.residual for part in parts)
+    if not searched or isinstance(plan.workload, Cuts) or (isinstance(plan.workload, Marginals) and plan.workload.even):
+        return request
+    (part,) = parts
+    rows = {} if part.rows is None else part.rows.document()
+    return request.model_copy(update={"mechanism": request.mechanism.model_copy(update={"rows": rows})})
 
 
 def _too_large(cells: int) -> Infeasible:

@@ -206,6 +206,13 @@ class Candidates:
         """Whether all of them are whole marginals."""
         return all(isinstance(family, _Whole) for family in self.families)
 
+    @lazy
+    def freedom(self) -> int:
+        """How many rounds could teach all there is to learn: a round for each marginal or query, and of ranges one for
+        each cell.
+        """
+        return sum(family.marginal.cells if isinstance(family, _Runs) else 1 for family in self.families)
+
     @property
     def strategies(self) -> list[Strategy]:
         """The counts that errors are computed from, one strategy a family."""

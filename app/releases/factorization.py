@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
@@ -487,6 +488,26 @@ def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Fac
     return min(found, key=lambda f: f.expected.rms)
 
 
+def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, paying: Paying) -> Factorization:
+    """The measurement of given rows over the cells of a marginal, or of all its cells.
+
+    Args:
+        marginal: whose cells they are, numbered row by row.
+        rows: None for the cells.
+        workload: the questions.
+        paying: what it is paid with.
+
+    Raises:
+        ValueError: when the rows do not determine the questions, or are over other cells.
+    """
+    if rows is None:
+        return _measured("cells", Strategy.of(marginal), workload, paying)
+    strategy = Strategy((Part(marginal, rows=rows),))
+    if workload.cells != marginal.cells or not _answers(rows, workload):
+        raise ValueError("the rows do not determine all questions")
+    return _measured("rows", strategy, workload, paying)
+
+
 def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterator[tuple[str, Rows]]:
     """What is compared with the counts of all cells."""
     if workload.rows is not None:
@@ -494,11 +515,22 @@ def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterato
     if len(marginal.attributes) == 1:
         for branching in _BRANCHINGS:
             if branching < marginal.cells:
-                yield f"hierarchy of {branching}", Rows.of(hierarchy(marginal.cells, branching))
-    if paying.kind == "laplace":
-        yield "optimised", Rows.of(rounded(least_error_pure(workload.gram)))
-    elif marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
-        yield "optimised", Rows.of(rounded(least_error(workload.gram)))
+                yield f"hierarchy of {branching}", _hierarchy(marginal.cells, branching)
+    if paying.kind == "laplace" or marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
+        yield "optimised", _optimised(paying.kind, workload.gram.tobytes())
+
+
+@lru_cache(maxsize=16)
+def _hierarchy(cells: int, branching: int) -> Rows:
+    return Rows.of(hierarchy(cells, branching))
+
+
+@lru_cache(maxsize=4)
+def _optimised(kind: NoiseKind, gram: bytes) -> Rows:
+    """The rows found best for some questions, whatever is paid: planning looks for them again and again."""
+    cells = math.isqrt(len(gram) // 8)
+    questions = np.frombuffer(gram).reshape(cells, cells)
+    return Rows.of(rounded(least_error_pure(questions) if kind == "laplace" else least_error(questions)))
 
 
 def _answers(rows: Rows, workload: CellWorkload) -> bool:
@@ -576,7 +608,7 @@ def least_error(gram: FloatArray) -> FloatArray:
     return np.asarray(cholesky(firm / (1 + _FIRM), check_finite=False))
 
 
-def least_error_pure(gram: FloatArray, cells_a_row: int = _CELLS_A_ROW) -> FloatArray:
+def least_error_pure(gram: FloatArray) -> FloatArray:
     """A matrix M with columns of L1 norm one for which ``tr F (M'M)^-1 F'`` is small: single cells and some more rows.
 
     ``M = [1; T] E^-1`` with T not negative, p rows by cells, and E the diagonal matrix of ``1 + sum of a column of T``
@@ -588,15 +620,14 @@ def least_error_pure(gram: FloatArray, cells_a_row: int = _CELLS_A_ROW) -> Float
 
     Args:
         gram: G, symmetric, positive semidefinite, not zero.
-        cells_a_row: there is one row beside single cells for so many of these, and as many where there are fewer cells.
     """
     size = len(gram)
     gram = gram / float(np.trace(gram)) * size
-    rows = max(min(size, cells_a_row), -(-size // cells_a_row))
+    rows = max(min(size, _CELLS_A_ROW), -(-size // _CELLS_A_ROW))
     raw = np.random.Philox(key=1).random_raw(rows * size) >> np.uint64(11)
     starts = [np.ldexp(raw.astype(np.float64), -53)]
     if size > 2:
-        branching = min(cells_a_row, size - 1)
+        branching = min(_CELLS_A_ROW, size - 1)
         sums = hierarchy(size, branching).toarray().astype(np.float64)[size:]
         starts.append(sums)
     options = {"maxiter": _LAPLACE_STEPS, "maxfun": 2 * _LAPLACE_STEPS, "maxcor": 20}

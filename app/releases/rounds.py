@@ -99,25 +99,25 @@ def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
     return Rounds(number, epsilon, noise, paying.gamma, choice, price, candidates)
 
 
-def usual_number(mass: float | None, cells: int, concentration: float, *, whole: bool) -> int:
+def usual_number(mass: float | None, cells: int, concentration: float, candidates: Candidates) -> int:
     """How many rounds are played where none are asked for, after what helped on several tables.
 
     The hypothesis' error falls like ``n sqrt(ln d / T)``, n the mass and d the number of cells, and noise grows like
     ``sqrt(T/rho)`` for a share that is rho-concentrated: they are alike at a T proportional to ``n sqrt(rho ln d)``.
     On real tables, whose attributes hang together, about its root is best, and the root of that where a round teaches a
-    whole marginal.
+    whole marginal; but no more than half as many again as could teach everything.
 
     Args:
         mass: n; None where it is not known.
         cells: d.
         concentration: rho.
-        whole: whether each round measures a whole marginal.
+        candidates: what is chosen from.
     """
+    most = min(MOST_ROUNDS, candidates.freedom * 3 // 2)
     if mass is None:
-        return UNKNOWN_ROUNDS
-    balance = mass * math.sqrt(2 * concentration * math.log(max(cells, 2)))
-    root = math.sqrt(balance)
-    return min(MOST_ROUNDS, max(LEAST_ROUNDS, round(1.2 * (math.sqrt(root) if whole else root))))
+        return min(UNKNOWN_ROUNDS, most)
+    root = math.sqrt(mass * math.sqrt(2 * concentration * math.log(max(cells, 2))))
+    return min(max(LEAST_ROUNDS, round(1.2 * (math.sqrt(root) if candidates.whole else root))), most)
 
 
 class Hypothesis:

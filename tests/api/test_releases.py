@@ -298,8 +298,8 @@ class TestStreams:
 
 def test_the_end_of_the_server(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A stream is open, one release has its noise in hand and another waits. Catches a server that waits for its
-    streams until the time to drain is over, work that is lost, and a release that is charged twice; all of it goes on after
-    the next start.
+    streams until the time to drain is over, work that is lost, and a release that is charged twice; all of it goes on
+    after the next start.
     """
     folder, noise, gate = tmp_path_factory.mktemp("ending"), Noise(), Gate()
     noise.draw = gate

@@ -70,7 +70,7 @@ def _arrow(found: Released) -> bytes:
 
 
 def _of_graph(found: ReleasedEdges | ReleasedDegrees) -> bytes:
-    """A measurement of a graph or a matrix: a row a cell or degree, and what else is said of it as JSON in the metadata."""
+    """A measurement of a graph or a matrix: a row a cell or degree, and what else is said as JSON in the metadata."""
     facts = found.view | {"standard_error": found.release.variance**0.5}
     table = found.table().replace_schema_metadata({FACTS: orjson.dumps(facts)})
     sink = pa.BufferOutputStream()

@@ -219,12 +219,13 @@ def test_sparse() -> None:
         assert sparse.lower == cut_value(given_matrix, sparse.left, sparse.right)
 
 
+@pytest.mark.slow
 def test_middle_size() -> None:
     """Of independent signs the sets are within 15% of the bound, which is the relaxation's value to a thousandth: the
     two differ by what the relaxation loses, and by nothing else. Would catch a relaxation that is not solved, a
     shift that is far too large, sets that are not improved."""
     rng = np.random.default_rng(7)
-    matrix = rng.choice([-1.0, 1.0], (150, 150))
+    matrix = rng.choice([-1.0, 1.0], (100, 100))
     done: list[float] = []
     found = cut_norm(matrix, kicks=2, progress=done.append)
     assert found.upper <= 1.15 * found.lower

@@ -7,7 +7,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from app.releases.designs import Unaffordable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from app.evidence.edges import FLIP_BITS, BitFlips
 from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, Budget
 from app.releases.edge_designs import Grid, best_noise, grid_of
+from app.releases.factorization import Unaffordable
 from app.releases.pricing import event_of_edges
 
 BITS, FINE = Grid(0, 1, binary=True), Grid(10, 1024, binary=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -15,16 +16,17 @@ from hypothesis import strategies as st
 from app.constructions.base import PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
-from app.evidence.measurements import Marginal, Measurement, Noise
+from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.strategies import Release
 from app.releases.candidates import BITS, Candidates
 from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
-from app.releases.workloads import Marginals
+from app.releases.workloads import Marginals, Ranges
 from app.spaces.factory import space_of
 from app.spaces.spec import parse_spec
 
 SIZES = (2, 3)
+_PAIRS = list(itertools.combinations(range(8), 2))
 SPACE = space_of(
     parse_spec(
         {
@@ -79,12 +81,19 @@ def test_the_number_of_rounds_follows_from_what_is_public() -> None:
     """More for more records and a larger share, fewer where each teaches a whole marginal, within bounds. Would catch a
     rule that takes epsilon for the concentration.
     """
-    assert usual_number(1304, 1296, 0.014, whole=True) == 6
-    assert usual_number(48842, 302_400, 0.014, whole=True) == 16
-    assert usual_number(25766, 13_824, 0.00012, whole=False) == 42
-    assert usual_number(1, 6, 1e-9, whole=True) == 3
-    assert usual_number(1e12, 10**6, 1.0, whole=False) == 256
-    assert usual_number(None, 6, 1.0, whole=False) == 10
+    sizes = tuple([2] * 8)
+    pairs = Candidates.of(Marginals(tuple(Marginal.of(sizes, dict.fromkeys(c)) for c in _PAIRS)), sizes)
+    ranges = Candidates.of(Ranges(0, Partition.singles(400)), (400,))
+    assert (pairs.freedom, ranges.freedom) == (28, 400)
+    assert usual_number(1304, 1296, 0.014, pairs) == 6
+    assert usual_number(48842, 302_400, 0.014, pairs) == 16
+    assert usual_number(1, 6, 1e-9, pairs) == 3
+    assert usual_number(1e12, 10**6, 1.0, pairs) == 42
+    assert usual_number(None, 6, 1.0, pairs) == 10
+    assert usual_number(25766, 13_824, 0.00012, ranges) == 42
+    assert usual_number(1e12, 10**6, 1.0, ranges) == 256
+    # Of two marginals of one table there is not more to learn.
+    assert usual_number(None, 6, 1.0, CANDIDATES) == usual_number(1e12, 6, 1.0, CANDIDATES) == 3
 
 
 def test_only_what_a_candidate_measures_with_the_noise_of_the_rounds_is_admitted() -> None:

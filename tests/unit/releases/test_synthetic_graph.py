@@ -111,6 +111,7 @@ def test_nearest_is_nearer_than_clipped() -> None:
     assert done[-1] == 1.0
 
 
+@pytest.mark.slow
 def test_spectral_removes_noise() -> None:
     """Two communities are seen through the noise: the largest cut errs by less than 0.6 of what the noisy values err
     by, and less than degrees alone, which do not know of communities. Would catch singular values that are not cut
@@ -152,15 +153,17 @@ def test_share_of_degrees() -> None:
     assert [degrees_share(epsilon) for epsilon in (0.1, 1.0, 2.0, 8.0)] == [0.9, 0.6, 0.3, 0.3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_large_matrices_have_the_same_values(symmetric: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Singular values found a few at a time are those of the whole decomposition. Would catch a search that ends before
     the noise is reached, or signs that are lost in a symmetric matrix."""
     rng = np.random.default_rng(6)
-    graph = blocks(300, 0.4, 0.05, rng)
+    graph = blocks(120, 0.5, 0.05, rng)
     edges = flipped(graph, 2.0, rng, undirected=symmetric)
     whole = spectral_graph(edges)
     monkeypatch.setattr("app.releases.synthetic_graph.SMALL", 100)
+    monkeypatch.setattr("app.releases.synthetic_graph._FIRST", 12)
     assert spectral_graph(edges) == pytest.approx(whole, abs=1e-3)
 
 
