@@ -93,8 +93,8 @@ def neighbours(edges: Edges, gamma: int) -> list[IntArray]:
 @pytest.mark.parametrize(("kind", "scale"), [("laplace", 3), ("gaussian", 2)])
 @pytest.mark.parametrize(("shape", "cells"), SMALL)
 def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, shape: Any, cells: Any) -> None:
-    """The Renyi divergence of the joint law of all degrees, summed over all outcomes, at neighbours that differ by three
-    units in one cell, or in two: the price is not below it, and is reached. So is the pure price by the largest
+    """The Renyi divergence of the joint law of all degrees, over all outcomes, at neighbours that differ by three units
+    in one cell, or in two: the price is not below it, and is reached. So is the pure price by the largest
     ratio. Would catch degrees that are charged at the sensitivity of one, and cells that share an end.
     """
     gamma, degrees = 3, Degrees(Edges(shape, cells))
@@ -125,8 +125,8 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
 @settings(max_examples=20)
 @given(st.integers(1, 8), st.integers(1, 400))
 def test_the_price_is_that_of_dp_accounting(moved: int, scale: int) -> None:
-    """A library's price of two Laplace answers, and of Gaussian noise for an L2 distance of ``2^(1/2)`` gamma, on a fine
-    grid where discrete noise is as good as continuous. Would catch a formula that is right for another mechanism.
+    """A library's price of two Laplace answers, and of Gaussian noise for an L2 distance of ``2^(1/2)`` gamma, on a
+    fine grid where discrete noise is as good as continuous. Would catch a formula that is right for another mechanism.
     """
     bits, orders = 12, [2.0, 8.0, 40.0]
     fine = Decimal(scale) / 8
