@@ -35,7 +35,7 @@ from app.curator.opening import Opening
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
-from app.evidence.edges import EdgeRelease
+from app.evidence.degrees import GraphRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied
@@ -439,16 +439,16 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     )
 
 
-def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | EdgeRelease]:
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | GraphRelease]:
     """What was measured of a data set before, in the order of its names."""
     lines = tx.evidence_named(dataset, names)
     return [_release(lines[name]) for name in names]
 
 
-def _tables(releases: Sequence[Release | EdgeRelease]) -> list[Release]:
+def _tables(releases: Sequence[Release | GraphRelease]) -> list[Release]:
     """Those of tables."""
     return [release for release in releases if isinstance(release, Release)]
 
 
-def _release(line: bytes) -> Release | EdgeRelease:
+def _release(line: bytes) -> Release | GraphRelease:
     return Measured.read(orjson.loads(line)).release
