@@ -24,7 +24,12 @@ from app.releases.expected import Expected, of
 from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workload
 from app.spaces.errors import CuratorError
 
-#: Methods whose answers are the nearest possible ones to unbiased values, or a fit to them: they err no more.
+#: What the errors of a way are: foretold to the digit; no larger than those of unbiased values, which the nearest
+#: possible table to these keeps (a projection onto a convex set leads no farther from any of its points); or so only on
+#: surveys that were tried, as a fit's, which on a table unlike these may err more.
+Basis = Literal["exact", "at most", "usually at most"]
+#: The methods whose errors are not exactly those of unbiased values.
+BASES: Mapping[str, Basis] = {"projection": "at most", "synthetic_table": "usually at most"}
 #: On all tables that were tried their errors were below these parts of that (docs/releases.md).
 NEARER: Mapping[str, float] = {"projection": 0.8, "synthetic_table": 0.6}
 #: Which of several methods is taken where as much is to be expected of them: what is nearer than promised first.
@@ -50,14 +55,14 @@ class Way:
         interactive: whether it is a mechanism of sessions.
         outcome: its plan, or why it has none.
         expected: its errors, None where nothing is foretold.
-        basis: whether these are exact, or its errors are no larger.
+        basis: whether these are exact, or its errors are no larger, always or usually.
     """
 
     name: str
     interactive: bool
     outcome: SessionPlan | CuratorError
     expected: Expected | None = None
-    basis: Literal["exact", "at most"] = "exact"
+    basis: Basis = "exact"
 
     def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
         """As JSON; ``render`` makes problems of refusals."""
@@ -134,7 +139,7 @@ def chosen_method(dataset: PublicDataset, request: SessionRequest) -> tuple[Sess
     name = widest if best is None else best.name
     why = f"{name} is expected to err least of all methods for this workload and this share"
     if best is not None and best.expected is not None:
-        most = "at most " if best.basis == "at most" else ""
+        most = "" if best.basis == "exact" else f"{best.basis} "
         why += f": {most}{best.expected.rms:.4g} in the root mean square"
     return _with_method(request, name), why
 
@@ -152,7 +157,7 @@ def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workloa
             yield Way(method, False, found.refusal())
         else:
             assert isinstance(found, WorkloadPlan)
-            yield Way(method, False, found, found.expected, "at most" if method in NEARER else "exact")
+            yield Way(method, False, found, found.expected, BASES.get(method, "exact"))
 
 
 def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:

@@ -32,6 +32,7 @@ from app.privacy.ledger import Amounts
 from app.releases.expected import Expected, unbiased
 from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
 from app.releases.factorization import Ranges as CellRanges
+from app.releases.fitting import MOST_CELLS as MOST_FITTED
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
 from app.spaces.errors import InvalidRequest
 
@@ -150,6 +151,8 @@ def _measured(
         PrivacyError: when it cannot be paid.
     """
     method, sizes = request.mechanism.method, dataset.space.shape
+    if method == "synthetic_graph":
+        return Infeasible("synthetic_graph serves graphs, and this is a table: use synthetic_table")
     empty = residuals_of(dataset.space, dataset.records)
     if method == "histogram":
         everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
@@ -166,6 +169,13 @@ def _measured(
         own = [question.apart(sizes) for question in workload.questions]
         if sum(marginal.cells for marginal in own) > MOST_CELLS:
             return _too_large(sum(marginal.cells for marginal in own))
+        cells = workload.apart(sizes).cells
+        if method == "projection" and cells > MOST_FITTED:
+            # Said before anything is paid: what would be made of the measurements could not be held.
+            return Infeasible(
+                f"projection keeps a number for every cell of the workload's attributes, at most {MOST_FITTED:,}, and "
+                f"these have {approximate(cells)}: ask for fewer attributes, or use factorization or synthetic_table"
+            )
         buys = paying.fitted([Strategy.of(marginal) for marginal in own], [1.0] * len(own))
         return buys, unbiased(buys, workload.questions, empty)
     try:

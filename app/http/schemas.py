@@ -372,8 +372,8 @@ class Sessions(Page):
 class WorkloadPlans(Reply):
     """All ways to have a workload answered, best first: methods of releases, and mechanisms of sessions that are asked
     question by question. Each has a ``plan`` and the errors that are ``expected`` of it (``root_mean_square`` and
-    ``largest``, in counts; ``basis`` says whether they are exact or upper bounds), or the ``problem`` why there is
-    none.
+    ``largest``, in counts; ``basis`` says whether they are exact, upper bounds, or usually upper bounds), or the
+    ``problem`` why there is none.
 
     ``numbers`` is how many numbers are asked for, ``best`` the method of a release that is expected to err least.
     """
