@@ -1,7 +1,7 @@
 """How far the cuts of synthetic graphs are from those of the graph, for the same epsilon.
 
-Run ``python -m benchmarks.synthetic_graphs [--quick] [GRAPH ...]``: of all graphs, a quarter of an hour or more on a
-quiet machine. ``--quick`` plays a small random graph alone and writes nothing. The graphs are those of
+Run ``python -m benchmarks.synthetic_graphs [--quick] [--released] [GRAPH ...]``: of all graphs, a quarter of an hour or
+more on a quiet machine. ``--quick`` plays a small random graph alone and writes nothing. The graphs are those of
 ``../shared/data``; what is not there is left out. Chance comes from NumPy with a fixed seed: these are figures, not
 releases.
 
@@ -13,6 +13,14 @@ Every way is given the same epsilon:
 * *degrees*: ``min(1, a_i c_j)`` of degrees with Laplace noise;
 * *spectral*: singular values above the noise, of noisy edges alone;
 * *both*: the same beside degrees, which the part ``degrees_share`` of epsilon is spent on.
+
+With ``--released`` it is what the service releases that is played. Plans, noise and what is made of it are the
+service's: for all of a budget, which is paid by the pure sum, and for the same epsilon of a budget twice as large,
+which is paid by the Renyi sum:
+
+* *histogram*: unbiased values of all pairs;
+* *edges alone*: ``spectral_graph`` of the same;
+* *synthetic graph*: edges and degrees, as ``synthetic_graph`` measures them.
 """
 
 from __future__ import annotations
@@ -21,12 +29,21 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from app.curator.counting import exact_cells, exact_degrees
+from app.curator.dataset import PublicDataset
+from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.request import parse_request
+from app.evidence.degrees import DegreeRelease, GraphRelease
+from app.evidence.edges import BitFlips, EdgeRelease
 from app.geometry.cut_norm import cut_norm, undirected_cut_norm
+from app.privacy.ledger import Account
+from app.releases.edge_results import edge_values
 from app.releases.synthetic_graph import (
     NoisyDegrees,
     NoisyEdges,
@@ -36,10 +53,15 @@ from app.releases.synthetic_graph import (
     nearest_graph,
     spectral_graph,
 )
+from app.spaces.spec import parse_spec
+from app.spaces.tensor import DenseTensor
 from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import DATA
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
+#: Of releases, and how many times larger the budgets are that these are parts of.
+RELEASED, BUDGETS = (1.0, 2.0), (1, 2)
+DELTA = 1e-9
 #: Nodes up to which the nearest weights are sought, and the rounds of the search.
 NEAREST, ROUNDS = 1200, 100
 #: Random cuts that the root mean square is taken over.
@@ -159,16 +181,92 @@ def played(of: Graph, epsilon: float, seed: int = 0) -> tuple[dict[str, float | 
     return found
 
 
+def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
+    """The service's plan of a release with an epsilon, the first of a budget."""
+    spec = parse_spec(
+        {
+            "name": "graph",
+            "kind": "graph",
+            "nodes": of.nodes,
+            "directed": not of.undirected,
+            "weighted": False,
+            "budget": {"epsilon": budget, "delta": DELTA},
+        }
+    )
+    asked = {
+        "dataset": "graph",
+        "epsilon": Decimal(epsilon),
+        "max_queries": 1,
+        "mechanism": {"construction": "workload", "method": method, "workload": {"cuts": "all"}, "options": {}},
+    }
+    left = Account(PublicDataset(spec).budget).whole
+    plan = edge_plan(PublicDataset(spec, left=left), parse_request(asked))
+    assert isinstance(plan, EdgePlan)
+    return plan
+
+
+def measured(of: Graph, plan: EdgePlan, rng: np.random.Generator) -> list[GraphRelease]:
+    """What a plan measures, with its noise."""
+    data, flips = DenseTensor(of.edges.astype(np.int8)), plan.buy.noise
+    assert isinstance(flips, BitFlips)
+    cells = exact_cells(plan.buy.strategy, data).astype(np.uint8)
+    turned = (rng.random(len(cells)) < float(flips.probability)).astype(np.uint8)
+    made: list[GraphRelease] = [EdgeRelease(plan.buy.strategy, flips, cells ^ turned)]
+    if plan.degrees is not None:
+        exact, scale = exact_degrees(plan.degrees.strategy, data), float(plan.degrees.scale)
+        if plan.degrees.kind == "gaussian":
+            noise = np.rint(rng.normal(0, scale, len(exact)))
+        else:
+            noise = np.subtract(*rng.geometric(1 - math.exp(-1 / scale), (2, len(exact))))
+        made.append(DegreeRelease(plan.degrees.strategy, plan.degrees.noise, exact + noise.astype(np.int64)))
+    return made
+
+
+def released(of: Graph, epsilon: float, budget: float, seed: int = 0) -> tuple[str, dict[str, float]]:
+    """The sum that pays, and the largest errors of what is released."""
+    plans = {method: plan_of(of, method, epsilon, budget) for method in ("histogram", "synthetic_graph")}
+    rng = np.random.default_rng([seed, 3])
+    found = {method: measured(of, plan, rng) for method, plan in plans.items()}
+    ways = {
+        "histogram": (found["histogram"], "histogram"),
+        "edges alone": (found["histogram"], "synthetic_graph"),
+        "synthetic graph": (found["synthetic_graph"], "synthetic_graph"),
+    }
+    errors = {}
+    for name, (releases, method) in ways.items():
+        cells, _ = edge_values(releases, method, {}, beta=0.05, seed=seed, progress=lambda _: None)
+        errors[name] = largest(of, cells.edges.matrix(cells.values))
+    return plans["synthetic_graph"].regime, errors
+
+
+def report_released(sources: dict[str, Callable[[], Graph]], folder: Path | None) -> None:
+    """Play what is released of every graph."""
+    rows: list[list[Any]] = []
+    for make in sources.values():
+        of = make()
+        for epsilon in RELEASED:
+            for times in BUDGETS:
+                regime, errors = released(of, epsilon, times * epsilon)
+                rows.append([of.name, of.nodes, epsilon, times * epsilon, regime, *errors.values()])
+        columns = ["graph", "nodes", "epsilon", "budget", "paid by", *errors]
+        title = "The largest error of a cut that is found, of what is released"
+        report("synthetic_graphs_released", title, columns, rows, folder=folder, delta=DELTA, seed=0)
+
+
 def main() -> None:
     """Play every graph at every epsilon."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small random graph alone; writes nothing")
+    parser.add_argument("--released", action="store_true", help="what the service releases")
     parser.add_argument("graphs", nargs="*", help="names of graphs; all that are there if none is named")
     arguments = parser.parse_args()
     quick, there = arguments.quick, graphs(DATA)
     sources = {name: there[name] for name in arguments.graphs or there}
     if quick:
         sources = {"four communities": lambda: communities(120, np.random.default_rng(0))}
+    if arguments.released:
+        report_released(sources, None if quick else RESULTS)
+        return
     rows: tuple[list[list[Any]], list[list[Any]]] = ([], [])
     for make in sources.values():
         of = make()

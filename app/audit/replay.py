@@ -60,7 +60,7 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
-from app.evidence.edges import EdgeBuy
+from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
 from app.evidence.strategies import Strategy
 from app.privacy.errors import PrivacyError
@@ -204,7 +204,7 @@ class _Replay:
         self.pins: deque[str] = deque()
         self.others = 0
         #: What the session must have measured at its opening and has not told yet.
-        self.due: deque[tuple[Buy | EdgeBuy, Amounts]] | None = None
+        self.due: deque[tuple[Buy | GraphBuy, Amounts]] | None = None
         #: Whether the transcript is that of a release.
         self.releases = False
         #: A measurement that the next entry must name, by its hash.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.evidence.combinations import centred
+from app.evidence.degrees import Degrees
 from app.evidence.edges import Edges
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.strategies import Moment, Strategy
@@ -58,6 +59,18 @@ def exact_cells(edges: Edges, data: PrivateTensor) -> IntArray:
     cells: IntArray = np.zeros(edges.cells, kept.dtype)
     cells[edges.positions(rows[upper], columns[upper])] = kept.data[upper]
     return cells
+
+
+def exact_degrees(degrees: Degrees, data: PrivateTensor) -> IntArray:
+    """The degree of every node of a graph, in data units; what stands on the diagonal of a graph is no edge."""
+    kind = degrees.edges.kind
+    sides = [np.array(data.marginal((axis,)), np.int64) for axis in ((0,) if kind == "pairs" else (0, 1))]
+    if kind != "all":
+        assert isinstance(data, DenseTensor | SparseTensor)
+        loops = (data.array if isinstance(data, DenseTensor) else data.matrix).diagonal()
+        for side in sides:
+            side -= loops
+    return np.concatenate(sides)
 
 
 def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:

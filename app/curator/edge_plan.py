@@ -1,4 +1,7 @@
-"""Plans of releases of graphs and matrices: every cell is measured once, and all cuts are answered from that."""
+"""Plans of releases of graphs and matrices: every cell is measured once, and all cuts are answered from that.
+
+A synthetic graph that is found by its singular values is made of every degree, too, which is measured beside the cells.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,16 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
+from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
 from app.evidence.edges import EdgeBuy, Edges
+from app.privacy.costs import PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
-from app.releases.edge_designs import best_noise, grid_of
+from app.releases.edge_designs import beside_degrees, best_noise, grid_of, part_for_degrees
 from app.releases.expected import Expected
-from app.releases.pricing import event_of_edges
+from app.releases.pricing import event_of_edges, events_of_degrees
 from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
@@ -41,18 +46,35 @@ class EdgePlan(WorkloadPlan):
 
     Attributes:
         method: how they are released.
-        buy: what is measured.
-        price: what that costs.
+        buys: what is measured: the cells, and the degrees after them where these are measured too.
+        prices: what each costs.
         cell_error: the standard error of the unbiased value of a cell; that of a cut of m cells is ``sqrt(m)`` of it.
         all_cuts_bound: what the errors of all cuts by the unbiased values, and of all rank-one queries with weights in
             [0, 1], keep at once with probability 1 - beta.
     """
 
     method: EdgeMethod
-    buy: EdgeBuy
-    price: Amounts
+    buys: tuple[GraphBuy, ...]
+    prices: tuple[Amounts, ...]
     cell_error: float
     all_cuts_bound: float
+
+    @property
+    def buy(self) -> EdgeBuy:
+        """The measurement of the cells."""
+        buy = self.buys[0]
+        assert isinstance(buy, EdgeBuy)
+        return buy
+
+    @property
+    def degrees(self) -> DegreeBuy | None:
+        """The measurement of the degrees; None where there is none."""
+        return next((buy for buy in self.buys if isinstance(buy, DegreeBuy)), None)
+
+    @property
+    def price(self) -> Amounts:
+        """What all measurements cost together."""
+        return total(self.prices)
 
     @property
     def error_bound(self) -> float | None:
@@ -60,12 +82,27 @@ class EdgePlan(WorkloadPlan):
         return self.all_cuts_bound if self.method == "histogram" else None
 
     def document(self) -> dict[str, Any]:
-        """As JSON: with the errors of a cell, and of the largest cut."""
-        return super().document() | {
+        """As JSON: noise and number are those of the cells; with the errors of a cell, and of the largest cut, and with
+        number, noise and error of degrees where these are measured.
+        """
+        document = super().document() | {
+            "cells": self.buy.strategy.cells,
+            "noise_scale": float(self.buy.scale),
+            "largest_noise_scale": float(self.buy.scale),
             "cell_error": self.cell_error,
             "largest_cut_error": rounded_up(math.sqrt(self.buy.strategy.cells) * self.cell_error),
             "all_cuts_bound": self.all_cuts_bound,
         }
+        return document if self.degrees is None else document | {"degrees": _degrees_told(self.degrees)}
+
+
+def _degrees_told(buy: DegreeBuy) -> dict[str, Any]:
+    return {
+        "values": buy.strategy.cells,
+        "noise": buy.kind,
+        "noise_scale": float(buy.scale),
+        "error": rounded_up(math.sqrt(buy.noise.variance)),
+    }
 
 
 def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Infeasible:
@@ -103,22 +140,35 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         share = dataset.share(request.epsilon)
         whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
         noise, price = best_noise(grid, budget.order, share, whole)
-        event = event_of_edges(noise, grid.moved)
-        alone = least_epsilon(((event, 1),), Fraction(budget.delta) - budget.set_aside)
+        # Where its price passes the share, it takes all that is left of epsilon instead.
+        regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
+        buys: tuple[GraphBuy, ...] = (EdgeBuy(edges, noise),)
+        prices: tuple[Amounts, ...] = (price,)
+        events: tuple[tuple[PrivacyEvent, int], ...] = ()
+        if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
+            part = part_for_degrees(noise, space.unit, by_pure=regime == "pure")
+            both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
+            noise, events = both.edges, events_of_degrees(both.degrees, grid.moved)
+            buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
+            prices = both.edges_price, both.degrees_price
+        events = ((event_of_edges(noise, grid.moved), 1), *events)
+        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
+    price = total(prices)
     if price.pure is not None:
         alone = min(alone, price.pure)
-    # Where its price passes the share, it takes all that is left of epsilon instead.
-    regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
     holds = price if regime == "renyi" else Amounts(price.renyi, whole)
-    buy, deviation = EdgeBuy(edges, noise), rounded_up(math.sqrt(noise.variance))
+    deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
-    # A cut that has half of the nodes on either side has a quarter of the cells.
-    expected = Expected((), deviation * math.sqrt(edges.cells) / 2, bound)
+    # A cut that has half of the nodes on either side has a quarter of the cells. How far those of a synthetic graph are
+    # off depends on the graph.
+    expected = None
+    if method == "histogram":
+        expected = Expected((), deviation * math.sqrt(edges.cells) / 2, bound)
     return EdgePlan(
         **stated(dataset, request),
-        max_updates=1,
+        max_updates=len(buys),
         epsilon_alone=alone,
         reserved=holds.renyi,
         reserved_pure=holds.pure,
@@ -126,11 +176,10 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         mode="release",
         declared=True,
         workload=workload,
-        buys=(buy,),
+        buys=buys,
         expected=expected,
         method=method,
-        buy=buy,
-        price=price,
+        prices=prices,
         cell_error=deviation,
         all_cuts_bound=bound,
     )

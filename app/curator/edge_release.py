@@ -8,8 +8,9 @@ from app.curator.evidence import Evidence
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.workload import WorkloadMechanism
-from app.evidence.edges import EdgeBuy, EdgeRelease
+from app.evidence.degrees import GraphBuy
 from app.evidence.residuals import Residuals
+from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
 
 #: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
@@ -35,23 +36,24 @@ class EdgeMechanism(WorkloadMechanism):
         return State(Evidence(Residuals(()), self._edges.holds))
 
     def pin(self, state: State, measured: Measured) -> None:
-        """Hold what was measured against the cells, and pay for it.
+        """Hold what was measured against the graph or matrix, and pay for it.
 
         Raises:
-            ValueError: when it is of other cells.
+            ValueError: when it is of another.
         """
         release = measured.release
-        if not isinstance(release, EdgeRelease):
+        if isinstance(release, Release):
             raise ValueError("a measurement of a table")
         release.strategy.check(self._space)
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
 
-    def purchases(self, state: State) -> list[tuple[EdgeBuy, Amounts]]:
-        """The one measurement, with its price."""
-        return [(self._edges.buy, self._edges.price)]
+    def purchases(self, state: State) -> list[tuple[GraphBuy, Amounts]]:
+        """What the plan names, each with its price."""
+        return list(zip(self._edges.buys, self._edges.prices, strict=True))
 
     def nbytes(self, updates: int) -> int:
         """What measuring takes."""
-        buy = self._edges.buy
-        return (_BIT_BYTES if buy.kind == "flips" else _NUMBER_BYTES) * buy.strategy.cells
+        return sum(
+            (_BIT_BYTES if buy.kind == "flips" else _NUMBER_BYTES) * buy.strategy.cells for buy in self._edges.buys
+        )

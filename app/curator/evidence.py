@@ -38,7 +38,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
-from app.evidence.edges import EdgeBuy
+from app.evidence.degrees import GraphBuy
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
@@ -120,7 +120,7 @@ class EvidenceMechanism:
         known.left = known.left.minus(measured.price)
         known.learn(measured.table)
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
         """What is to be measured at the opening, given what others measured, each with its price.
 
         Raises:

@@ -27,7 +27,8 @@ from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
-from app.evidence.edges import EdgeBuy, EdgeRelease
+from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
+from app.evidence.edges import EdgeRelease
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release, Strategy
@@ -124,7 +125,7 @@ class Measured:
             in the same; None at an opening.
     """
 
-    release: Release | EdgeRelease
+    release: Release | GraphRelease
     price: Amounts
     expected: tuple[Units, int] | None = None
 
@@ -160,7 +161,13 @@ class Measured:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
         released = document["measurement"]
-        release = EdgeRelease.read(released) if "edges" in released else Release.read(released)
+        release: Release | GraphRelease
+        if "edges" in released:
+            release = EdgeRelease.read(released)
+        elif "degrees" in released:
+            release = DegreeRelease.read(released)
+        else:
+            release = Release.read(released)
         return cls(release, Amounts.read(document["cost"]), expected)
 
 
@@ -315,7 +322,7 @@ class SessionMechanism(Protocol):
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured before the first question; its price is what this session paid for it."""
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
         """What is to be measured at the opening, given what was measured before, with the price of each."""
 
     def admit(self, query: Query) -> None:
@@ -431,7 +438,7 @@ class _Planned:
         """Never: such a session starts from no measurement."""
         raise AssertionError("only evidence starts from measurements")
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
         """None: what such a session buys at its opening is a fact."""
         return []
 

@@ -19,7 +19,7 @@ from app.curator.errors import QueriesExhausted
 from app.curator.mechanisms import NO_VALUE, NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
-from app.evidence.edges import EdgeBuy
+from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
@@ -59,7 +59,7 @@ class Session:
         self.sequence += 1
         self.state.updates += 1
 
-    def purchases(self) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
+    def purchases(self) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
         """What is to be measured at the opening, with the price of each."""
         return self.mechanism.purchases(self.state)
 

@@ -10,7 +10,7 @@ from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.rounds_plan import construction_of
 from app.curator.workload_plan import WorkloadPlan, paying_of
-from app.evidence.edges import EdgeBuy
+from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts, total
@@ -32,7 +32,7 @@ class WorkloadMechanism(EvidenceMechanism):
         assert isinstance(plan, WorkloadPlan)
         self._release = plan
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | EdgeBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
         """What the plan names, each with its price."""
         paying = paying_of(self._opening.dataset, self._opening.request)
         buys = [buy for buy in self._release.buys if isinstance(buy, Buy)]

@@ -21,7 +21,7 @@ from app.curator.request import SessionRequest
 from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
 from app.evidence.combinations import Rows
-from app.evidence.edges import EdgeBuy
+from app.evidence.degrees import GraphBuy
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Strategy
@@ -57,7 +57,7 @@ class WorkloadPlan(EvidencePlan):
     """
 
     workload: Workload
-    buys: tuple[Buy | EdgeBuy, ...]
+    buys: tuple[Buy | GraphBuy, ...]
     expected: Expected | None
     iterations: Iterations | None = None
 

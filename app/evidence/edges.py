@@ -264,8 +264,7 @@ class EdgeRelease:
         """As JSON: values in base64. Bits are packed, the first of eight in the highest place; numbers are
         little-endian and signed, of the least number of bytes (1, 2, 4 or 8) that holds them all.
         """
-        packed = np.packbits(self.units) if self.binary else self.units.astype(_width(self.units))
-        values = binascii.b2a_base64(packed.tobytes(), newline=False).decode("ascii")
+        values = _base64(np.packbits(self.units)) if self.binary else packed_numbers(self.units.astype(np.int64))
         return {"edges": self.strategy.document(), "noise": self.noise.document(), "values": values}
 
     @classmethod
@@ -277,24 +276,43 @@ class EdgeRelease:
         """
         try:
             edges, noise = Edges.read(document["edges"]), read_noise(document["noise"])
-            packed = binascii.a2b_base64(document["values"], strict_mode=True)
             cells = edges.cells
             if isinstance(noise, BitFlips):
+                packed = binascii.a2b_base64(document["values"], strict_mode=True)
                 if len(packed) != -(-cells // 8) or (cells % 8 and packed[-1] & (0xFF >> cells % 8)):
                     raise ValueError("bits are packed, and padded with zeros")
                 return cls(edges, noise, np.unpackbits(np.frombuffer(packed, np.uint8), count=cells))
-            width = len(packed) // cells
-            if width not in _WIDTHS or len(packed) != width * cells:
-                raise ValueError("numbers take 1, 2, 4 or 8 bytes each")
-            units = np.frombuffer(packed, f"<i{width}")
-            if _width(units) != units.dtype:
-                raise ValueError("numbers take as few bytes as hold them")
-            return cls(edges, noise, units.astype(np.int64))
+            return cls(edges, noise, unpacked_numbers(document["values"], cells))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not the document of a measurement") from error
 
 
 _WIDTHS = (1, 2, 4, 8)
+
+
+def packed_numbers(units: IntArray) -> str:
+    """Whole numbers in base64: little-endian and signed, of the least number of bytes (1, 2, 4 or 8) that holds all."""
+    return _base64(units.astype(_width(units)))
+
+
+def unpacked_numbers(text: str, count: int) -> IntArray:
+    """So many whole numbers, as :func:`packed_numbers` wrote them.
+
+    Raises:
+        TypeError, ValueError: when they are written in any other way.
+    """
+    packed = binascii.a2b_base64(text, strict_mode=True)
+    width = len(packed) // count
+    if width not in _WIDTHS or len(packed) != width * count:
+        raise ValueError("numbers take 1, 2, 4 or 8 bytes each")
+    units = np.frombuffer(packed, f"<i{width}")
+    if _width(units) != units.dtype:
+        raise ValueError("numbers take as few bytes as hold them")
+    return units.astype(np.int64)
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    return binascii.b2a_base64(values.tobytes(), newline=False).decode("ascii")
 
 
 def _width(units: npt.NDArray[Any]) -> np.dtype[Any]:

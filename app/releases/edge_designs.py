@@ -1,4 +1,5 @@
-"""The noise with which all cells of a graph or a matrix are measured: that of the least variance which can be paid.
+"""The noise with which all cells of a graph or a matrix are measured, and the degrees of a graph beside them: that of
+the least variance which can be paid.
 
 It follows from public things alone. Every candidate is found by bisection over exact prices, so that no rounding of a
 float decides what is paid.
@@ -6,22 +7,29 @@ float decides what is paid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import get_args
 
 from app.bisection import least_integer
 from app.evidence.edges import FLIP_BITS, BitFlips
 from app.evidence.measurements import Noise, NoiseKind
 from app.privacy.errors import PrivacyError
-from app.privacy.exactness import EXACT
+from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import event_of_edges
+from app.releases.pricing import event_of_edges, price_of_degrees
+from app.releases.synthetic_graph import degrees_share
 
 #: Scales have so many digits, from a tenth of a grid unit on, and below 10^15 of them.
 _DIGITS, _LEAST, _GREATEST = 4, -1, 15
+_TOO_SMALL = "so small a share pays for no noise that can be drawn: raise epsilon"
+_NONE = Decimal(0)
+#: Where noise is so large that in floating point its epsilon is none.
+_LEAST_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,88 @@ def best_noise(grid: Grid, order: Decimal, share: Decimal, pure: Decimal | None)
     found.append(_scaled("gaussian", grid.bits, by_renyi))
     offered = [noise for noise in found if noise is not None]
     if not offered:
-        raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
+        raise Unaffordable(_TOO_SMALL)
     best = min(offered, key=lambda noise: noise.variance)
     return best, price(best)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Noise of the cells of a graph and noise of its degrees, which are paid together, and their prices."""
+
+    edges: BitFlips | Noise
+    edges_price: Amounts
+    degrees: Noise
+    degrees_price: Amounts
+
+
+def beside_degrees(grid: Grid, order: Decimal, share: Decimal, pure: Decimal | None, part: Fraction) -> Beside:
+    """The noise of degrees for a part of what may be paid, and that of cells for the rest.
+
+    Args:
+        grid: what the cells hold.
+        order: of the ledger, its Renyi order.
+        share: what may be paid of the Renyi sum, where ``pure`` is None.
+        pure: what may be paid of the pure sum instead, whatever the price in the other.
+        part: of whichever is paid, for degrees.
+
+    Raises:
+        Unaffordable: when no noise that is offered is cheap enough.
+    """
+    held = share if pure is None else pure
+    first = floor_to(Fraction(held) * part)
+    rest = EXACT.subtract(held, first)
+    degrees, degrees_price = _degrees_noise(grid, order, first, by_pure=pure is not None)
+    # By the pure sum nothing is paid as part of a Renyi share.
+    edges, edges_price = best_noise(grid, order, rest, None) if pure is None else best_noise(grid, order, _NONE, rest)
+    return Beside(edges, edges_price, degrees, degrees_price)
+
+
+def part_for_degrees(noise: BitFlips | Noise, unit: Fraction, *, by_pure: bool) -> Fraction:
+    """The part of a price that is spent on degrees, where the rest is spent on cells, in thousandths.
+
+    Degrees and edges are always measured both. Edges alone are never better than with 0.3 of epsilon for degrees, whose
+    noise is then a few edges a node where that of sums of noisy cells is of all cells of the node. Degrees alone, where
+    epsilon is small, have a tenth less noise than with 0.9 of epsilon for them: what they gain is less than what
+    the study's graphs differ by, and edges are needed for the bounds that a release states of all cuts and for later
+    releases, which average them.
+
+    The rule of :func:`degrees_share` is one of epsilon, of pure noise. Its epsilon here is that at which pure noise of
+    the cells alone would be the noise which everything would buy. Where the pure sum pays, its part is that of epsilon.
+    Of the Renyi sum a part is taken that leaves the same ratio of variances: there the price of noise is, to
+    the leading order, a multiple of the square of the epsilon of the same noise, and of degrees half as much (two
+    degrees at half of it each).
+
+    Args:
+        noise: of the cells, were everything spent on them.
+        unit: gamma, in counts.
+        by_pure: whether epsilon pays, or the Renyi sum.
+    """
+    if isinstance(noise, BitFlips):
+        epsilon = math.log(1 / float(noise.probability) - 1)
+    else:
+        # The variance of Laplace noise is 2 (gamma/epsilon)^2.
+        epsilon = float(unit) * math.sqrt(2 / noise.variance)
+    part = degrees_share(max(epsilon, _LEAST_EPSILON))
+    if not by_pure:
+        part = part**2 / (part**2 + 2 * (1 - part) ** 2)
+    return Fraction(round(1000 * part), 1000)
+
+
+def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) -> tuple[Noise, Amounts]:
+    """The noise of the least variance that degrees can get for so much of either sum, and its price."""
+
+    def affords(noise: Noise) -> bool:
+        price = price_of_degrees(noise, grid.moved, order)
+        paid = price.pure if by_pure else price.renyi
+        return paid is not None and paid <= held
+
+    found = [_scaled(kind, grid.bits, affords) for kind in get_args(NoiseKind)]
+    offered = [noise for noise in found if noise is not None]
+    if not offered:
+        raise Unaffordable(_TOO_SMALL)
+    best = min(offered, key=lambda noise: noise.variance)
+    return best, price_of_degrees(best, grid.moved, order)
 
 
 def _flips(affords: Callable[[BitFlips], bool]) -> BitFlips | None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from app.evidence.degrees import DegreeRelease, GraphRelease
 from app.evidence.edges import BitArray, BitFlips, EdgeRelease, Edges
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
-from app.releases.synthetic_graph import NoisyEdges, drawn_graph, nearest_graph, spectral_graph
+from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, drawn_graph, nearest_graph, spectral_graph
 from app.spaces.tensor import FloatArray
 
 
@@ -58,8 +59,19 @@ def combined(releases: Sequence[EdgeRelease]) -> Combined:
     return Combined(values, 1 / precision, terms)
 
 
+def known_degrees(releases: Sequence[DegreeRelease]) -> NoisyDegrees | None:
+    """Measurements of the same degrees as one: their average by precision; None where there are none."""
+    if not releases:
+        return None
+    precision = math.fsum(1 / release.variance for release in releases)
+    values = np.zeros(releases[0].strategy.cells)
+    for release in releases:
+        values += release.values / (release.variance * precision)
+    return NoisyDegrees(*releases[0].strategy.sides(values), math.sqrt(1 / precision))
+
+
 def edge_values(
-    releases: Sequence[EdgeRelease],
+    releases: Sequence[GraphRelease],
     method: str,
     options: Mapping[str, Any],
     *,
@@ -70,27 +82,29 @@ def edge_values(
     """What a release of all cells comes to, and what is to be said of it.
 
     Args:
-        releases: all measurements of these cells, at least one.
+        releases: all measurements of these cells, at least one, and of their degrees.
         method: ``synthetic_graph``, or another where the unbiased values are what is released.
         options: of the method.
         beta: the probability with which the bound of all cuts may be broken.
         seed: of what is drawn at random, which is no secret.
         progress: told from time to time.
     """
-    edges, known = releases[0].strategy, combined(releases)
+    measured = [release for release in releases if isinstance(release, EdgeRelease)]
+    edges, known = measured[0].strategy, combined(measured)
     deviation = math.sqrt(known.variance)
     summary = {
         "cells": edges.cells,
-        "measurements": len(releases),
+        "measurements": len(measured),
         "cell_error": rounded_up(deviation),
         "all_cuts_bound": all_cuts_bound(edges, known.terms, beta),
         "beta": beta,
     }
     if method == "synthetic_graph":
-        made, told = synthetic_graph(edges, known.values, deviation, options, seed=seed, progress=progress)
+        degrees = known_degrees([release for release in releases if isinstance(release, DegreeRelease)])
+        made, told = synthetic_graph(edges, known.values, deviation, degrees, options, seed=seed, progress=progress)
         return EdgeValues(edges, made, sparse=True), summary | told
-    only = releases[0]
-    bits = only.units.astype(np.uint8) if len(releases) == 1 and isinstance(only.noise, BitFlips) else None
+    only = measured[0]
+    bits = only.units.astype(np.uint8) if len(measured) == 1 and isinstance(only.noise, BitFlips) else None
     progress(1.0)
     return EdgeValues(edges, known.values, bits), summary
 
@@ -99,6 +113,7 @@ def synthetic_graph(
     edges: Edges,
     noisy: FloatArray,
     deviation: float,
+    degrees: NoisyDegrees | None,
     options: Mapping[str, Any],
     *,
     seed: int,
@@ -110,9 +125,10 @@ def synthetic_graph(
         edges: the cells.
         noisy: unbiased values of them.
         deviation: the standard deviation of each.
-        options: ``geometry``: ``spectral``, what of the values rises above the noise, where nothing else is said; or
-            ``cut_norm``, the weights nearest to the values in cut norm, with how near that is. ``rounding``: of
-            ``edges`` each weight is made 1 with a probability that is the weight, else 0.
+        degrees: unbiased degrees, where any were measured.
+        options: ``geometry``: ``spectral``, degrees and what of the values rises above the noise, where nothing else is
+            said; or ``cut_norm``, the weights nearest to the values alone in cut norm, with how near that is.
+            ``rounding``: of ``edges`` each weight is made 1 with a probability that is the weight, else 0.
         seed: of all that is drawn at random for it, which is no secret.
         progress: told from time to time.
     """
@@ -123,7 +139,9 @@ def synthetic_graph(
         nearest = nearest_graph(pairs, seed=seed, progress=progress)
         weights, told = nearest.weights, told | {"distance": nearest.distance.upper, "least_distance": nearest.least}
     else:
-        weights = spectral_graph(pairs)
+        weights = spectral_graph(pairs, degrees)
+        if degrees is not None:
+            told |= {"degree_error": rounded_up(degrees.deviation)}
     if options.get("rounding") == "edges":
         weights = drawn_graph(weights, np.random.default_rng(seed), undirected=undirected)
     progress(1.0)

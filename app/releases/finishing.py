@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import CellConstruction
-from app.evidence.edges import EdgeRelease
+from app.evidence.degrees import GraphRelease
 from app.evidence.measurements import Partition
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
@@ -50,8 +50,8 @@ class Job:
     options: Mapping[str, Any]
     workload: Workload
     empty: Residuals
-    known: Sequence[Release | EdgeRelease]
-    made: Sequence[Release | EdgeRelease]
+    known: Sequence[Release | GraphRelease]
+    made: Sequence[Release | GraphRelease]
     seed: int
     beta: float = 0.05
     construction: CellConstruction | None = None
@@ -92,8 +92,8 @@ def finish(job: Job, progress: Progress) -> Outcome:
         progress: told from time to time.
     """
     if isinstance(job.workload, Cuts):
-        cells = [release for release in (*job.known, *job.made) if isinstance(release, EdgeRelease)]
-        edges, summary = edge_values(cells, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
+        graph = [release for release in (*job.known, *job.made) if not isinstance(release, Release)]
+        edges, summary = edge_values(graph, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
         return Outcome((), edges=edges, summary=summary)
     if job.construction is not None:
         return _learnt(job, job.construction, progress)

@@ -45,6 +45,35 @@ def event_of_edges(
     return DiscreteGaussianAnswer(units, moved**2) if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, moved)
 
 
+def events_of_degrees(
+    noise: Noise, moved: int
+) -> tuple[tuple[DiscreteLaplaceAnswer | DiscreteGaussianAnswer, int], ...]:
+    """What the degrees of a graph, each released with noise of its own, cost budget by: events, and how many of each.
+
+    A cell is counted by two degrees. So of squares of moves there are ``2 gamma^2`` at most. Of absolute moves there
+    are ``2 gamma``, and no degree moves by more than gamma: as the cost of a move is convex in it and zero at zero,
+    all of them cost no more than two moves by gamma, which in the Renyi sum is less than one by ``2 gamma``.
+
+    Args:
+        noise: of each degree.
+        moved: gamma in units of the noise's grid: neighbours differ by so much in L1 over all cells.
+    """
+    units = Fraction(noise.scale) * (1 << noise.bits)
+    if noise.kind == "gaussian":
+        return ((DiscreteGaussianAnswer(units, 2 * moved**2), 1),)
+    return ((DiscreteLaplaceAnswer(units, moved), 2),)
+
+
+def price_of_degrees(noise: Noise, moved: int, order: Decimal) -> Amounts:
+    """What these events cost together, in both sums of a ledger of this order.
+
+    Raises:
+        PrivacyError: when that is infinite at this order.
+    """
+    priced = ((Amounts.of(event, order), times) for event, times in events_of_degrees(noise, moved))
+    return total(price for price, times in priced for _ in range(times))
+
+
 @lru_cache(maxsize=256)
 def _amounts(kind: NoiseKind, scale: Fraction, moved: int, order: Decimal) -> Amounts:
     """What one sum or many of the same sensitivity cost; an opening buys very many alike."""

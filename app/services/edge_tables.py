@@ -1,10 +1,11 @@
-"""Values of the cells of a graph or a matrix as tables, with the names that the declaration has."""
+"""Values of cells of a graph or a matrix, and of degrees, as tables, with the names that the declaration has."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from app.evidence.degrees import Degrees
 from app.evidence.edges import BitArray, Edges
 from app.spaces.graph import GraphSpace
 from app.spaces.space import Space
@@ -38,3 +39,22 @@ def edge_table(
     if bits is not None:
         columns["bit"] = pa.array(bits[listed])
     return pa.table(columns)
+
+
+def degree_table(space: Space, degrees: Degrees, values: FloatArray) -> pa.Table:
+    """A row for each degree: ``node`` and ``degree``; where sources and targets are told apart, with a ``side``.
+
+    Args:
+        space: that has the nodes.
+        degrees: what was measured.
+        values: one a degree.
+    """
+    rows, columns = degrees.edges.shape
+    labels = space.labels if isinstance(space, GraphSpace) else (None, None)
+    sides = [("source", rows, labels[0]), ("target", columns, labels[1])][: 1 if degrees.cells == rows else 2]
+    # One column holds the nodes of both sides: where any have labels, numbers are text too.
+    text = any(names is not None for _, _, names in sides)
+    nodes = [pa.array(range(size) if names is None else names) for _, size, names in sides]
+    told = {"side": pa.array([name for name, size, _ in sides for _ in range(size)])} if len(sides) > 1 else {}
+    node = pa.concat_arrays([each.cast(pa.string()) if text else each for each in nodes])
+    return pa.table(told | {"node": node, "degree": pa.array(values)})

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from app.curator.mechanisms import Measured
 from app.evidence.combinations import Combination, Contrast, Rows
+from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges, read_noise
 from app.evidence.strategies import Moment, Piece, Release
 from app.services.datasets import Datasets, public_dataset
-from app.services.edge_tables import edge_table
+from app.services.edge_tables import degree_table, edge_table
 from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import EvidenceRow, Store
@@ -30,6 +31,25 @@ from app.spaces.table import TableSpace
 
 #: The most values that are shown as JSON.
 MOST_SHOWN = 1 << 16
+
+
+@dataclass(frozen=True)
+class ReleasedDegrees:
+    """A measurement of a graph's degrees as it is shown: what is said of it, and their values."""
+
+    view: dict[str, Any]
+    release: DegreeRelease
+    space: Space
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: of a directed graph the degrees of sources, then those of targets; of a bipartite graph those of the
+        left side, then those of the right.
+        """
+        return self.view | {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
+
+    def table(self) -> pa.Table:
+        """A row a degree; what else is said of it is not among the columns."""
+        return degree_table(self.space, self.release.strategy, self.release.values)
 
 
 @dataclass(frozen=True)
@@ -126,7 +146,7 @@ class Measurements:
         items = [_view(space, row, orjson.loads(row.line)) for _, row in rows if _sees(actor, row)]
         return Page(items, str(rows[-1][0]) if others else None)
 
-    def get(self, actor: Principal, name: str, id: str) -> Released | ReleasedEdges:
+    def get(self, actor: Principal, name: str, id: str) -> Released | ReleasedEdges | ReleasedDegrees:
         """A measurement with its values.
 
         Raises:
@@ -142,6 +162,8 @@ class Measurements:
         view, release = _view(space, row, record), Measured.read(record).release
         if isinstance(release, EdgeRelease):
             return ReleasedEdges(view, release, space)
+        if isinstance(release, DegreeRelease):
+            return ReleasedDegrees(view, release, space)
         assert isinstance(space, TableSpace)
         return Released(view, release, space)
 
@@ -159,6 +181,10 @@ def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, A
         law = read_noise(released["noise"])
         told = _edges_view(Edges.read(released["edges"]))
         return _told(row, record, told, {"kind": law.kind, "scale": float(law.scale)})
+    if "degrees" in released:
+        degrees = Degrees.read(released["degrees"])
+        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
+        return _told(row, record, _edges_view(degrees.edges) | {"type": "degrees", "cells": degrees.cells}, noise)
     assert isinstance(space, TableSpace)
     if "marginal" in released:
         told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}
@@ -181,7 +207,7 @@ def _told(row: EvidenceRow, record: dict[str, Any], strategy: dict[str, Any], no
 
 
 def _edges_view(edges: Edges) -> dict[str, Any]:
-    """All cells: of an undirected graph pairs of nodes, of a directed one no loops."""
+    """All cells, or those whose sums are degrees: of an undirected graph pairs of nodes, of a directed one no loops."""
     return {"type": "edges", "shape": list(edges.shape), "of": edges.kind, "cells": edges.cells}
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from app.curator.counting import all_exact_values, exact_cells
+from app.curator.counting import all_exact_values, exact_cells, exact_degrees
 from app.curator.mechanisms import Measured
+from app.evidence.degrees import DegreeBuy, DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
+from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
@@ -20,14 +23,18 @@ from app.spaces.tensor import IntArray, PrivateTensor
 _PART = 1 << 16
 
 
-def measured_all(noise: NoisePort, data: PrivateTensor, due: Sequence[tuple[Buy | EdgeBuy, Amounts]]) -> list[Measured]:
+def measured_all(
+    noise: NoisePort, data: PrivateTensor, due: Sequence[tuple[Buy | GraphBuy, Amounts]]
+) -> list[Measured]:
     """What was due, measured, each with its price."""
     tables = [buy.strategy for buy, _ in due if isinstance(buy, Buy)]
     counts = iter(all_exact_values(tables, data) if tables else [])
     made = []
     for buy, price in due:
         if isinstance(buy, Buy):
-            release: Release | EdgeRelease = Release(buy.strategy, buy.noise, _with_noise(noise, buy, next(counts)))
+            release: Release | GraphRelease = Release(buy.strategy, buy.noise, _with_noise(noise, buy, next(counts)))
+        elif isinstance(buy, DegreeBuy):
+            release = _degrees(noise, buy, data)
         else:
             release = _edges(noise, buy, data)
         made.append(Measured(release, price))
@@ -41,16 +48,27 @@ def _with_noise(noise: NoisePort, buy: Buy, exact: IntArray) -> IntArray:
     return noisy
 
 
+def _degrees(noise: NoisePort, buy: DegreeBuy, data: PrivateTensor) -> DegreeRelease:
+    """The degrees of all nodes with noise, drawn for each of them."""
+    exact, law = exact_degrees(buy.strategy, data), buy.noise
+    return DegreeRelease(buy.strategy, law, exact + _source(noise, law, len(exact)).take(len(exact)))
+
+
 def _edges(noise: NoisePort, buy: EdgeBuy, data: PrivateTensor) -> EdgeRelease:
     """All cells of a graph or a matrix with noise, drawn for each of them."""
     exact, law = exact_cells(buy.strategy, data), buy.noise
     if isinstance(law, BitFlips):
         flips = noise.flips(law.probability).take(len(exact))
         return EdgeRelease(buy.strategy, law, exact.astype(np.uint8, copy=False) ^ flips)
-    draw = noise.laplace if law.kind == "laplace" else noise.gaussian
-    source = draw(Fraction(law.scale) * (1 << law.bits), min(_PART, len(exact)))
+    source = _source(noise, law, min(_PART, len(exact)))
     units = exact.astype(np.int64)
     for start in range(0, len(units), _PART):
         part = units[start : start + _PART]
         part += source.take(len(part))
     return EdgeRelease(buy.strategy, law, units)
+
+
+def _source(noise: NoisePort, law: Noise, ahead: int) -> Any:
+    """Noise in units of its grid, so many values of it drawn at a time."""
+    draw = noise.laplace if law.kind == "laplace" else noise.gaussian
+    return draw(Fraction(law.scale) * (1 << law.bits), ahead)

@@ -35,7 +35,7 @@ from app.curator.opening import Opening
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
-from app.evidence.edges import EdgeRelease
+from app.evidence.degrees import GraphRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied
@@ -245,6 +245,7 @@ class ReleaseJobs:
 
     def _measure(self, row: ReleaseRow) -> ReleaseRow:
         """Draw and record; the row at its next step."""
+        now = self._clock()  # before anything private is looked at
         # Very many numbers take minutes to be drawn, and rounds as long to be played.
         with self._beating(row) as progress:
             with self._store.read() as tx:
@@ -265,11 +266,11 @@ class ReleaseJobs:
             if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
                 hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
                 made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
-        return self._record(row, made)
+        return self._record(row, made, now)
 
-    def _record(self, row: ReleaseRow, made: list[Measured]) -> ReleaseRow:
+    def _record(self, row: ReleaseRow, made: list[Measured], now: str) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
-        now, moved = self._clock(), replace(row, step="fitting", progress=0.0, beat=time.time())
+        moved = replace(row, step="fitting", progress=0.0, beat=time.time())
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
             if session.status != "open":
@@ -438,16 +439,16 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     )
 
 
-def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | EdgeRelease]:
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | GraphRelease]:
     """What was measured of a data set before, in the order of its names."""
     lines = tx.evidence_named(dataset, names)
     return [_release(lines[name]) for name in names]
 
 
-def _tables(releases: Sequence[Release | EdgeRelease]) -> list[Release]:
+def _tables(releases: Sequence[Release | GraphRelease]) -> list[Release]:
     """Those of tables."""
     return [release for release in releases if isinstance(release, Release)]
 
 
-def _release(line: bytes) -> Release | EdgeRelease:
+def _release(line: bytes) -> Release | GraphRelease:
     return Measured.read(orjson.loads(line)).release

@@ -1,10 +1,11 @@
-"""The ways of a query and of an upload are those of docs/architecture.md."""
+"""The ways of a query, of an upload and of a release are those of docs/architecture.md."""
 
 from __future__ import annotations
 
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -44,10 +45,13 @@ class Calls:
             function = code.co_qualname.rpartition("<locals>.")[2]
             seen.append((code.co_filename.removeprefix(self._root), function))
 
-    def of(self, request: Callable[[], httpx.Response]) -> list[tuple[str, str]]:
-        """The calls that a request leads to, until its reply is there."""
+    def of(
+        self, request: Callable[[], httpx.Response], until: Callable[[], object] = lambda: None
+    ) -> list[tuple[str, str]]:
+        """The calls that a request leads to, until its reply is there and ``until`` returns."""
         self._seen = seen = []
         reply = request()
+        until()
         self._seen = None
         assert reply.is_success, reply.text
         return seen
@@ -122,6 +126,34 @@ def test_upload(root: Path, calls: Calls, service: Service) -> None:
     way = rows(root, "The way of an upload")
     assert list(way) == [str(n) for n in range(1, len(way) + 1)]
     assert follow([*way.values()], calls.of(lambda: upload(service, "followed"))) == []
+
+
+def test_release(root: Path, calls: Calls, service: Service, noise: Noise) -> None:
+    """Catches a step that was added, moved or renamed while the document tells the way as it was: of the request, and
+    of the work that goes on when it has its reply.
+    """
+    way = rows(root, "The way of a release")
+    assert list(way) == [str(n) for n in range(1, len(way) + 1)]
+    upload(service, "released").raise_for_status()
+    noise.draw = lambda _scale: 0
+    asked = {"dataset": "released", "method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.5}
+    replies: list[httpx.Response] = []
+
+    def ask() -> httpx.Response:
+        replies.append(service.admin.post("/v1/releases", json=asked))
+        return replies[-1]
+
+    def done() -> None:
+        deadline = time.monotonic() + 60
+        while service.built.services.releases.row(replies[0].json()["id"]).status != "done":  # type: ignore[union-attr]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    seen = calls.of(ask, done)
+    request, work = list(way.values())[:11], list(way.values())[13:]
+    assert follow(request, seen) == []
+    assert follow([way["12"], way["13"]], seen) == []
+    assert follow(work, seen) == []
 
 
 def test_a_way_that_is_not_gone_is_noticed(root: Path, calls: Calls, service: Service) -> None:

@@ -45,6 +45,7 @@ from tests.integration.world import (
     transcript_of,
 )
 
+pytestmark = pytest.mark.slow
 MARGINALS = {"method": "gaussian", "workload": {"marginals": 1}, "epsilon": 0.5}
 ENDLESS = float("inf")
 _numbers = itertools.count()
@@ -204,6 +205,15 @@ class TestCourse:
         seen = desk.see(told["id"])
         assert seen["cost"]["reserved"] == "0"
         assert seen["links"]["data"] == f"/v1/releases/{told['id']}/data"
+
+    def test_its_time_is_read_before_the_data(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a record's time that tells how long it took to count and to draw."""
+        id, early = desk.ask()["id"], ["2030-01-01T00:00:00Z"]
+        monkeypatch.setattr(desk.jobs, "_clock", lambda: early[0])
+        desk.world.noise.before = lambda: early.__setitem__(0, "2030-01-01T00:00:09Z")
+        assert desk.jobs.work()
+        assert {entry["recorded_at"] for entry in desk.world.entries(id)} == {"2030-01-01T00:00:00Z"}
+        desk.once(id)
 
     def test_in_the_order_asked(self, desk: Desk) -> None:
         asked = [desk.ask(epsilon=0.1) for _ in range(3)]

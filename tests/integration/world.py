@@ -172,6 +172,8 @@ class World:
     built: Any
     store: FaultyStore
     keys: dict[str, str] = field(default_factory=dict)
+    #: Who works on releases in the test's own thread, where a test has one.
+    jobs: Any = None
 
     @property
     def answering(self) -> Any:

@@ -14,6 +14,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -26,9 +27,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from app.bootstrap.clock import utc_now
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
+from app.http import problems
 from app.http.json_bodies import fingerprint
+from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
+from app.services import release_jobs
 from app.services.answering import group
-from app.services.errors import BudgetExhausted, NotFound, Unavailable
+from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
+from app.services.release_jobs import ReleaseJobs
 from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -131,7 +136,25 @@ def short_pauses() -> Iterator[None]:
     """Tries follow each other after 10 ms."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group, "RETRY_SECONDS", (0.01,))
+        patch.setattr(release_jobs, "PAUSES", (0.01,) * 3)
         yield
+
+
+class Here:
+    """Makes what is to be made of a release in the same thread, or is found dead."""
+
+    broken = False
+
+    def finish(self, job: Job, progress: Progress) -> Outcome:
+        if self.broken:
+            raise WorkerDied("it was killed")
+        return finish(job, progress)
+
+    def cancel(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 class Books(RuleBasedStateMachine):
@@ -143,6 +166,7 @@ class Books(RuleBasedStateMachine):
         self.world: World
         self.sessions: list[Opened] = []
         self.said: list[Said] = []
+        self.releases: list[str] = []
         self.retired: set[str] = set()
         self.seen: dict[str, tuple[tuple[Decimal, Decimal], int]] = {}
         self.lost = False
@@ -151,7 +175,7 @@ class Books(RuleBasedStateMachine):
 
     @initialize(pure=st.booleans())
     def begin(self, pure: bool) -> None:
-        self.world = make_world(self.folder)
+        self.world = self.made(None)
         self.ann = self.world.analyst("ann")
         for name in TABLES[:4]:
             self.world.register(name, budget=BUDGET, records_public=name != "bought")
@@ -189,8 +213,24 @@ class Books(RuleBasedStateMachine):
         noise, keys = self.world.noise, self.world.keys
         self.world.stop()
         noise.script.clear()
-        self.world = make_world(self.folder, noise=noise)
+        self.world = self.made(noise)
         self.world.keys = keys
+
+    def made(self, noise: Any) -> World:
+        """A service on which nobody works on releases but the rules, in their own thread."""
+        world = make_world(self.folder, noise=noise)
+        own = world.built.services.jobs
+        own.stop()
+        world.jobs = ReleaseJobs(
+            world.store,
+            own._private,
+            world.noise,
+            Here(),
+            utc_now,
+            world.built.context.metrics,
+            render=problems.document,
+        )
+        return world
 
     def pick(self, number: int) -> Opened:
         return self.sessions[number % len(self.sessions)]
@@ -338,6 +378,79 @@ class Books(RuleBasedStateMachine):
         contract = "contract" in asked
         self.sessions.append(Opened(json.loads(reply)["id"], asked["dataset"], direct=direct, contract=contract))
         assert open_session(services, self.ann, asked, key) == reply
+
+    @rule(
+        dataset=st.sampled_from(["open", "bought", "fresh", "persons", "quiet"]),
+        method=st.sampled_from(["gaussian", "histogram"]),
+        epsilon=st.sampled_from([0.1, 0.3, 1.0]),
+        share=st.booleans(),
+    )
+    def ask_for_a_release(self, dataset: str, method: str, epsilon: float, share: bool) -> None:
+        asked = {"dataset": dataset, "method": method, "workload": {"marginals": 1}, "epsilon": epsilon, "share": share}
+        key = IdempotencyKey("ann", "/v1/releases", self.key(), fingerprint(asked))
+        releases, replies = self.world.built.services.releases, []
+        for _ in range(2):
+            try:
+                prepared = releases.prepare(self.ann, asked, key)
+                replies.append(prepared if isinstance(prepared, bytes) else releases.open(self.ann, prepared, key))
+            except (BudgetExhausted, PlanInfeasible):
+                assert replies == []
+                return
+            except NotFound:
+                assert dataset in self.retired
+                return
+        assert replies[0] == replies[1]
+        self.releases.append(json.loads(replies[0])["id"])
+
+    @rule(draw=DRAWS, faults=FAULTS, breaks=st.sampled_from(["no", "no", "no", "draws", "fits"]))
+    def work_on_a_release(self, draw: float, faults: list[str], breaks: str) -> None:
+        """Whatever waits is carried to its end, though its commits are in doubt; or it fails."""
+        self.world.noise.script.clear()
+        self.world.noise.script.append(draw)
+        self.world.store.faults.extend(faults)
+
+        def fail() -> None:
+            raise RuntimeError("the generator failed")
+
+        if breaks == "draws":
+            self.world.noise.before = fail
+        with pytest.MonkeyPatch.context() as patch:
+            if breaks == "fits":
+                patch.setattr(self.world.jobs._finisher, "broken", True)
+            self.world.jobs.work(float("inf"))
+        self.world.noise.before = lambda: None
+        self.world.store.faults.clear()
+
+    @precondition(lambda self: self.releases)
+    @rule(number=NUMBERS)
+    def cancel_a_release(self, number: int) -> None:
+        id = self.releases[number % len(self.releases)]
+        releases, drawn = self.world.built.services.releases, self.world.noise.drawn
+        before = releases.standing(self.ann, id)
+        try:
+            releases.cancel(self.ann, id)
+        except Conflict:
+            assert before.ended or before.row.step != "queued"
+        else:
+            assert before.row.step == "queued"
+        assert self.world.noise.drawn == drawn
+
+    @precondition(lambda self: self.releases)
+    @rule(number=NUMBERS)
+    def crash_while_a_release_is_recorded(self, number: int) -> None:
+        """The process dies before or after one of the commits of its work."""
+        left = [number % 5]
+
+        def die() -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise SystemExit
+
+        self.world.noise.script.clear()
+        setattr(self.world.store, "committed" if number % 2 else "committing", die)
+        with suppress(SystemExit):
+            self.world.jobs.work(float("inf"))
+        self.rebuild()
 
     @precondition(lambda self: self.sessions)
     @rule(number=NUMBERS, which=NUMBERS, draw=DRAWS, faults=FAULTS, keyed=st.booleans())

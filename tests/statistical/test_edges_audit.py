@@ -1,7 +1,8 @@
 """An audit of edges: an undirected graph with one edge more, against the graph without it.
 
 All that is left of the budget buys a release, again and again while the books admit one: plan, exact values, noise and
-price are those of the service. The adversary counts how often the pair was released as an edge. Whatever is released,
+price are those of the service. The adversary counts how often the pair was released as an edge, and how often its ends
+had the degrees that they have with it, or more. Whatever is released,
 an event may be e^epsilon times as likely with the edge as without, and no more but for delta. The planted faults make
 that fail. Wrong alarms have a probability below 1e-6 a test.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -21,10 +23,14 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
+from app.evidence.degrees import DegreeBuy, DegreeRelease, Degrees, GraphBuy
 from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease, Edges
+from app.evidence.measurements import Noise
 from app.privacy.errors import InsufficientBudget
 from app.privacy.flips import Flips
 from app.privacy.ledger import Account, Amounts, Share
+from app.releases import edge_designs
+from app.releases.pricing import price_of_degrees
 from app.services.measuring import measured_all
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
@@ -35,6 +41,8 @@ pytestmark = pytest.mark.statistical
 EPSILON, DELTA = 1.0, 1e-6
 SPEC = {"name": "g", "kind": "graph", "nodes": 3, "weighted": False, "budget": {"epsilon": EPSILON, "delta": DELTA}}
 STORIES = 3000
+#: Of edges and degrees: stories that are told side by side, and how often.
+TOGETHER, TIMES = 50, 160
 #: No release is bought with less of epsilon than this.
 LEAST = Decimal("0.01")
 
@@ -49,7 +57,9 @@ def charged(cost: Amounts) -> Amounts:
     return cost
 
 
-def bought(epsilon: str | None, books: Callable[[Amounts], Amounts]) -> list[tuple[EdgeBuy, Amounts]]:
+def bought(
+    epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto"
+) -> list[tuple[GraphBuy, Amounts]]:
     """What is measured while the books admit it, and three times at most: with this epsilon each time, or with all that
     is left.
     """
@@ -60,7 +70,7 @@ def bought(epsilon: str | None, books: Callable[[Amounts], Amounts]) -> list[tup
             "dataset": "g",
             "epsilon": Decimal(epsilon) if epsilon else max(LEAST, (left and left.pure) or LEAST),
             "max_queries": 1,
-            "mechanism": {"construction": "workload", "method": "auto", "workload": {"cuts": "all"}, "options": {}},
+            "mechanism": {"construction": "workload", "method": method, "workload": {"cuts": "all"}, "options": {}},
         }
         plan = edge_plan(PublicDataset(parse_spec(SPEC), left=left), parse_request(asked))
         assert isinstance(plan, EdgePlan)
@@ -70,11 +80,11 @@ def bought(epsilon: str | None, books: Callable[[Amounts], Amounts]) -> list[tup
         except InsufficientBudget:
             break
         account = account.charge(share, books(plan.price)).give_back(share.charge(books(plan.price)))
-        found.append((plan.buy, plan.price))
+        found += zip(plan.buys, plan.prices, strict=True)
     return found
 
 
-def delta_of(due: list[tuple[EdgeBuy, Amounts]], noise: SystemNoise) -> float:
+def delta_of(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> float:
     """What the adversary proves, by how often the pair was released as an edge."""
     counts = []
     for edge in (True, False):
@@ -90,6 +100,33 @@ def delta_of(due: list[tuple[EdgeBuy, Amounts]], noise: SystemNoise) -> float:
     events = [(int(first), int(second)) for first, second in zip(*counts, strict=True)]
     events += [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(len(counts[0]))]
     return proven_delta(EPSILON, events, STORIES, STORIES)
+
+
+def delta_beside(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> float:
+    """What the adversary proves of edges and degrees together, by how much of what was released speaks for the edge.
+
+    Stories are told side by side, as parts of one graph that have no edge between them: what is measured of one says
+    nothing of the others, and noise is of the same law.
+    """
+    (cells, _), (degrees, _) = due
+    assert isinstance(cells, EdgeBuy)
+    assert isinstance(degrees, DegreeBuy)
+    nodes = 3 * TOGETHER
+    whole = Edges((nodes, nodes), "pairs")
+    ends = np.arange(TOGETHER) * 3
+    asked = [(replace(cells, strategy=whole), due[0][1]), (replace(degrees, strategy=Degrees(whole)), due[1][1])]
+    counts = []
+    for edge in (True, False):
+        data, seen = DenseTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
+        for _ in range(TIMES):
+            bits, sums = (made.release for made in measured_all(noise, data, asked))
+            assert isinstance(bits, EdgeRelease)
+            assert isinstance(sums, DegreeRelease)
+            pairs = bits.units[whole.positions(ends, ends + 1)].astype(int)
+            seen += np.bincount(pairs + (sums.units[ends] >= 1) + (sums.units[ends + 1] >= 2), minlength=4)
+        counts.append(seen)
+    events = [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(4)]
+    return proven_delta(EPSILON, events, TIMES * TOGETHER, TIMES * TOGETHER)
 
 
 @pytest.mark.parametrize(("epsilon", "times"), [(None, 1), ("0.5", 3)])
@@ -130,3 +167,23 @@ def test_a_forgotten_price_is_found() -> None:
     due = bought(None, lambda _: Amounts.none(pure=True))
     assert len(due) == 3
     assert delta_of(due, SystemNoise()) > DELTA
+
+
+def test_an_edge_is_hidden_among_degrees() -> None:
+    """All of epsilon for degrees and edges together. Would catch degrees that are released as they are, and noise of
+    both for all of epsilon each.
+    """
+    due = bought(None, charged, "synthetic_graph")
+    assert [buy.kind for buy, _ in due] == ["flips", "laplace"]
+    assert delta_beside(due, SystemNoise()) <= DELTA
+
+
+def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit finds degrees whose price is that of an edge with one end."""
+
+    def one_end(noise: Noise, moved: int, order: Decimal) -> Amounts:
+        both = price_of_degrees(noise, moved, order)
+        return Amounts(both.renyi / 2, None if both.pure is None else both.pure / 2)
+
+    monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)
+    assert delta_beside(bought(None, charged, "synthetic_graph"), SystemNoise()) > DELTA

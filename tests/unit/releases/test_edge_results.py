@@ -32,7 +32,7 @@ def test_a_graph_is_found_where_noise_is_small(shape: Any, kind: Any, options: d
     edges = Edges(shape, kind)
     cells = truth(edges)
     noisy = cells + np.random.default_rng(1).normal(0, 1e-3, edges.cells)
-    made, summary = synthetic_graph(edges, noisy, 1e-3, options, seed=3, progress=told)
+    made, summary = synthetic_graph(edges, noisy, 1e-3, None, options, seed=3, progress=told)
     assert made.shape == (edges.cells,)
     assert made.min() >= 0
     assert made.max() <= 1
@@ -40,7 +40,7 @@ def test_a_graph_is_found_where_noise_is_small(shape: Any, kind: Any, options: d
     assert np.abs(made - cells).mean() < 0.01
     assert summary["mass"] == pytest.approx(made.sum())
     assert summary["geometry"] == options.get("geometry", "spectral")
-    again, _ = synthetic_graph(edges, noisy, 1e-3, options, seed=3, progress=told)
+    again, _ = synthetic_graph(edges, noisy, 1e-3, None, options, seed=3, progress=told)
     assert np.array_equal(made, again)
 
 
@@ -48,7 +48,7 @@ def test_the_stated_distance_holds_for_cuts() -> None:
     """The distance bounds every cut of the made graph less the noisy values. Would catch one of another matrix."""
     edges, rng = Edges((24, 24), "arcs"), np.random.default_rng(2)
     noisy = truth(edges) + rng.normal(0, 1, edges.cells)
-    made, summary = synthetic_graph(edges, noisy, 1.0, {"geometry": "cut_norm"}, seed=1, progress=told)
+    made, summary = synthetic_graph(edges, noisy, 1.0, None, {"geometry": "cut_norm"}, seed=1, progress=told)
     off = edges.matrix(made - noisy)
     for _ in range(2000):
         left, right = rng.random((2, 24)) < 0.5
