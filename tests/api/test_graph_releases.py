@@ -183,8 +183,8 @@ def test_a_synthetic_graph(service: Service, tmp_path: Path) -> None:
 
 
 def test_degrees_beside_edges(service: Service, tmp_path: Path) -> None:
-    """A synthetic graph measures degrees beside the edges, both are read and replayed, and the largest error of a cut is
-    well below that of the noisy edges of the same epsilon. Catches degrees that are measured and not used, that are
+    """A synthetic graph measures degrees beside the edges, both are read and replayed, and the largest error of a cut
+    is well below that of the noisy edges of the same epsilon. Catches degrees that are measured and not used, that are
     called by other nodes, and an undirected edge that is counted by one end.
     """
     nodes, rng = 90, np.random.default_rng(5)
