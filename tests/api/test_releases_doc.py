@@ -81,7 +81,9 @@ def test_everything_that_is_typed_does_what_is_said(typed: Typed) -> None:
     answers = pandas.read_csv(typed.folder / "answers.csv")
     assert len(answers) == 2 * 8 + 2 * 3 + 8 * 3
     assert (answers["standard_error"] > 0).all()
-    assert (answers["low"] < answers["high"]).all()
+    # What is impossible is cut off: of an empty cell both may be 0.
+    assert (answers["low"] <= answers["high"]).all()
+    assert (answers["low"] < answers["high"]).mean() > 0.5
     ranges = pandas.read_csv(typed.folder / "ranges.csv")
     assert "[20, 30)" in set(ranges["age"])
     assert abs(ranges["value"].sum() - 3000) < 5 * ranges["standard_error"].sum()
