@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from app.curator.counting import all_exact_values
 from app.curator.mechanisms import Measured
+from app.evidence.products import ProductBuy, ProductRelease
+from app.privacy.ledger import Amounts
 from app.releases.finishing import Progress
+from app.releases.power import STEPS, LowRank, PowerRounds
 from app.releases.rounds import Hypothesis, Rounds
 from app.services.measuring import measured_all
 from app.services.ports import NoisePort
@@ -31,5 +34,36 @@ def play(
         (measured,) = measured_all(noise, data, [(buy, rounds.price)])
         hypothesis.learn(measured.table)
         made.append(measured)
+        progress((number + 1) / rounds.number)
+    return made
+
+
+def play_power(
+    rounds: PowerRounds, hypothesis: LowRank, data: PrivateTensor, noise: NoisePort, progress: Progress
+) -> list[Measured]:
+    """What the rounds of the power method measure, in their order.
+
+    Args:
+        rounds: their terms.
+        hypothesis: what the first one is held against; it learns.
+        data: the private numbers.
+        noise: of measurements.
+        progress: told from time to time.
+    """
+    made: list[Measured] = []
+
+    def released(buy: ProductBuy, price: Amounts) -> ProductRelease:
+        (measured,) = measured_all(noise, data, [(buy, price)])
+        made.append(measured)
+        assert isinstance(measured.release, ProductRelease)
+        return measured.release
+
+    for number in range(rounds.number):
+        vectors = [rounds.start(number)]
+        for step in range(STEPS):
+            release = released(rounds.step_of(step, vectors[-1]), rounds.step_price)
+            # What the hypothesis gives is public, so it is taken off after noise was added.
+            vectors.append(rounds.rounded(release.values - hypothesis.of(release.strategy)))
+        hypothesis.learn(released(rounds.query_of(vectors[-2], vectors[-1]), rounds.query_price))
         progress((number + 1) / rounds.number)
     return made
