@@ -81,14 +81,15 @@ def exact_products(products: Products, data: PrivateTensor) -> IntArray:
     assert isinstance(data, DenseTensor | SparseTensor)
     matrix = data.array.astype(np.int64) if isinstance(data, DenseTensor) else data.matrix.astype(np.int64)
     left, right, kind = products.left, products.right, products.edges.kind
-    loops = matrix.diagonal() if kind != "all" else np.int64(0)
-    if right is None:
-        assert left is not None
-        along: IntArray = matrix.T @ left - loops * left
-        return along
-    values: IntArray = matrix @ right - loops * right
+    first, across = (left, matrix.T) if right is None else (right, matrix)
+    assert first is not None
+    values: IntArray = across @ first
+    if kind != "all":
+        values -= matrix.diagonal() * first
+    if left is None or right is None:
+        return values
     # Either direction of an undirected edge is kept.
-    return values if left is None else np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
+    return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
 
 
 def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:

@@ -30,8 +30,8 @@ from app.spaces.space import Space
 
 #: The hypothesis has at most so many cells.
 MOST_CELLS = 1 << 22
-#: The most rounds where no number is asked for.
-MOST_ROUNDS = 10
+#: The most rounds where no number is asked for: on graphs of few communities more of them erred more.
+MOST_ROUNDS = 5
 #: There are as many rounds as leave noise that is this part of the largest sum of a row or a column.
 NOISE_PART = 1 / 8
 

@@ -4,6 +4,7 @@ hypothesis errs on, measure it, and learn it.
 Source: GRU11 section 6, an iterative database construction (IDC) with a private distinguisher; its construction is that
 of Frieze and Kannan (section 4.2), as JT12 has it for matrices. A round multiplies the matrix of errors ``A - H`` by a
 public vector, and by what came of that, with noise each time: so the vectors turn towards the largest singular value.
+The next round starts from what the last step's product still lacks.
 """
 
 from __future__ import annotations
@@ -64,16 +65,20 @@ class PowerRounds:
         """What a round costs."""
         return self.step_price.times(STEPS).plus(self.query_price)
 
-    def start(self, number: int) -> IntArray:
-        """The vector that a round starts from: public, and the same on all machines.
-
-        The first is of ones: where entries are mostly of one sign the largest singular value's is near to it. Others
-        are of random signs.
+    def start(self) -> IntArray:
+        """The vector that the first round starts from: ones. Where entries are mostly of one sign, the largest singular
+        value's vector is near to it.
         """
-        columns = self.edges.shape[1]
-        signs = np.random.default_rng(number).integers(0, 2, columns) * 2 - 1 if number else np.ones(columns, np.int64)
-        vector: IntArray = signs.astype(np.int64) << self.bits
-        return vector
+        return np.full(self.edges.shape[1], 1 << self.bits, np.int64)
+
+    def spread(self, values: FloatArray) -> IntArray:
+        """A vector of weights for a power step: in the direction of values, cut off at their root mean square.
+
+        Noise is the same for all weights from -1 to 1. So what a step tells of a direction grows with the sum of
+        weights along it, which is the larger the fewer weights are near 0.
+        """
+        typical = float(np.sqrt(np.mean(values**2)))
+        return self.rounded(np.clip(values, -typical, typical))
 
     def rounded(self, values: FloatArray) -> IntArray:
         """A vector of weights in the direction of values, the largest of which weighs 1 or -1."""

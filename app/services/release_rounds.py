@@ -1,4 +1,5 @@
-"""The rounds of an iterative construction, played on the private data: each chooses by what those before it taught."""
+"""The rounds of an iterative construction, played on the private data: each chooses by what those before it taught, or
+is led by it where choices are those of a power method."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from app.releases.power import STEPS, LowRank, PowerRounds
 from app.releases.rounds import Hypothesis, Rounds
 from app.services.measuring import measured_all
 from app.services.ports import NoisePort
-from app.spaces.tensor import PrivateTensor
+from app.spaces.tensor import IntArray, PrivateTensor
 
 
 def play(
@@ -58,12 +59,18 @@ def play_power(
         assert isinstance(measured.release, ProductRelease)
         return measured.release
 
+    weights = rounds.start()
     for number in range(rounds.number):
-        vectors = [rounds.start(number)]
+        directions: list[IntArray] = []
+        last: ProductRelease | None = None
         for step in range(STEPS):
-            release = released(rounds.step_of(step, vectors[-1]), rounds.step_price)
+            last = released(rounds.step_of(step, weights), rounds.step_price)
             # What the hypothesis gives is public, so it is taken off after noise was added.
-            vectors.append(rounds.rounded(release.values - hypothesis.of(release.strategy)))
-        hypothesis.learn(released(rounds.query_of(vectors[-2], vectors[-1]), rounds.query_price))
+            gaps = last.values - hypothesis.of(last.strategy)
+            weights = rounds.spread(gaps)
+            directions.append(rounds.rounded(gaps))
+        hypothesis.learn(released(rounds.query_of(*directions[-2:]), rounds.query_price))
+        assert last is not None
+        weights = rounds.spread(last.values - hypothesis.of(last.strategy))
         progress((number + 1) / rounds.number)
     return made
