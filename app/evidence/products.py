@@ -55,7 +55,8 @@ class Products:
         for weights, length in zip((self.left, self.right), self.edges.shape, strict=True):
             if weights is not None and (weights.dtype != np.int64 or weights.shape != (length,)):
                 raise ValueError("there is a whole weight for each row, or for each column")
-            if weights is not None and int(np.abs(weights).max()) > 1 << self.bits:
+            # Not by absolute values: that of the least 64-bit integer is none.
+            if weights is not None and not -(1 << self.bits) <= weights.min() <= weights.max() <= 1 << self.bits:
                 raise ValueError("weights lie from -1 to 1")
         if self.edges.kind == "pairs" and (
             self.right is None or (self.left is not None and not np.array_equal(self.left, self.right))

@@ -138,6 +138,8 @@ def test_a_diagonal_is_no_edge() -> None:
     ("kind", "bits", "left", "right"),
     [
         ("all", 2, [5, 0], [1, 1]),  # a weight above 1
+        ("all", 2, [-5, 0], None),
+        ("all", 2, None, [-(2**63), 1]),  # which has no absolute value in 64 bits
         ("all", 2, None, None),
         ("all", 21, None, [1, 1]),
         ("all", 2, None, [1, 1, 1]),
