@@ -11,7 +11,7 @@ attributes, as parts of n.
 | gaussian | Gaussian noise on each marginal |
 | projection | the nearest table to that |
 | factorization | residuals measured with the best precisions for the workload, unbiased |
-| iterative construction | multiplicative weights; the worst of the marginals is chosen with half of the budget (MWEM) |
+| iterative construction | the service's: multiplicative weights, rounds that choose the worst of the marginals |
 | fit | residuals as above, those of three attributes half as precise beside the others, then the fit |
 | synthetic table | as many records as there are, from that fit |
 | AIM, MWEM | of smartnoise-synth; `--library PYTHON` or RELEASES_LIBRARY names the interpreter that has it |
@@ -43,15 +43,15 @@ from app.privacy.ledger import Budget
 from app.releases.fitting import KnownResidual, combined, fit, projection, residuals_of
 from app.releases.synthetic_table import rounded
 from app.spaces.tensor import FloatArray
+from benchmarks import releases_plot
 from benchmarks.harness import RESULTS, report
-from benchmarks.regret_data import DATA, read_columns
+from benchmarks.iterative import simulate
+from benchmarks.regret_data import DATA, World, read_columns
 
 EPSILONS, SEEDS = (0.1, 0.5, 1.0), 5
 #: A library's method is given up after so many seconds.
 PATIENCE = 1500
 LIBRARY = Path(__file__).with_name("releases_library.py")
-#: Rounds of the iterative construction, and how often each measured marginal is gone through in a round.
-ROUNDS, PASSES = 20, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,12 @@ class Survey:
     @cached_property
     def exact(self) -> dict[tuple[int, ...], FloatArray]:
         return {t: self.marginal(self.counts, t) for t in self.triples}
+
+    @property
+    def records(self) -> np.ndarray:
+        """A row of codes for each record."""
+        cells = np.repeat(np.arange(self.counts.size), self.counts.reshape(-1).astype(np.int64))
+        return np.stack(np.unravel_index(cells, self.sizes), axis=1)
 
     def marginal(self, counts: FloatArray, kept: tuple[int, ...]) -> FloatArray:
         return np.asarray(counts.sum(axis=tuple(a for a in range(counts.ndim) if a not in kept)))
@@ -185,31 +191,14 @@ def unbiased(survey: Survey, known: list[KnownResidual]) -> dict[tuple[int, ...]
     return found
 
 
-def multiplicative_weights(survey: Survey, means: Means, rng: np.random.Generator) -> FloatArray:
-    """MWEM: in each round the exponential mechanism picks the marginal of largest L1 gap, less what its noise would
-    add, and the marginal is measured; half of the price each. An e-pure step costs at most a e^2/2."""
-    share = means.renyi / (2 * ROUNDS)
-    deviation, choice = math.sqrt(means.order / (2 * share)), math.sqrt(2 * share / means.order)
-    table = np.full(survey.sizes, survey.total / survey.counts.size)
-    measured: list[tuple[tuple[int, ...], FloatArray]] = []
-    for _ in range(ROUNDS):
-        gaps = []
-        for triple, exact in survey.exact.items():
-            noise = exact.size * deviation * math.sqrt(2 / math.pi)
-            gaps.append(float(np.abs(exact - survey.marginal(table, triple)).sum()) - noise)
-        likelihood = np.exp(choice / 2 * (np.array(gaps) - max(gaps)))
-        triple = survey.triples[int(rng.choice(len(gaps), p=likelihood / likelihood.sum()))]
-        exact = survey.exact[triple]
-        measured.append((triple, exact + rng.normal(0, deviation, exact.shape)))
-        for kept, values in measured * PASSES:
-            shape = [n if a in kept else 1 for a, n in enumerate(survey.sizes)]
-            step = (values - survey.marginal(table, kept)) / (2 * survey.total)
-            table *= np.exp(step).reshape(shape)
-            table *= survey.total / table.sum()
-    return table
-
-
 Answers = dict[tuple[int, ...], FloatArray]
+
+
+def iterated(survey: Survey, means: Means, seed: int) -> Answers:
+    """What the service's own method makes of the table."""
+    world = World(survey.name, survey.sizes, survey.records)
+    answers = simulate(world, {"marginals": 3}, means.epsilon, means.delta, seed)
+    return {triple: np.asarray(each.values) for triple, each in zip(survey.triples, answers, strict=True)}
 
 
 def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answers, float]]:
@@ -233,7 +222,7 @@ def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answ
     )
     residuals = measured_residuals(survey, means, 1.0, rng)
     yield timed("factorization", lambda: unbiased(survey, residuals))
-    yield timed("iterative construction", lambda: survey.answers(multiplicative_weights(survey, means, rng)))
+    yield timed("iterative construction", lambda: iterated(survey, means, seed))
     residuals = measured_residuals(survey, means, 0.5, rng)
     started = time.perf_counter()
     fitted = fit(survey.sizes, residuals, survey.total)
@@ -245,11 +234,9 @@ def methods(survey: Survey, means: Means, seed: int) -> Iterator[tuple[str, Answ
 
 def library(survey: Survey, means: Means, python: str, name: str) -> tuple[Answers, float] | None:
     """What a library's method makes of the table; None where it takes too long or fails, which is said."""
-    cells = np.repeat(np.arange(survey.counts.size), survey.counts.reshape(-1).astype(np.int64))
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
-        rows = np.stack(np.unravel_index(cells, survey.sizes), axis=1)
-        np.savez(source, records=rows, sizes=np.array(survey.sizes))
+        np.savez(source, records=survey.records, sizes=np.array(survey.sizes))
         command = [python, str(LIBRARY), name, str(means.epsilon), str(means.delta), str(source), str(target)]
         try:
             subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True)
@@ -318,6 +305,8 @@ def main() -> None:
                 if found is not None:
                     scores[epsilon, f"{name.upper()} of the library"].take(survey, *found)
                     told(survey, scores, folder)
+    if not chosen.quick:
+        releases_plot.main()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ReleaseState,
         Report,
         SessionState,
+        WorkloadPlan,
     )
     from app.client.answers import Answered
 
@@ -403,6 +404,23 @@ def show_release(state: ReleaseState, *, as_json: bool) -> None:
         "why": None if problem is None else problem.detail,
     }
     out.print(_facts(f"Release {state.id}", {name: fact for name, fact in facts.items() if fact is not None}))
+
+
+def show_ways(found: WorkloadPlan, *, as_json: bool) -> None:
+    """Print all ways to have a workload answered, a line each."""
+    if as_json:
+        print_json(found.raw)
+        return
+    table = Table("", "method", "asked", box=SIMPLE)
+    for column in ("root mean square (counts)", "largest", "how meant"):
+        table.add_column(column, justify="right")
+    table.add_column("why not")
+    for way in found.ways:
+        best = not way.interactive and way.name == found.best
+        refusal = "" if way.problem is None else way.problem.detail or way.problem.title
+        errors = map(cell, (way.root_mean_square, way.largest, way.basis))
+        table.add_row("best" if best else "", way.name, "in a session" if way.interactive else "", *errors, refusal)
+    out.print(table)
 
 
 def show_releases(found: Collection[ReleaseState], *, as_json: bool) -> None:

@@ -45,7 +45,7 @@ from app.client.queries import (
     unverified,
     where,
 )
-from app.client.releases import Release, ReleaseState
+from app.client.releases import Release, ReleaseState, Way, WorkloadPlan
 
 __all__ = [
     "Answer",
@@ -74,6 +74,8 @@ __all__ = [
     "Session",
     "SessionState",
     "Unreachable",
+    "Way",
+    "WorkloadPlan",
     "cut",
     "dense",
     "elements",

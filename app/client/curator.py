@@ -36,7 +36,7 @@ from app.client.models import (
     need,
 )
 from app.client.queries import Dense, QueryLike, asks_table, marginal, statistic
-from app.client.releases import Release, ReleaseState
+from app.client.releases import Release, ReleaseState, WorkloadPlan
 from app.client.transport import Call, Transport
 
 NPY = "application/x-npy"
@@ -343,6 +343,19 @@ class Curator:
         body |= {name: value for name, value in options.items() if value is not None}
         call = _json_call("POST", "/v1/releases", body, key=key or _new_key())
         return Release(self._transport, ReleaseState.parse(self._transport.json(call)))
+
+    def plan_release(self, dataset: str, *, workload: JSON, epsilon: Number, **options: Any) -> WorkloadPlan:
+        """All ways to have a workload answered with a share, best first; charges nothing.
+
+        Args:
+            dataset: name of the data set.
+            workload: as of :meth:`release`.
+            epsilon: the share of the data set's epsilon.
+            **options: as of :meth:`release`.
+        """
+        body = {"dataset": dataset, "workload": dict(workload), "epsilon": epsilon}
+        body |= {name: value for name, value in options.items() if value is not None}
+        return WorkloadPlan.parse(self._transport.json(_json_call("POST", "/v1/plans", body, key=_new_key())))
 
     def existing_release(self, id: str) -> Release:
         """A release that was asked for before."""

@@ -26,6 +26,53 @@ AGAIN_SECONDS, AWAY_SECONDS = 1.0, 60.0
 
 
 @dataclass(frozen=True)
+class Way:
+    """One way to have a workload answered: a method of releases, or a mechanism of sessions.
+
+    ``root_mean_square`` and ``largest`` are the errors to expect, in counts, None where none are foretold; ``basis``
+    says how they are meant. Where there is no plan, ``problem`` says why.
+    """
+
+    name: str
+    interactive: bool
+    root_mean_square: float | None
+    largest: float | None
+    basis: str | None
+    problem: Problem | None
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From one of the methods in the reply to ``POST /v1/plans`` with a workload."""
+        interactive, expected = "mechanism" in reply, reply.get("expected")
+        return cls(
+            name=str(need(reply, "mechanism" if interactive else "method")),
+            interactive=interactive,
+            root_mean_square=None if expected is None else float(need(expected, "root_mean_square")),
+            largest=None if expected is None else float(need(expected, "largest")),
+            basis=None if expected is None else str(need(expected, "basis")),
+            problem=Problem.parse(reply["problem"], 422) if "problem" in reply else None,
+        )
+
+
+@dataclass(frozen=True)
+class WorkloadPlan:
+    """All ways to have a workload answered, best first; ``best`` is the method that is expected to err least."""
+
+    ways: tuple[Way, ...]
+    best: str | None
+    raw: JSON = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/plans`` with a workload."""
+        methods = need(reply, "methods")
+        if not isinstance(methods, list):
+            raise ProtocolError("methods is not a list")
+        best = need(reply, "best")
+        return cls(tuple(map(Way.parse, methods)), None if best is None else str(best), reply)
+
+
+@dataclass(frozen=True)
 class ReleaseState:
     """Where a release stands.
 

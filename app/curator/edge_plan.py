@@ -1,6 +1,7 @@
 """Plans of releases of graphs and matrices: every cell is measured once, and all cuts are answered from that.
 
-A synthetic graph that is found by its singular values is made of every degree, too, which is measured beside the cells.
+A synthetic graph that is found by its singular values is made of degrees, too, which are measured beside the cells
+where their noise is the lesser.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
-from app.releases.edge_designs import beside_degrees, best_noise, grid_of, part_for_degrees
+from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, grid_of, part_for_degrees
 from app.releases.expected import Expected
 from app.releases.pricing import event_of_edges, events_of_degrees
 from app.spaces.errors import InvalidRequest
@@ -146,11 +147,12 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         prices: tuple[Amounts, ...] = (price,)
         events: tuple[tuple[PrivacyEvent, int], ...] = ()
         if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
-            part = part_for_degrees(noise, space.unit, by_pure=regime == "pure")
+            part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
             both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
-            noise, events = both.edges, events_of_degrees(both.degrees, grid.moved)
-            buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
-            prices = both.edges_price, both.degrees_price
+            if degrees_pay(both.degrees, noise, edges):
+                noise, events = both.edges, events_of_degrees(both.degrees, grid.moved)
+                buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
+                prices = both.edges_price, both.degrees_price
         events = ((event_of_edges(noise, grid.moved), 1), *events)
         alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:

@@ -41,6 +41,11 @@ from app.spaces.errors import InvalidRequest
 LEANING = 0.5
 #: Methods that look for what is best to measure.
 SEARCHED: tuple[Method, ...] = ("factorization", "synthetic_table")
+#: The options that belong to methods of tables; the others have none.
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "iterative_construction": ("rounds", "construction"),
+    "synthetic_table": ("records",),
+}
 #: The most cells of a table that is measured whole, and of all measurements of a release together.
 MOST_WHOLE, MOST_CELLS = 1 << 20, 1 << 22
 
@@ -86,6 +91,10 @@ def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPl
         workload = compiled(space, mechanism.workload)
     except InvalidRequest as error:
         return Infeasible(error.detail)
+    method, options = mechanism.method or "", mechanism.options
+    for name in () if options is None else type(options).model_fields:
+        if getattr(options, name) is not None and name not in _OPTIONS.get(method, ()):
+            return Infeasible(f"{name} does not belong to {method} of a table: leave it out")
     budget = dataset.budget
     assert not isinstance(workload, Cuts)
     try:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import get_args
 
 from app.bisection import least_integer
-from app.evidence.edges import FLIP_BITS, BitFlips
+from app.evidence.edges import FLIP_BITS, BitFlips, Edges
 from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.products import Products
 from app.privacy.errors import PrivacyError
@@ -31,6 +31,8 @@ _TOO_SMALL = "so small a share pays for no noise that can be drawn: raise epsilo
 _NONE = Decimal(0)
 #: Where noise is so large that in floating point its epsilon is none.
 _LEAST_EPSILON = 1e-9
+#: Degrees are measured where they vary by no more than this part of the sums of cells.
+_WORTH = 0.5
 
 
 @dataclass(frozen=True)
@@ -115,35 +117,61 @@ def beside_degrees(grid: Grid, order: Decimal, share: Decimal, pure: Decimal | N
     return Beside(edges, edges_price, degrees, degrees_price)
 
 
-def part_for_degrees(noise: BitFlips | Noise, unit: Fraction, *, by_pure: bool) -> Fraction:
+def part_for_degrees(noise: BitFlips | Noise, grid: Grid, order: Decimal, *, by_pure: bool) -> Fraction:
     """The part of a price that is spent on degrees, where the rest is spent on cells, in thousandths.
 
-    Degrees and edges are always measured both. Edges alone are never better than with 0.3 of epsilon for degrees, whose
-    noise is then a few edges a node where that of sums of noisy cells is of all cells of the node. Degrees alone, where
-    epsilon is small, have a tenth less noise than with 0.9 of epsilon for them: what they gain is less than what
-    the study's graphs differ by, and edges are needed for the bounds that a release states of all cuts and for later
-    releases, which average them.
+    Cells are always measured too, although degrees alone serve as well where epsilon is small: with nine tenths of it
+    their noise is a tenth larger, which is less than graphs differ by, and cells are needed for the bound that a
+    release states of all cuts, and for later releases, which average them.
 
-    The rule of :func:`degrees_share` is one of epsilon, of pure noise. Its epsilon here is that at which pure noise of
-    the cells alone would be the noise which everything would buy. Where the pure sum pays, its part is that of epsilon.
-    Of the Renyi sum a part is taken that leaves the same ratio of variances: there the price of noise is, to
-    the leading order, a multiple of the square of the epsilon of the same noise, and of degrees half as much (two
-    degrees at half of it each).
+    The rule of :func:`degrees_share` is one of epsilon, of pure noise. Its epsilon here is that at which pure noise
+    would vary as the noise does which everything would buy of cells alone. Pure noise of both in the rule's parts of
+    that epsilon has two prices, in whichever sum pays: theirs is the part. Of the pure sum it is the rule's.
 
     Args:
         noise: of the cells, were everything spent on them.
-        unit: gamma, in counts.
-        by_pure: whether epsilon pays, or the Renyi sum.
+        grid: what the cells hold.
+        order: of the ledger, its Renyi order.
+        by_pure: whether the pure sum pays, or the Renyi sum.
+
+    Raises:
+        PrivacyError: when such noise has no price.
     """
+    unit = math.ldexp(grid.moved, -grid.bits)
     if isinstance(noise, BitFlips):
         epsilon = math.log(1 / float(noise.probability) - 1)
     else:
         # The variance of Laplace noise is 2 (gamma/epsilon)^2.
-        epsilon = float(unit) * math.sqrt(2 / noise.variance)
-    part = degrees_share(max(epsilon, _LEAST_EPSILON))
-    if not by_pure:
-        part = part**2 / (part**2 + 2 * (1 - part) ** 2)
-    return Fraction(round(1000 * part), 1000)
+        epsilon = unit * math.sqrt(2 / noise.variance)
+    epsilon = max(epsilon, _LEAST_EPSILON)
+    part = degrees_share(epsilon)
+    degrees = price_of_degrees(_laplace(2 * unit / (part * epsilon), grid.bits), grid.moved, order)
+    cells = Amounts.of(event_of_edges(_laplace(unit / ((1 - part) * epsilon), grid.bits), grid.moved), order)
+    one, other = (degrees.pure, cells.pure) if by_pure else (degrees.renyi, cells.renyi)
+    assert one is not None
+    assert other is not None
+    return Fraction(round(1000 * float(one / (one + other))), 1000)
+
+
+def degrees_pay(degrees: Noise, alone: BitFlips | Noise, edges: Edges) -> bool:
+    """Whether degrees are worth their part of a price: where they vary by at most half as much as the sums of cells,
+    were everything spent on cells.
+
+    In graphs of few nodes, and where epsilon is large, such sums are as good. By `benchmarks/synthetic_graphs.py`,
+    degrees that vary by three tenths make the largest error of a cut a fifth less, and degrees that vary by as much
+    make it a fifth larger, as cells have less left.
+
+    Args:
+        degrees: their noise.
+        alone: of the cells, were everything spent on them.
+        edges: the cells.
+    """
+    return degrees.variance <= _WORTH * max(edges.shape) * alone.variance
+
+
+def _laplace(scale: float, bits: int) -> Noise:
+    """Laplace noise of a scale that was found in floating point, rounded so that it is the same on every machine."""
+    return Noise("laplace", Decimal(f"{scale:.6g}"), bits)
 
 
 def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) -> tuple[Noise, Amounts]:

@@ -17,6 +17,7 @@ import pytest
 
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.geometry.cut_norm import undirected_cut_norm
 from tests.api.support import ARROW, JSON, Service, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow
@@ -179,6 +180,47 @@ def test_a_synthetic_graph(service: Service, tmp_path: Path) -> None:
         lines, delimiter=",", nodetype=int, data=(("weight", float),), create_using=networkx.DiGraph
     )
     assert set(read.edges) == set(zip(told["source"].tolist(), told["target"].tolist(), strict=True))
+
+
+def test_degrees_beside_edges(service: Service, tmp_path: Path) -> None:
+    """A synthetic graph measures degrees beside the edges, both are read and replayed, and the largest error of a cut
+    is well below that of the noisy edges of the same epsilon. Catches degrees that are measured and not used, that are
+    called by other nodes, and an undirected edge that is counted by one end.
+    """
+    nodes, rng = 90, np.random.default_rng(5)
+    community, activity = np.arange(nodes) % 3, rng.uniform(0.2, 1.8, nodes)
+    odds = np.outer(activity, activity) * np.where(community[:, None] == community, 0.25, 0.03)
+    truth = np.triu(rng.random((nodes, nodes)) < odds, 1).astype(np.int64)
+    truth += truth.T
+    labels = [f"n{i}" for i in range(nodes)]
+    spec = {"kind": "graph", "nodes": nodes, "directed": False, "labels": labels, "budget": BUDGET | {"epsilon": 2.0}}
+    name = registered(service, spec, npy(truth), "graph.npy")
+    found = release(service, name, epsilon=1.0, method="synthetic_graph")
+    plan = found["plan"]
+    assert (plan["measurements"], plan["degrees"]["values"], plan["cells"]) == (2, nodes, nodes * (nodes - 1) // 2)
+    items = service.admin.get(f"/v1/datasets/{name}/measurements").json()["items"]
+    assert [item["strategy"]["type"] for item in items] == ["edges", "degrees"]
+    assert items[1]["strategy"] == {"type": "degrees", "shape": [nodes, nodes], "of": "pairs", "cells": nodes}
+    path = f"/v1/datasets/{name}/measurements/{items[1]['id']}"
+    degrees = service.admin.get(path).json()
+    assert degrees["standard_error"] == pytest.approx(plan["degrees"]["error"], rel=1e-5)
+    errors = np.array(degrees["values"]) - truth.sum(axis=1)
+    assert np.std(errors) == pytest.approx(degrees["standard_error"], rel=0.6)
+    table = pa.ipc.open_stream(service.admin.get(path, headers={"Accept": ARROW}).content).read_all()
+    assert table.to_pydict() == {"node": labels, "degree": degrees["values"]}
+    assert found["result"]["degree_error"] == plan["degrees"]["error"]
+    replays(service, found, tmp_path)
+    noisy = release(service, name, epsilon=1.0, method="histogram", start="nothing")
+
+    def largest(told: dict[str, npt.NDArray[Any]]) -> float:
+        off = -truth.astype(float)
+        ends = [np.array([int(label[1:]) for label in told[end]]) for end in ("source", "target")]
+        off[ends[0], ends[1]] += told["weight"]
+        off[ends[1], ends[0]] += told["weight"]
+        return undirected_cut_norm(off, certified=False).lower
+
+    made, measured = (largest(columns(edges(service, each))) for each in (found, noisy))
+    assert made < 0.5 * measured
 
 
 def test_weights_and_matrices(service: Service, tmp_path: Path) -> None:

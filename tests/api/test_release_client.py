@@ -41,13 +41,30 @@ def test_from_asking_to_tables(service: Service, curator: Curator, capsys: pytes
     assert [state.id for state in curator.releases()] == [asked.id]
     table = asked.answers()
     assert table.num_rows == 6
-    assert set(table.column_names) == {"question", "sex", "age", "value", "standard_error"}
+    assert set(table.column_names) == {"question", "sex", "age", "value", "standard_error", "low", "high"}
     with pytest.raises(Problem) as refusal:
         asked.edges()
     assert refusal.value.type == "not-found"
     with pytest.raises(Problem) as refusal:
         asked.cancel()
     assert refusal.value.type == "conflict"
+
+
+def test_what_to_expect(service: Service, curator: Curator) -> None:
+    """Catches a plan that loses a method or its refusal, and a table that says another one is best."""
+    dataset = people(service)
+    plan = curator.plan_release(dataset, workload={"marginals": 1}, epsilon=0.5)
+    methods = {way.name: way for way in plan.ways if not way.interactive}
+    assert plan.best == plan.ways[0].name
+    assert methods["factorization"].root_mean_square is not None
+    assert methods["synthetic_graph"].problem is not None
+    assert {way.name for way in plan.ways if way.interactive} >= {"evidence", "gaussian", "mw"}
+    code, shown, _ = command(service, "plan", dataset, "--workload", "marginals=1", "--epsilon", "0.5")
+    assert code == 0
+    (best,) = [line for line in shown.splitlines() if "best" in line]
+    assert plan.best in best
+    code, told, _ = command(service, "plan", dataset, "-w", "marginals=1", "--epsilon", "0.5", "--json")
+    assert json.loads(told)["best"] == plan.best
 
 
 def test_cancelled(service: Service, curator: Curator, noise: Noise) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -23,10 +22,11 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
-from app.evidence.degrees import DegreeBuy, DegreeRelease, Degrees, GraphBuy
-from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease, Edges
+from app.evidence.degrees import DegreeRelease, GraphBuy
+from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.measurements import Noise
 from app.privacy.errors import InsufficientBudget
+from app.privacy.exactness import floor_to
 from app.privacy.flips import Flips
 from app.privacy.ledger import Account, Amounts, Share
 from app.releases import edge_designs
@@ -58,12 +58,13 @@ def charged(cost: Amounts) -> Amounts:
 
 
 def bought(
-    epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto"
+    epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto", nodes: int = 3
 ) -> list[tuple[GraphBuy, Amounts]]:
     """What is measured while the books admit it, and three times at most: with this epsilon each time, or with all that
     is left.
     """
-    account, found = Account(PublicDataset(parse_spec(SPEC)).budget), []
+    spec = parse_spec(SPEC | {"nodes": nodes})
+    account, found = Account(PublicDataset(spec).budget), []
     for _ in range(3):
         left = account.whole
         asked = {
@@ -72,7 +73,7 @@ def bought(
             "max_queries": 1,
             "mechanism": {"construction": "workload", "method": method, "workload": {"cuts": "all"}, "options": {}},
         }
-        plan = edge_plan(PublicDataset(parse_spec(SPEC), left=left), parse_request(asked))
+        plan = edge_plan(PublicDataset(spec, left=left), parse_request(asked))
         assert isinstance(plan, EdgePlan)
         share = Share.of(books(plan.holds))
         try:
@@ -108,21 +109,14 @@ def delta_beside(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> flo
     Stories are told side by side, as parts of one graph that have no edge between them: what is measured of one says
     nothing of the others, and noise is of the same law.
     """
-    (cells, _), (degrees, _) = due
-    assert isinstance(cells, EdgeBuy)
-    assert isinstance(degrees, DegreeBuy)
-    nodes = 3 * TOGETHER
-    whole = Edges((nodes, nodes), "pairs")
-    ends = np.arange(TOGETHER) * 3
-    asked = [(replace(cells, strategy=whole), due[0][1]), (replace(degrees, strategy=Degrees(whole)), due[1][1])]
-    counts = []
+    ends, counts = np.arange(TOGETHER) * 3, []
     for edge in (True, False):
         data, seen = DenseTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
         for _ in range(TIMES):
-            bits, sums = (made.release for made in measured_all(noise, data, asked))
+            bits, sums = (made.release for made in measured_all(noise, data, due))
             assert isinstance(bits, EdgeRelease)
             assert isinstance(sums, DegreeRelease)
-            pairs = bits.units[whole.positions(ends, ends + 1)].astype(int)
+            pairs = bits.units[bits.strategy.positions(ends, ends + 1)].astype(int)
             seen += np.bincount(pairs + (sums.units[ends] >= 1) + (sums.units[ends + 1] >= 2), minlength=4)
         counts.append(seen)
     events = [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(4)]
@@ -173,7 +167,7 @@ def test_an_edge_is_hidden_among_degrees() -> None:
     """All of epsilon for degrees and edges together. Would catch degrees that are released as they are, and noise of
     both for all of epsilon each.
     """
-    due = bought(None, charged, "synthetic_graph")
+    due = bought(None, charged, "synthetic_graph", 3 * TOGETHER)
     assert [buy.kind for buy, _ in due] == ["flips", "laplace"]
     assert delta_beside(due, SystemNoise()) <= DELTA
 
@@ -183,7 +177,7 @@ def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch
 
     def one_end(noise: Noise, moved: int, order: Decimal) -> Amounts:
         both = price_of_degrees(noise, moved, order)
-        return Amounts(both.renyi / 2, None if both.pure is None else both.pure / 2)
+        return Amounts(floor_to(both.renyi / 2), None if both.pure is None else floor_to(both.pure / 2))
 
     monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)
-    assert delta_beside(bought(None, charged, "synthetic_graph"), SystemNoise()) > DELTA
+    assert delta_beside(bought(None, charged, "synthetic_graph", 3 * TOGETHER), SystemNoise()) > DELTA

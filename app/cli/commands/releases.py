@@ -12,7 +12,7 @@ from app.cli.errors import Refusal
 from app.cli.groups import releases
 from app.cli.inputs import parse_decimal, parse_workload
 from app.cli.options import AsJson, DatasetName, Epsilon, ForItself, FromNothing
-from app.cli.rendering import out, show_release, show_releases
+from app.cli.rendering import out, show_release, show_releases, show_ways
 
 ReleaseId = Annotated[str, typer.Argument(metavar="RELEASE", help="The release's id.", show_default=False)]
 Workload = Annotated[
@@ -28,6 +28,11 @@ Workload = Annotated[
 Method = Annotated[str, typer.Option(help="How it is released: histogram, gaussian and so on.")]
 Records = Annotated[int | None, typer.Option(min=1, help="synthetic_table: how many records.", show_default=False)]
 
+Geometry = Annotated[str | None, typer.Option(help="synthetic_graph: spectral, or cut_norm.", show_default=False)]
+Rounding = Annotated[str | None, typer.Option(help="synthetic_graph: edges, drawn by weight.", show_default=False)]
+Rounds = Annotated[int | None, typer.Option(min=1, help="iterative_construction: how many.", show_default=False)]
+Construction = Annotated[str | None, typer.Option(help="iterative_construction: mw or fk.", show_default=False)]
+
 
 @releases.command("ask")
 def release_ask(
@@ -36,6 +41,10 @@ def release_ask(
     workload: Workload,
     method: Method = "auto",
     records: Records = None,
+    geometry: Geometry = None,
+    rounding: Rounding = None,
+    rounds: Rounds = None,
+    construction: Construction = None,
     from_nothing: FromNothing = False,
     for_itself: ForItself = False,
     as_json: AsJson = False,
@@ -43,6 +52,10 @@ def release_ask(
     """Ask for a release; its share is reserved and the work queued."""
     options: dict[str, Any] = {
         "records": records,
+        "geometry": geometry,
+        "rounding": rounding,
+        "rounds": rounds,
+        "construction": construction,
         "start": "nothing" if from_nothing else None,
         "share": False if for_itself else None,
     }
@@ -50,6 +63,15 @@ def release_ask(
     with client("Asking for the release") as curator:
         made = curator.release(dataset, workload=asked, epsilon=share, method=method, **options)
     show_release(made.state, as_json=as_json)
+
+
+@releases.command("plan")
+def release_plan(dataset: DatasetName, epsilon: Epsilon, workload: Workload, as_json: AsJson = False) -> None:
+    """Show every method with the errors to expect, best first. Charges nothing."""
+    asked, share = parse_workload(workload), parse_decimal(epsilon, "epsilon")
+    with client("Planning") as curator:
+        found = curator.plan_release(dataset, workload=asked, epsilon=share)
+    show_ways(found, as_json=as_json)
 
 
 @releases.command("list")

@@ -19,9 +19,10 @@ from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.request import SessionRequest, parse_request
+from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.measurements import Noise
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import Amounts, total
 from app.spaces.spec import parse_spec
 
 NOW = "2026-01-01T00:00:00Z"
@@ -51,19 +52,28 @@ def planned(spec: dict[str, Any], left: Amounts | None = None, **words: Any) -> 
 
 
 def written(
-    spec: dict[str, Any], forge: Callable[[Measured], Sequence[Measured]] = lambda made: [made]
+    spec: dict[str, Any],
+    forge: Callable[[Measured], Sequence[Measured]] = lambda made: [made],
+    degrees: Callable[[Measured], Sequence[Measured]] = lambda made: [made],
+    **words: Any,
 ) -> tuple[list[bytes], EdgePlan]:
-    """The transcript of a release that was recorded as ``forge`` makes of it."""
-    dataset, request = PublicDataset(parse_spec(spec)), asked(spec)
+    """The transcript of a release that was recorded as ``forge`` makes of its cells, and ``degrees`` of its degrees
+    where there are any.
+    """
+    dataset, request = PublicDataset(parse_spec(spec)), asked(spec, **words)
     plan = edge_plan(dataset, request)
     assert isinstance(plan, EdgePlan)
     opening = Opening(dataset, request, plan, evidence=Pins((), ())).document()
     cells = plan.buy.strategy.cells
     units = np.arange(cells) % 2 if plan.buy.kind == "flips" else np.arange(cells) - 5
-    made = Measured(EdgeRelease(plan.buy.strategy, plan.buy.noise, units), plan.price)
+    made = Measured(EdgeRelease(plan.buy.strategy, plan.buy.noise, units), plan.prices[0])
     lines = [records.header(session="s", opening=opening, opened_at=NOW)]
     head = records.sha256(lines[0])
-    told = forge(made)
+    told = list(forge(made))
+    if plan.degrees is not None:
+        strategy = plan.degrees.strategy
+        ends = DegreeRelease(strategy, plan.degrees.noise, np.arange(strategy.cells) - 2)
+        told += degrees(Measured(ends, plan.prices[1]))
     for sequence, each in enumerate(told, start=1):
         line = records.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
         sealed = records.release_entry(
@@ -92,6 +102,50 @@ def test_an_honest_release_replays(spec: dict[str, Any], tmp_path: Path) -> None
     for forge in (lambda made: [made], lambda made: []):
         found = verdict(written(spec, forge)[0], tmp_path)
         assert found.ok, (found.problem, found.sequence)
+
+
+SYNTHETIC = {"method": "synthetic_graph"}
+
+
+#: So many nodes that degrees are worth measuring.
+MANY = {**GRAPH, "nodes": 60}
+
+
+def less_noise(made: Measured) -> list[Measured]:
+    release = made.release
+    assert isinstance(release, DegreeRelease)
+    noise = replace(release.noise, scale=release.noise.scale * Decimal("0.99"))
+    return [replace(made, release=DegreeRelease(release.strategy, noise, release.units))]
+
+
+def of_both_ends(made: Measured) -> list[Measured]:
+    release = made.release
+    assert isinstance(release, DegreeRelease)
+    arcs = Degrees(Edges((60, 60), "arcs"))
+    return [replace(made, release=DegreeRelease(arcs, release.noise, np.zeros(arcs.cells)))]
+
+
+def half_price(made: Measured) -> list[Measured]:
+    return [replace(made, price=Amounts(made.price.renyi / 2, made.price.pure))]
+
+
+def test_edges_and_degrees_replay(tmp_path: Path) -> None:
+    """Would catch a plan with degrees that is not found again, and a record of them that does not read back."""
+    lines, plan = written(MANY, mechanism=SYNTHETIC)
+    assert [type(buy.strategy) for buy in plan.buys] == [Edges, Degrees]
+    found = verdict(lines, tmp_path)
+    assert found.ok, (found.problem, found.sequence)
+
+
+@pytest.mark.parametrize(
+    "forge", [less_noise, of_both_ends, half_price, lambda made: [made, made]], ids=lambda forge: forge.__name__
+)
+def test_forged_degrees_are_found(forge: Callable[[Measured], Sequence[Measured]], tmp_path: Path) -> None:
+    """Would catch an audit that takes noise, nodes, price or number of degrees from the record instead of the plan."""
+    found = verdict(written(MANY, degrees=forge, mechanism=SYNTHETIC)[0], tmp_path)
+    assert not found.ok
+    assert found.problem is not None
+    assert "opening" in found.problem
 
 
 def with_noise(made: Measured, noise: BitFlips | Noise) -> Measured:
@@ -164,6 +218,46 @@ def test_what_is_paid() -> None:
     assert isinstance(matrix, EdgePlan)
     assert matrix.buy.noise.kind == "gaussian"
     assert matrix.reserved_pure is None
+
+
+@pytest.mark.parametrize(("left", "epsilon"), [(None, "0.5"), (WHOLE, "1")])
+def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) -> None:
+    """Degrees are measured beside the cells, both within what the histogram of the same share is paid with, and the
+    plan says so; the nearest graph in cut norm, and a graph of few nodes, whose sums of cells are as good as degrees,
+    are made of cells alone, all of the share for them. Would catch two
+    measurements of the whole share each, and a part of the share that nothing is bought with.
+    """
+    nearest = {"method": "synthetic_graph", "options": {"geometry": "cut_norm"}}
+    alone, plan, near = (
+        planned(MANY, left, epsilon=Decimal(epsilon), mechanism=mechanism) for mechanism in ({}, SYNTHETIC, nearest)
+    )
+    assert isinstance(alone, EdgePlan)
+    assert isinstance(plan, EdgePlan)
+    assert isinstance(near, EdgePlan)
+    assert (near.buys, near.price, near.holds) == (alone.buys, alone.price, alone.holds)
+    assert plan.degrees is not None
+    assert plan.regime == alone.regime
+    assert plan.cell_error > alone.cell_error
+    assert plan.price == total(plan.prices)
+    if left is not None:
+        assert plan.holds.pure == 1
+        assert plan.price.pure is not None
+        assert Decimal("0.998") < plan.price.pure <= 1
+        assert plan.degrees.noise.kind == "laplace"
+    else:
+        share = PublicDataset(parse_spec(MANY)).share(Decimal(epsilon))
+        assert plan.holds == plan.price
+        assert Decimal("0.998") * share < plan.price.renyi <= share
+    told = plan.document()
+    assert told["degrees"]["values"] == 60
+    assert told["degrees"]["error"] == pytest.approx(plan.degrees.noise.variance**0.5, rel=1e-5)
+    assert (told["cells"], told["noise"], told["measurements"]) == (1770, "flips", 2)
+    assert told["noise_scale"] == float(plan.buy.scale)
+    assert "degrees" not in near.document()
+    few = planned(GRAPH, WHOLE, epsilon=Decimal(1), mechanism=SYNTHETIC)
+    assert isinstance(few, EdgePlan)
+    assert few.degrees is None
+    assert few.price == planned(GRAPH, WHOLE, epsilon=Decimal(1)).price  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,26 @@ def test_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not np.array_equal(ways["noisy edges"](), of.edges)  # type: ignore[arg-type]
     monkeypatch.setattr(benchmark, "NEAREST", 23)
     assert ways["nearest"]() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undirected", [True, False])
+def test_what_is_released(undirected: bool) -> None:
+    """Of a budget and of a part of one, plans are the service's, and the graph that is measured is the one that is
+    played. Would catch noise of another plan, and a release of the graph itself.
+    """
+    of = benchmark.communities(60, np.random.default_rng(0))
+    of = benchmark.Graph(of.name, of.edges if undirected else np.triu(of.edges), undirected)
+    rng = np.random.default_rng(1)
+    for budget, regime in ((1.0, "pure"), (2.0, "renyi")):
+        plan = benchmark.plan_of(of, "synthetic_graph", 1.0, budget)
+        assert plan.regime == regime
+        edges, degrees = benchmark.measured(of, plan, rng)
+        off = edges.values - edges.strategy.flattened(of.edges)  # type: ignore[union-attr]
+        assert abs(off.mean()) < 6 * edges.variance**0.5 / len(off) ** 0.5
+        assert off.std() == pytest.approx(edges.variance**0.5, rel=0.1)
+        exact = of.edges.sum(axis=1) if undirected else np.concatenate([of.edges.sum(axis=1), of.edges.sum(axis=0)])
+        assert (degrees.values - exact).std() == pytest.approx(degrees.variance**0.5, rel=0.5)
+        told, errors = benchmark.released(of, 1.0, budget)
+        assert told == regime
+        assert 0 < errors["synthetic graph"] < errors["histogram"]

@@ -218,6 +218,27 @@ class TestRefusals:
         assert ways(workload, dataset(**changes)).best is not None
 
 
+@pytest.mark.parametrize(
+    ("options", "serves"),
+    [
+        ({"records": 5}, "synthetic_table"),
+        ({"rounds": 3}, "iterative_construction"),
+        ({"construction": "mw"}, "iterative_construction"),
+        ({"rounding": "edges"}, None),
+        ({"geometry": "spectral"}, None),
+    ],
+)
+def test_options_belong_to_their_method(options: dict[str, Any], serves: str | None) -> None:
+    """Would catch an option that is taken and does nothing."""
+    words = {"dataset": "d", "workload": PAIRS, "epsilon": 0.5} | options
+    listed = ways_of(dataset(), parse_request(parse_release(words).session()), interactive=False)
+    assert (None if listed.best is None else listed.best.name) == serves
+    for way in listed.ways:
+        if way.name not in (serves, "synthetic_graph"):
+            assert isinstance(way.outcome, CuratorError)
+            assert f"{next(iter(options))} does not belong to {way.name}" in way.outcome.detail
+
+
 def test_nothing_private_is_looked_at() -> None:
     """All that is told is a function of the declaration, of what is public beside it and of the request: the same bytes
     for neighbouring data, twice. Would catch an argument or a field through which data come, and plans that depend on

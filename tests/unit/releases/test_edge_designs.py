@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from app.evidence.edges import FLIP_BITS, BitFlips
 from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, Budget
-from app.releases.edge_designs import Grid, best_noise, grid_of
+from app.releases.edge_designs import Grid, beside_degrees, best_noise, grid_of, part_for_degrees
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import event_of_edges
+from app.releases.pricing import event_of_edges, price_of_degrees
 
 BITS, FINE = Grid(0, 1, binary=True), Grid(10, 1024, binary=False)
 BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
@@ -105,3 +105,49 @@ def test_what_a_cell_holds() -> None:
         grid_of(1, Fraction(1, 4), one, signed=False)
     with pytest.raises(ValueError, match="one bit"):
         event_of_edges(BitFlips(1 << 50), 2)
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from([BITS, FINE]),
+    st.decimals("0.01", 4, places=4),
+    st.booleans(),
+    st.integers(50, 950).map(lambda part: Fraction(part, 1000)),
+)
+def test_degrees_and_cells_share_what_is_paid(grid: Grid, held: Decimal, by_pure: bool, part: Fraction) -> None:
+    """Each gets its part of the sum that pays, to what scales of four digits leave, and both together no more than
+    there is. Would catch a part of the wrong sum, a part that is paid twice, and degrees at the price of one answer.
+    """
+    order = BUDGET.order
+    both = beside_degrees(grid, order, held, held if by_pure else None, part)
+    assert both.edges_price == price(both.edges, grid, order)
+    assert both.degrees_price == price_of_degrees(both.degrees, grid.moved, order)
+    edges, degrees = (p.pure if by_pure else p.renyi for p in (both.edges_price, both.degrees_price))
+    assert edges is not None
+    assert degrees is not None
+    for one, most in ((edges, (1 - part) * Fraction(held)), (degrees, part * Fraction(held))):
+        assert Fraction("0.995") * most <= Fraction(one) <= most
+
+
+@pytest.mark.parametrize(("epsilon", "part"), [(0.3, 0.9), (1.0, 0.6), (1.5, 0.4), (4.0, 0.3)])
+def test_the_part_of_degrees(epsilon: float, part: float) -> None:
+    """Of epsilon it is the rule of the study, whatever the law of the noise that everything would buy; of the Renyi sum
+    it is what the same noise costs there, by the formula for continuous noise (Mironov 2017, table II). Would catch a
+    part of the one that is spent of the other, and an epsilon that is read off the noise in the wrong unit.
+    """
+    flips = BitFlips(round(2**FLIP_BITS / (1 + math.exp(epsilon))))
+    laplace = Noise("laplace", Decimal(repr(round(2 / epsilon, 6))), 10)
+    gaussian = Noise("gaussian", Decimal(repr(round(2 * 2**0.5 / epsilon, 6))), 10)
+    twice = Grid(10, 2048, binary=False)
+
+    def cost(rate: float, order: float) -> float:
+        terms = order * math.exp((order - 1) * rate), (order - 1) * math.exp(-order * rate)
+        return math.log(sum(terms) / (2 * order - 1)) / (order - 1)
+
+    for order in (2.0, 40.0):
+        degrees, cells = 2 * cost(part * epsilon / 2, order), cost((1 - part) * epsilon, order)
+        for noise, grid in ((laplace, twice), (gaussian, twice), (flips, BITS)):
+            assert float(part_for_degrees(noise, grid, Decimal(order), by_pure=True)) == pytest.approx(part, abs=2e-3)
+            found = part_for_degrees(noise, grid, Decimal(order), by_pure=False)
+            # Noise of bits is told by that of whole numbers, which is a little narrower than the continuous.
+            assert float(found) == pytest.approx(degrees / (degrees + cells), abs=0.1 if grid is BITS else 4e-3)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.releases.edge_results import edge_values, synthetic_graph
+from app.evidence.measurements import Noise
+from app.releases.edge_results import edge_values, known_degrees, synthetic_graph
 
 SHAPES = [((30, 30), "pairs"), ((30, 30), "arcs"), ((20, 30), "all")]
 
@@ -69,3 +72,31 @@ def test_bits_are_told_where_they_are_all() -> None:
     assert one.values == pytest.approx(both.values)
     assert both.bits is None
     assert halved["cell_error"] == pytest.approx(summary["cell_error"] / 2**0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "kind"), SHAPES)
+def test_all_degrees_count(shape: Any, kind: Any) -> None:
+    """Where cells are as good as nothing, the made graph has the degrees that were measured, the average of all by
+    precision. Would catch degrees that are left out, sides that change places, and an average that is not by precision.
+    """
+    edges, rng = Edges(shape, kind), np.random.default_rng(0)
+    degrees = Degrees(edges)
+    cells = EdgeRelease(edges, BitFlips((1 << 52) - (1 << 44)), rng.integers(0, 2, edges.cells))
+    matrix = edges.matrix(truth(edges).astype(float))
+    left, right = matrix.sum(axis=1), matrix.sum(axis=0)
+    exact = left if kind == "pairs" else np.concatenate([left, right])
+    many = []
+    for scale in (0.25, 4.0):
+        noise = Noise("gaussian", Decimal(repr(scale)), 4)
+        many.append(DegreeRelease(degrees, noise, np.rint(16 * (exact + rng.normal(0, scale, len(exact))))))
+    known = known_degrees(many)
+    assert known is not None
+    assert known.deviation == pytest.approx((1 / (0.25**-2 + 4.0**-2)) ** 0.5)
+    assert known.left == pytest.approx(left, abs=1.5)
+    assert known.right == pytest.approx(right, abs=1.5)
+    made, summary = edge_values([many[0], cells, many[1]], "synthetic_graph", {}, beta=0.05, seed=0, progress=told)
+    found = edges.matrix(made.values)
+    assert found.sum(axis=1) == pytest.approx(left, abs=2)
+    assert found.sum(axis=0) == pytest.approx(right, abs=2)
+    assert (summary["measurements"], summary["degree_error"]) == (1, pytest.approx(known.deviation, rel=1e-5))
+    assert known_degrees([]) is None
