@@ -491,7 +491,7 @@ class _Replay:
         mechanism = session.mechanism
         assert isinstance(mechanism, WorkloadMechanism)
         try:
-            if mechanism.rounds is None or self._still_due(session):
+            if not mechanism.in_rounds or self._still_due(session):
                 self._due_at_opening(session, measured, sequence)
             elif mechanism.follows(session.state, measured):
                 session.pin(measured)

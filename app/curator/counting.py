@@ -14,6 +14,7 @@ from app.evidence.combinations import centred
 from app.evidence.degrees import Degrees
 from app.evidence.edges import Edges
 from app.evidence.measurements import Marginal, Partition
+from app.evidence.products import Products
 from app.evidence.strategies import Moment, Strategy
 from app.spaces.records import PART, RecordsTensor, parts_of
 from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
@@ -71,6 +72,24 @@ def exact_degrees(degrees: Degrees, data: PrivateTensor) -> IntArray:
         for side in sides:
             side -= loops
     return np.concatenate(sides)
+
+
+def exact_products(products: Products, data: PrivateTensor) -> IntArray:
+    """Products of the cells of a graph or a matrix with weights, in units of the data's and the weights' grids
+    together; what stands on the diagonal of a graph is no edge.
+    """
+    assert isinstance(data, DenseTensor | SparseTensor)
+    matrix = data.array.astype(np.int64) if isinstance(data, DenseTensor) else data.matrix.astype(np.int64)
+    left, right, kind = products.left, products.right, products.edges.kind
+    first, across = (left, matrix.T) if right is None else (right, matrix)
+    assert first is not None
+    values: IntArray = across @ first
+    if kind != "all":
+        values -= matrix.diagonal() * first
+    if left is None or right is None:
+        return values
+    # Either direction of an undirected edge is kept.
+    return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
 
 
 def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:

@@ -22,6 +22,7 @@ from app.curator.edge_plan import edge_plan
 from app.curator.evidence_plan import evidence_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
 from app.curator.plan import Infeasible, Plan, SessionPlan, Terms, stated
+from app.curator.power_plan import power_plan
 from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import workload_plan
@@ -41,7 +42,10 @@ def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | 
         return direct_plan(dataset, request, request.mechanism.direct)
     workload = request.mechanism.workload
     if workload is not None:
-        return edge_plan(dataset, request) if workload.whole else workload_plan(dataset, request)
+        if not workload.whole:
+            return workload_plan(dataset, request)
+        powered = request.mechanism.method == "iterative_construction"
+        return power_plan(dataset, request) if powered else edge_plan(dataset, request)
     if request.mechanism.from_evidence:
         return evidence_plan(dataset, request)
     reason = unfit(request.mechanism, dataset.space)

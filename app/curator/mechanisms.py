@@ -31,6 +31,7 @@ from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import EdgeRelease
 from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
+from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -166,6 +167,8 @@ class Measured:
             release = EdgeRelease.read(released)
         elif "degrees" in released:
             release = DegreeRelease.read(released)
+        elif "products" in released:
+            release = ProductRelease.read(released)
         else:
             release = Release.read(released)
         return cls(release, Amounts.read(document["cost"]), expected)

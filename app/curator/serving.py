@@ -10,6 +10,8 @@ from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.plan import Plan
+from app.curator.power_plan import PowerPlan
+from app.curator.power_release import PowerMechanism
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 
@@ -19,6 +21,8 @@ def mechanism_of(opening: Opening) -> SessionMechanism:
     plan = opening.plan
     if isinstance(plan, EdgePlan):
         return EdgeMechanism(opening)
+    if isinstance(plan, PowerPlan):
+        return PowerMechanism(opening)
     if isinstance(plan, WorkloadPlan):
         return WorkloadMechanism(opening)
     if isinstance(plan, EvidencePlan):

@@ -45,6 +45,11 @@ class WorkloadMechanism(EvidenceMechanism):
         """The rounds behind these purchases; None where there are none."""
         return None if self._release.iterations is None else self._release.iterations.rounds
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether there are rounds behind these purchases, which choose what they measure."""
+        return self.rounds is not None
+
     def hypothesis(self, known: Sequence[Release], made: Sequence[Release]) -> Hypothesis:
         """What the first round is held against.
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from app.evidence.edges import EdgeBuy, EdgeRelease, Edges, packed_numbers, unpacked_numbers
 from app.evidence.measurements import Noise
+from app.evidence.products import ProductBuy, ProductRelease
 from app.spaces.lazy import lazy
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray, IntArray
@@ -146,5 +147,5 @@ class DegreeRelease:
 
 
 #: What is measured of a graph or a matrix, and what was.
-GraphBuy: TypeAlias = EdgeBuy | DegreeBuy
-GraphRelease: TypeAlias = EdgeRelease | DegreeRelease
+GraphBuy: TypeAlias = EdgeBuy | DegreeBuy | ProductBuy
+GraphRelease: TypeAlias = EdgeRelease | DegreeRelease | ProductRelease

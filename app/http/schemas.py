@@ -453,7 +453,8 @@ class ReleasedMeasurement(MeasurementView):
     Where more than the counts of one marginal were measured at once there are ``parts``, each with these fields, and
     the attribute and power of a moment where it is one; ``residual`` where values sum to zero along each axis, and
     ``rows`` where they are one for each row of weights on the cells that the axes name. Of a graph ``values`` are
-    unbiased values of all cells, at most 65,536 of them as JSON, and ``bits`` what was released where bits were.
+    unbiased values of all cells, at most 65,536 of them as JSON, and ``bits`` what was released where bits were; of
+    products with weights they are one for each row (``right`` has the weights), each column (``left``), or one.
     """
 
     axes: list[dict[str, Any]] | None = None
@@ -461,3 +462,5 @@ class ReleasedMeasurement(MeasurementView):
     standard_error: float | None = None
     parts: list[dict[str, Any]] | None = None
     bits: list[int] | None = None
+    left: list[float] | None = None
+    right: list[float] | None = None

@@ -17,11 +17,12 @@ from typing import get_args
 from app.bisection import least_integer
 from app.evidence.edges import FLIP_BITS, BitFlips, Edges
 from app.evidence.measurements import Noise, NoiseKind
+from app.evidence.products import Products
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import event_of_edges, price_of_degrees
+from app.releases.pricing import event_of_edges, event_of_products, price_of_degrees
 from app.releases.synthetic_graph import degrees_share
 
 #: Scales have so many digits, from a tenth of a grid unit on, and below 10^15 of them.
@@ -187,6 +188,29 @@ def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) 
         raise Unaffordable(_TOO_SMALL)
     best = min(offered, key=lambda noise: noise.variance)
     return best, price_of_degrees(best, grid.moved, order)
+
+
+def product_noise(products: Products, data_bits: int, moved: int, order: Decimal, share: Decimal) -> Noise:
+    """The Gaussian noise of the least variance that products of cells with weights can get for a share.
+
+    Args:
+        products: what is measured; the noise is the same whatever the weights are.
+        data_bits: data are whole units of 2^-data_bits.
+        moved: gamma in these units.
+        order: of the ledger, its Renyi order.
+        share: what may be paid of the Renyi sum.
+
+    Raises:
+        Unaffordable: when no noise that is offered is cheap enough.
+    """
+
+    def affords(noise: Noise) -> bool:
+        return Amounts.of(event_of_products(noise, products, moved), order).renyi <= share
+
+    noise = _scaled("gaussian", data_bits + products.grid_bits, affords)
+    if noise is None:
+        raise Unaffordable(_TOO_SMALL)
+    return noise
 
 
 def _flips(affords: Callable[[BitFlips], bool]) -> BitFlips | None:

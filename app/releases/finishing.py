@@ -17,6 +17,7 @@ from app.evidence.measurements import Partition
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.releases.edge_results import EdgeValues, edge_values
+from app.releases.power import low_rank
 from app.releases.rounds import learnt
 from app.releases.table_results import Answers, Records, asked, nearest, synthetic, taken_in, unbiased
 from app.releases.workloads import Cuts, Marginals, Sums, Workload
@@ -92,6 +93,9 @@ def finish(job: Job, progress: Progress) -> Outcome:
         progress: told from time to time.
     """
     if isinstance(job.workload, Cuts):
+        if job.method == "iterative_construction":
+            values, told = low_rank(job.known, job.made, progress)
+            return Outcome((), edges=values, summary=told)
         graph = [release for release in (*job.known, *job.made) if not isinstance(release, Release)]
         edges, summary = edge_values(graph, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
         return Outcome((), edges=edges, summary=summary)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from app.evidence.edges import BitFlips
 from app.evidence.measurements import Noise, NoiseKind
+from app.evidence.products import Products
 from app.evidence.strategies import Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Amounts, total
@@ -72,6 +73,21 @@ def price_of_degrees(noise: Noise, moved: int, order: Decimal) -> Amounts:
     """
     priced = ((Amounts.of(event, order), times) for event, times in events_of_degrees(noise, moved))
     return total(price for price, times in priced for _ in range(times))
+
+
+def event_of_products(noise: Noise, products: Products, moved: int) -> DiscreteGaussianAnswer:
+    """What products of a graph's or a matrix's cells with weights, each released with noise of its own, cost budget by.
+
+    Values are linear in the cells, so neighbours are no farther apart in L2 than where all of gamma is in one cell, by
+    the triangle inequality (docs/privacy.md, 9.7). The price is the same whatever the weights are.
+
+    Args:
+        noise: of each value, Gaussian, on the grid of data and weights together.
+        products: what is measured.
+        moved: gamma in units of the data's grid: neighbours differ by so much in L1 over all cells.
+    """
+    units = Fraction(noise.scale) * (1 << noise.bits)
+    return DiscreteGaussianAnswer(units, moved**2 * products.moved_squared)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from app.curator.mechanisms import Measured
 from app.evidence.combinations import Combination, Contrast, Rows
 from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges, read_noise
+from app.evidence.products import ProductRelease, Products
 from app.evidence.strategies import Moment, Piece, Release
 from app.services.datasets import Datasets, public_dataset
 from app.services.edge_tables import degree_table, edge_table
@@ -53,6 +54,35 @@ class ReleasedDegrees:
 
 
 @dataclass(frozen=True)
+class ReleasedProducts:
+    """A measurement of products of cells with weights as it is shown: what is said of it, weights and values."""
+
+    view: dict[str, Any]
+    release: ProductRelease
+    space: Space
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: of weights by columns a value for each row, of those by rows one for each column, of both one value.
+
+        Raises:
+            InvalidRequest: when they are too many.
+        """
+        products = self.release.strategy
+        if max(products.edges.shape) > MOST_SHOWN:
+            raise _too_many(max(products.edges.shape))
+        left, right = (
+            None if weights is None else np.ldexp(weights.astype(np.float64), -products.bits).tolist()
+            for weights in (products.left, products.right)
+        )
+        told = {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
+        return self.view | told | {"left": left, "right": right}
+
+    def table(self) -> pa.Table:
+        """A row a value; what else is said of it is not among the columns."""
+        return pa.table({"value": self.release.values})
+
+
+@dataclass(frozen=True)
 class ReleasedEdges:
     """A measurement of a graph or a matrix as it is shown: what is said of it, and the values of its cells."""
 
@@ -67,10 +97,7 @@ class ReleasedEdges:
             InvalidRequest: when they are too many.
         """
         if self.release.strategy.cells > MOST_SHOWN:
-            raise InvalidRequest(
-                f"{self.release.strategy.cells:,} values are too many for JSON, at most {MOST_SHOWN:,}: ask for Arrow "
-                "(Accept: application/vnd.apache.arrow.stream)"
-            )
+            raise _too_many(self.release.strategy.cells)
         noise = self.release.noise
         told = {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
         if isinstance(noise, BitFlips):
@@ -127,6 +154,10 @@ class Released:
         return told | ({} if moment is None else {"of": self.space.names[moment.axis], "moment": moment.power})
 
 
+#: A measurement as it is shown.
+Shown: TypeAlias = Released | ReleasedEdges | ReleasedDegrees | ReleasedProducts
+
+
 class Measurements:
     """Shows measurements."""
 
@@ -146,7 +177,7 @@ class Measurements:
         items = [_view(space, row, orjson.loads(row.line)) for _, row in rows if _sees(actor, row)]
         return Page(items, str(rows[-1][0]) if others else None)
 
-    def get(self, actor: Principal, name: str, id: str) -> Released | ReleasedEdges | ReleasedDegrees:
+    def get(self, actor: Principal, name: str, id: str) -> Shown:
         """A measurement with its values.
 
         Raises:
@@ -164,11 +195,20 @@ class Measurements:
             return ReleasedEdges(view, release, space)
         if isinstance(release, DegreeRelease):
             return ReleasedDegrees(view, release, space)
+        if isinstance(release, ProductRelease):
+            return ReleasedProducts(view, release, space)
         assert isinstance(space, TableSpace)
         return Released(view, release, space)
 
     def _space(self, actor: Principal, name: str) -> Space:
         return public_dataset(self._datasets.seen(actor, name)).space
+
+
+def _too_many(values: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{values:,} values are too many for JSON, at most {MOST_SHOWN:,}: ask for Arrow "
+        "(Accept: application/vnd.apache.arrow.stream)"
+    )
 
 
 def _sees(actor: Principal, row: EvidenceRow) -> bool:
@@ -185,6 +225,11 @@ def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, A
         degrees = Degrees.read(released["degrees"])
         noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
         return _told(row, record, _edges_view(degrees.edges) | {"type": "degrees", "cells": degrees.cells}, noise)
+    if "products" in released:
+        products = Products.read(released["products"])
+        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
+        told = _edges_view(products.edges) | {"type": "products", "cells": products.cells, "weight_bits": products.bits}
+        return _told(row, record, told, noise)
     assert isinstance(space, TableSpace)
     if "marginal" in released:
         told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}

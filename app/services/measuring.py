@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from app.curator.counting import all_exact_values, exact_cells, exact_degrees
+from app.curator.counting import all_exact_values, exact_cells, exact_degrees, exact_products
 from app.curator.mechanisms import Measured
 from app.evidence.degrees import DegreeBuy, DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
 from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
+from app.evidence.products import ProductBuy, ProductRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
 from app.services.ports import NoisePort
@@ -35,6 +36,8 @@ def measured_all(
             release: Release | GraphRelease = Release(buy.strategy, buy.noise, _with_noise(noise, buy, next(counts)))
         elif isinstance(buy, DegreeBuy):
             release = _degrees(noise, buy, data)
+        elif isinstance(buy, ProductBuy):
+            release = _products(noise, buy, data)
         else:
             release = _edges(noise, buy, data)
         made.append(Measured(release, price))
@@ -52,6 +55,12 @@ def _degrees(noise: NoisePort, buy: DegreeBuy, data: PrivateTensor) -> DegreeRel
     """The degrees of all nodes with noise, drawn for each of them."""
     exact, law = exact_degrees(buy.strategy, data), buy.noise
     return DegreeRelease(buy.strategy, law, exact + _source(noise, law, len(exact)).take(len(exact)))
+
+
+def _products(noise: NoisePort, buy: ProductBuy, data: PrivateTensor) -> ProductRelease:
+    """Products of cells with weights, noise drawn for each of them."""
+    exact, law = exact_products(buy.strategy, data), buy.noise
+    return ProductRelease(buy.strategy, law, exact + _source(noise, law, len(exact)).take(len(exact)))
 
 
 def _edges(noise: NoisePort, buy: EdgeBuy, data: PrivateTensor) -> EdgeRelease:

@@ -32,6 +32,7 @@ from app.audit import records
 from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
+from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
@@ -39,6 +40,7 @@ from app.evidence.degrees import GraphRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied
+from app.releases.power import started
 from app.services import spending
 from app.services.errors import NotFound
 from app.services.loading import pin_all
@@ -58,7 +60,7 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.release_files import tables_of
-from app.services.release_rounds import play
+from app.services.release_rounds import play, play_power
 from app.services.sessions import release_failure
 from app.spaces.errors import CuratorError
 
@@ -263,7 +265,10 @@ class ReleaseJobs:
             if self._stopping.is_set():
                 raise _Stopped
             made = measured_all(self._noise, data, session.purchases())
-            if isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
+            if isinstance(session.mechanism, PowerMechanism):
+                power = session.mechanism.power
+                made += play_power(power, started(power.edges, known), data, self._noise, progress)
+            elif isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
                 hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
                 made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
         return self._record(row, made, now)

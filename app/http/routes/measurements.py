@@ -16,7 +16,7 @@ from app.http.marginal_tables import FACTS, arrow_table
 from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
-from app.services.measurements import Released, ReleasedDegrees, ReleasedEdges
+from app.services.measurements import Released, ReleasedDegrees, ReleasedEdges, ReleasedProducts
 from app.spaces.errors import InvalidRequest
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -54,7 +54,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise NotFound("there is no such measurement of this data set")
         found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
         if headers.accepts_arrow(request):
-            if isinstance(found, ReleasedEdges | ReleasedDegrees):
+            if not isinstance(found, Released):
                 return Response(await run_in_threadpool(_of_graph, found), media_type=headers.ARROW)
             if not found.plain:
                 raise InvalidRequest("a measurement of several parts is no single table: leave the Accept header out")
@@ -69,7 +69,7 @@ def _arrow(found: Released) -> bytes:
     return arrow_table(orjson.dumps(document | {"standard_errors": errors, "intervals": None}))
 
 
-def _of_graph(found: ReleasedEdges | ReleasedDegrees) -> bytes:
+def _of_graph(found: ReleasedEdges | ReleasedDegrees | ReleasedProducts) -> bytes:
     """A measurement of a graph or a matrix: a row a cell or degree, and what else is said as JSON in the metadata."""
     facts = found.view | {"standard_error": found.release.variance**0.5}
     table = found.table().replace_schema_metadata({FACTS: orjson.dumps(facts)})

@@ -1,0 +1,153 @@
+"""Plans of iterative constructions of graphs and matrices: how many rounds of the power method, and on which terms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from app.curator.dataset import PublicDataset
+from app.curator.plan import Infeasible, stated
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.curator.workload_plan import WorkloadPlan
+from app.curator.workloads import compiled
+from app.evidence.edges import Edges
+from app.evidence.products import Products
+from app.privacy.costs import DiscreteGaussianAnswer
+from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.releases.edge_designs import product_noise
+from app.releases.power import STEPS, WEIGHT_BITS, PowerRounds
+from app.releases.pricing import event_of_products
+from app.spaces.errors import CuratorError
+from app.spaces.space import Space
+
+#: The hypothesis has at most so many cells.
+MOST_CELLS = 1 << 22
+#: The most rounds where no number is asked for: on graphs of few communities more of them erred more.
+MOST_ROUNDS = 5
+#: There are as many rounds as leave noise that is this part of the largest sum of a row or a column.
+NOISE_PART = 1 / 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerPlan(WorkloadPlan):
+    """The plan of an iterative construction of a graph or a matrix.
+
+    Attributes:
+        power: the terms of its rounds.
+        papers_epsilon: epsilon of a step as GRU11 has it, section 6.
+    """
+
+    power: PowerRounds
+    papers_epsilon: float
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: the terms of a round, and beside them those of the papers. Of noise the least is that of rank-one
+        queries or of power steps.
+        """
+        power = self.power
+        scales = [float(noise.scale) for noise in (power.step, power.query)]
+        return super().document() | {
+            "cells": power.edges.cells,
+            "noise": "gaussian",
+            "noise_scale": min(scales),
+            "largest_noise_scale": max(scales),
+            "rounds": {
+                "number": power.number,
+                "power_steps": STEPS,
+                "weight_bits": power.bits,
+                "step_cost": str(power.step_price.renyi),
+                "cost": str(power.price.renyi),
+                "papers_epsilon": self.papers_epsilon,
+            },
+        }
+
+
+def power_plan(dataset: PublicDataset, request: SessionRequest) -> PowerPlan | Infeasible:
+    """The plan, or why there is none. Reads public facts only: the same for neighbouring data."""
+    mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
+    assert mechanism.workload is not None
+    assert mechanism.options is not None
+    try:
+        workload = compiled(space, mechanism.workload)
+        bits = min(WEIGHT_BITS, space.axis_bits(2))
+    except CuratorError as error:
+        return Infeasible(error.detail)
+    for name in mechanism.options.model_fields_set - {"rounds", "construction"}:
+        if getattr(mechanism.options, name) is not None:
+            return Infeasible(f"{name} does not belong to iterative_construction of a {space.kind}: leave it out")
+    if mechanism.options.construction == "mw":
+        return Infeasible(f"of a {space.kind} the construction is fk: leave construction out, or say fk")
+    if space.cells > MOST_CELLS:
+        return Infeasible(
+            f"iterative_construction keeps a number for every cell, at most {MOST_CELLS:,}, and the {space.kind} has "
+            f"{space.cells:,}: ask its queries one by one in a session of gaussian or laplace, or of a construction"
+        )
+    try:
+        share = dataset.share(request.epsilon)
+        number = mechanism.options.rounds or _usual_number(space, share, budget.order)
+        power, events = _terms(space, Edges.of(space), bits, number, share, budget.order)
+        counted = ((events[0], STEPS * number), (events[1], number))
+        alone = least_epsilon(counted, Fraction(budget.delta) - budget.set_aside)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    papers = float(request.epsilon) / (4 * math.sqrt(number * math.log(1 / float(budget.delta))))
+    return PowerPlan(
+        **stated(dataset, request),
+        max_updates=power.measurements,
+        epsilon_alone=alone,
+        reserved=share,
+        reserved_pure=None,
+        regime="renyi",
+        mode="release",
+        declared=True,
+        workload=workload,
+        buys=(),
+        expected=None,
+        power=power,
+        papers_epsilon=float(f"{papers:.6g}"),
+    )
+
+
+def _terms(
+    space: Space, edges: Edges, bits: int, number: int, share: Decimal, order: Decimal
+) -> tuple[PowerRounds, tuple[DiscreteGaussianAnswer, DiscreteGaussianAnswer]]:
+    """The terms of so many rounds, each measurement for the same part of the share, and the events of one of each.
+
+    Raises:
+        Unaffordable: when such a part pays for no noise that can be drawn.
+    """
+    gamma = space.unit * (1 << space.data_bits)
+    assert gamma.denominator == 1
+    part = floor_to(Fraction(share) / (number * (STEPS + 1)))
+    one = [_any(edges, bits, whole=whole) for whole in (False, True)]
+    step, query = (product_noise(each, space.data_bits, gamma.numerator, order, part) for each in one)
+    events = event_of_products(step, one[0], gamma.numerator), event_of_products(query, one[1], gamma.numerator)
+    step_price, query_price = (Amounts.of(event, order) for event in events)
+    return PowerRounds(edges, bits, number, step, query, step_price, query_price), events
+
+
+def _any(edges: Edges, bits: int, *, whole: bool) -> Products:
+    """Some products: the price is the same whatever the weights are."""
+    left, right = (np.zeros(length, np.int64) for length in edges.shape)
+    return Products(edges, bits, left if whole else None, right)
+
+
+def _usual_number(space: Space, share: Decimal, order: Decimal) -> int:
+    """How many rounds are played where none are asked for.
+
+    A round finds something while the noise of a power step is well below the sums of rows and columns, of which the
+    largest that the data can have is the shorter side times the largest entry. Noise grows like the root of the number
+    of rounds, as each gets a part of the share.
+    """
+    side = min(space.shape)
+    variance = float(order) * (STEPS + 1) * (2 if space.symmetric else 1) / (2 * float(share))
+    largest = float(space.largest or space.unit) / float(space.unit)
+    return max(1, min(MOST_ROUNDS, side, int((NOISE_PART * side * largest) ** 2 / variance)))

@@ -1,0 +1,188 @@
+"""Measurements of products of a graph's or a matrix's cells with vectors of public weights, each released once.
+
+With A the matrix of the cells (see :mod:`.edges`) these are ``A v``, a value for each row; ``u' A``, a value for each
+column; or the sum over all cells of ``u_i A_ij v_j``, one value. Of an undirected graph A is symmetric and has each
+pair twice; the sum over all cells has it once, and u is v.
+
+Weights are whole units of 2^-bits from -1 to 1. So where neighbours differ by gamma in the L1 norm over the cells, the
+values of ``A v`` or ``u' A`` move by at most gamma in the L2 norm, of an undirected graph by at most
+``sqrt(2) gamma``, as a pair is in two of them; and the sum moves by at most gamma (docs/privacy.md, 9.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from app.evidence.edges import Edges, packed_numbers, unpacked_numbers
+from app.evidence.measurements import Noise
+from app.spaces.lazy import lazy
+from app.spaces.space import Space
+from app.spaces.tensor import FloatArray, IntArray
+
+#: Weights have at most so many bits: a sum with two of them is still counted in 64.
+MOST_BITS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """What is measured.
+
+    Attributes:
+        edges: the cells.
+        bits: weights are whole units of 2^-bits.
+        left: u, a weight for each row; None where rows are told apart.
+        right: v, a weight for each column; None where columns are told apart. Of an undirected graph it is never None.
+
+    Raises:
+        ValueError: when it is not of this form.
+    """
+
+    edges: Edges
+    bits: int
+    left: IntArray | None
+    right: IntArray | None
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 0 <= self.bits <= MOST_BITS:
+            raise ValueError(f"weights have 0 to {MOST_BITS} bits")
+        if self.left is None and self.right is None:
+            raise ValueError("a product has weights")
+        for weights, length in zip((self.left, self.right), self.edges.shape, strict=True):
+            if weights is not None and (weights.dtype != np.int64 or weights.shape != (length,)):
+                raise ValueError("there is a whole weight for each row, or for each column")
+            # Not by absolute values: that of the least 64-bit integer is none.
+            if weights is not None and not -(1 << self.bits) <= weights.min() <= weights.max() <= 1 << self.bits:
+                raise ValueError("weights lie from -1 to 1")
+        if self.edges.kind == "pairs" and (
+            self.right is None or (self.left is not None and not np.array_equal(self.left, self.right))
+        ):
+            raise ValueError("either end of a pair has the same weights")
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the one sum over all cells."""
+        return self.left is not None and self.right is not None
+
+    @property
+    def cells(self) -> int:
+        """Number of values that are released."""
+        if self.whole:
+            return 1
+        return self.edges.shape[0 if self.left is None else 1]
+
+    @property
+    def grid_bits(self) -> int:
+        """Bits that the weights of a value have together."""
+        return self.bits * (2 if self.whole else 1)
+
+    @property
+    def moved_squared(self) -> int:
+        """The square of the most that all values move by in the L2 norm where cells move by one unit in the L1 norm, in
+        units of 2^-grid_bits. Where it is one cell by one unit, this is reached with weights of 1 at its ends.
+        """
+        twice = self.edges.kind == "pairs" and not self.whole
+        return (2 if twice else 1) << 2 * self.grid_bits
+
+    def check(self, space: Space) -> None:
+        """Raise ValueError unless they are products of this space's cells."""
+        self.edges.check(space)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: weights in base64, as values are."""
+        left, right = (None if side is None else packed_numbers(side) for side in (self.left, self.right))
+        return self.edges.document() | {"bits": self.bits, "left": left, "right": right}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Products:
+        """From JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+        edges = Edges.read(document)
+        left, right = (
+            None if document[name] is None else unpacked_numbers(document[name], length)
+            for name, length in zip(("left", "right"), edges.shape, strict=True)
+        )
+        return cls(edges, document["bits"], left, right)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductBuy:
+    """Products to be measured, and the noise of each value."""
+
+    strategy: Products
+    noise: Noise
+
+    @property
+    def kind(self) -> str:
+        """The law of the noise."""
+        return self.noise.kind
+
+    @property
+    def scale(self) -> Decimal:
+        """The noise's parameter: sigma, in counts."""
+        return self.noise.scale
+
+
+@dataclass(frozen=True, eq=False)
+class ProductRelease:
+    """The products that were measured, the noise, and what was released.
+
+    Attributes:
+        strategy: the products.
+        noise: of each value.
+        units: the released values: whole units of 2^-bits, the bits of the noise; each is unbiased.
+
+    Raises:
+        ValueError: when there are other values than products.
+    """
+
+    strategy: Products
+    noise: Noise
+    units: IntArray
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != (self.strategy.cells,):
+            raise ValueError(f"{self.strategy.cells} products have no values of shape {units.shape}")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each value, in counts squared."""
+        return self.noise.variance
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The unbiased values, in counts."""
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits)
+        values.setflags(write=False)
+        return values
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: values in base64, as those of edges that are numbers."""
+        return {
+            "products": self.strategy.document(),
+            "noise": self.noise.document(),
+            "values": packed_numbers(self.units),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> ProductRelease:
+        """From JSON.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            products, noise = Products.read(document["products"]), Noise.read(document["noise"])
+            return cls(products, noise, unpacked_numbers(document["values"], products.cells))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("not the document of a measurement") from error
