@@ -215,7 +215,7 @@ def _find_replies(count: int, mark: str) -> str:
 def _next_replies(after: ReplyName, most: int) -> Select[tuple[str, str, str, bytes | None]]:
     """Names of replies in their order, and what openings replied: nothing else is created by a call with a key."""
     c = t.idempotency.c
-    opening = case((c.status.in_(_CREATED), c.reply)).label("opening")
+    opening = case((c.status.between(*_CREATED), c.reply)).label("opening")
     name = tuple_(c.principal, c.route, c.key)
     return select(c.principal, c.route, c.key, opening).where(name > after).order_by(*name).limit(most)
 

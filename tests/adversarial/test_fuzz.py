@@ -368,6 +368,11 @@ def test_forms(world: World, d: st.DataObject) -> None:
 SESSION: JSON = {
     "dataset": "table", "mechanism": {"construction": "mw"}, "epsilon": 0.001, "max_queries": 10, "max_updates": 2,
 }  # fmt: skip
+RELEASES: list[JSON] = [
+    {"dataset": "table", "workload": {"marginals": 1, "attributes": ["b"]}, "epsilon": 0.001, "method": "gaussian"},
+    {"dataset": "table", "workload": {"queries": [{"type": "predicate", "where": {"b": "x"}}]}, "epsilon": 2},
+    {"dataset": "graph", "workload": {"cuts": "all"}, "epsilon": 2, "method": "synthetic_graph", "rounding": "edges"},
+]
 QUERIES: list[JSON] = [
     {"type": "predicate", "where": {"a": {"equals": 1}, "b": {"in": ["x", "y"]}}},
     {"type": "product", "weights": {"a": [0.5, 1, 0]}},
@@ -397,6 +402,12 @@ ROUTES: list[tuple[str, str, list[Any]]] = [
     ("GET", "/v1/sessions/SESSION/hypothesis", [None]),
     ("GET", "/v1/sessions/SESSION/transcript", [None]),
     ("GET", "/v1/sessions", [None]),
+    ("POST", "/v1/releases", RELEASES),
+    ("GET", "/v1/releases", [None]),
+    ("GET", "/v1/releases/SESSION", [None]),
+    ("GET", "/v1/releases/SESSION/events", [None]),
+    ("GET", "/v1/releases/SESSION/data?part=answers", [None]),
+    ("DELETE", "/v1/releases/SESSION", [None]),
     ("GET", "/v1/datasets", [None]),
     ("GET", "/v1/datasets/NAME", [None]),
     ("GET", "/v1/datasets/NAME/ledger", [None]),

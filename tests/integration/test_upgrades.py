@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,19 @@ from app.storage.database import make_engines
 from app.storage.migrate import NewerDatabase, migrate, pending
 from app.storage.tables import metadata
 from tests.integration.servers import curator
-from tests.integration.world import ADMIN, AUDITOR, HIT, SHAPE, WHOLE, World, make_world, query, sessions_of, wait
+from tests.integration.world import (
+    ADMIN,
+    AUDITOR,
+    HIT,
+    SHAPE,
+    WHOLE,
+    World,
+    eventually,
+    make_world,
+    query,
+    sessions_of,
+    wait,
+)
 
 GRAPH = {
     "kind": "graph",
@@ -115,6 +128,10 @@ def live(world: World) -> Asked:
     ask(world.open(ann, "graph"), {"type": "cut", "left": [0, 1, 2], "right": "all"})
     smw = {"construction": "smw", "sparsity": 2}
     ask(world.open(ann, "words", mechanism=smw), {"type": "elements", "weights": {"the": 1.0}})
+    workload = {"dataset": "unknown-mass", "workload": {"marginals": 1}, "method": "gaussian", "epsilon": 0.1}
+    released = services.releases.open(ann, services.releases.prepare(ann, workload, None), None)
+    services.jobs.wake()
+    eventually(lambda: services.releases.standing(ann, json.loads(released)["id"]).ended)
     world.open(ann, "gone")
     services.datasets.retire(ADMIN, "gone")
     exact = world.open(ann, "left", calibration="exact", epsilon=1.0)

@@ -191,7 +191,7 @@ SAID: list[tuple[Callable[[Any], Any], Any, str]] = [
     (parse_spec, {**TABLE, "attributes": [{"name": "a", "sise": 3}]}, "attributes.0: unknown field 'sise': did you"),
     (parse_request, {"epsilon": 1, "max_queries": 0}, "dataset: must be given; max_queries: must be at least 1"),
     (parse_request, {**REQUESTS[0], "mechanism": {"construction": "medain"}}, "did you mean 'median'?"),
-    (parse_request, {**REQUESTS[0], "mechanism": {"construction": "x"}}, "'histogram' or 'auto'"),
+    (parse_request, {**REQUESTS[0], "mechanism": {"construction": "x"}}, "'auto' or 'workload'"),
     (parse_request, {**REQUESTS[0], "max_queries": "7"}, "max_queries: must be a whole number"),
     (parse_request, {**REQUESTS[0], **{f"x{i}": 0 for i in range(7)}}, "; and 2 more"),
     (parse_request, {**REQUESTS[0], **{f"x{i}": 0 for i in range(2000)}}, "2,000 fields are unknown"),

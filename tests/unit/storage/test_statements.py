@@ -19,7 +19,7 @@ from app.storage.tables import metadata
         (_find_latest(8, "?"), 24),
         (_lock(8, "?", ""), 8),
         (_move(), 11),
-        (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 6),
+        (str(_next_replies(("", "", ""), 8).compile(dialect=dialect())), 7),
     ],
     ids=["replies", "latest", "lock", "move", "next replies"],
 )
