@@ -29,6 +29,8 @@ from app.spaces.errors import CuratorError
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor, FloatArray
 
+pytestmark = pytest.mark.slow
+
 SIZES = (2, 5, 4)
 RECORDS = 600
 WORDS: dict[str, Any] = {

@@ -17,6 +17,8 @@ from app.releases.edge_designs import Grid, beside_degrees, best_noise, grid_of,
 from app.releases.factorization import Unaffordable
 from app.releases.pricing import event_of_edges, price_of_degrees
 
+pytestmark = pytest.mark.slow
+
 BITS, FINE = Grid(0, 1, binary=True), Grid(10, 1024, binary=False)
 BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
 
