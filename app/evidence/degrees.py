@@ -11,17 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from app.evidence.edges import EdgeBuy, EdgeRelease, Edges, packed_numbers, unpacked_numbers
-from app.evidence.measurements import Noise
+from app.evidence.edges import EdgeBuy, EdgeRelease, Edges
+from app.evidence.numbers import NumberBuy, NumberRelease
 from app.evidence.products import ProductBuy, ProductRelease
-from app.spaces.lazy import lazy
 from app.spaces.space import Space
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import FloatArray
 
 
 @dataclass(frozen=True)
@@ -70,80 +66,14 @@ class Degrees:
         return cls(Edges.read(document))
 
 
-@dataclass(frozen=True)
-class DegreeBuy:
+class DegreeBuy(NumberBuy[Degrees]):
     """A measurement to be made of all degrees, and its noise."""
 
-    strategy: Degrees
-    noise: Noise
 
-    @property
-    def kind(self) -> str:
-        """The law of the noise."""
-        return self.noise.kind
+class DegreeRelease(NumberRelease[Degrees]):
+    """The degrees that were measured, the noise, and what was released."""
 
-    @property
-    def scale(self) -> Decimal:
-        """The noise's parameter: b or sigma, in counts."""
-        return self.noise.scale
-
-
-@dataclass(frozen=True, eq=False)
-class DegreeRelease:
-    """The degrees that were measured, the noise, and what was released.
-
-    Attributes:
-        strategy: the degrees.
-        noise: of each.
-        units: the released values, one a degree: whole units of 2^-bits, not clipped, so that each is unbiased.
-
-    Raises:
-        ValueError: when there are other values than degrees.
-    """
-
-    strategy: Degrees
-    noise: Noise
-    units: IntArray
-
-    def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
-        if units.shape != (self.strategy.cells,):
-            raise ValueError(f"{self.strategy.cells} degrees have no values of shape {units.shape}")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
-
-    @property
-    def variance(self) -> float:
-        """Variance of each value, in counts squared."""
-        return self.noise.variance
-
-    @lazy
-    def values(self) -> FloatArray:
-        """The unbiased value of each degree, in counts."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits)
-        values.setflags(write=False)
-        return values
-
-    def document(self) -> dict[str, Any]:
-        """As JSON: values in base64, as those of edges that are numbers."""
-        return {
-            "degrees": self.strategy.document(),
-            "noise": self.noise.document(),
-            "values": packed_numbers(self.units),
-        }
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> DegreeRelease:
-        """From JSON.
-
-        Raises:
-            ValueError: when it is none.
-        """
-        try:
-            degrees, noise = Degrees.read(document["degrees"]), Noise.read(document["noise"])
-            return cls(degrees, noise, unpacked_numbers(document["values"], degrees.cells))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("not the document of a measurement") from error
+    member, form = "degrees", Degrees
 
 
 #: What is measured of a graph or a matrix, and what was.

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from app.evidence.edges import Edges, packed_numbers, unpacked_numbers
-from app.evidence.measurements import Noise
-from app.spaces.lazy import lazy
+from app.evidence.numbers import NumberBuy, NumberRelease
 from app.spaces.space import Space
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import IntArray
 
 #: Weights have at most so many bits: a sum with two of them is still counted in 64.
 MOST_BITS = 20
@@ -112,77 +110,11 @@ class Products:
         return cls(edges, document["bits"], left, right)
 
 
-@dataclass(frozen=True, eq=False)
-class ProductBuy:
+class ProductBuy(NumberBuy[Products]):
     """Products to be measured, and the noise of each value."""
 
-    strategy: Products
-    noise: Noise
 
-    @property
-    def kind(self) -> str:
-        """The law of the noise."""
-        return self.noise.kind
+class ProductRelease(NumberRelease[Products]):
+    """The products that were measured, the noise, and what was released."""
 
-    @property
-    def scale(self) -> Decimal:
-        """The noise's parameter: sigma, in counts."""
-        return self.noise.scale
-
-
-@dataclass(frozen=True, eq=False)
-class ProductRelease:
-    """The products that were measured, the noise, and what was released.
-
-    Attributes:
-        strategy: the products.
-        noise: of each value.
-        units: the released values: whole units of 2^-bits, the bits of the noise; each is unbiased.
-
-    Raises:
-        ValueError: when there are other values than products.
-    """
-
-    strategy: Products
-    noise: Noise
-    units: IntArray
-
-    def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
-        if units.shape != (self.strategy.cells,):
-            raise ValueError(f"{self.strategy.cells} products have no values of shape {units.shape}")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
-
-    @property
-    def variance(self) -> float:
-        """Variance of each value, in counts squared."""
-        return self.noise.variance
-
-    @lazy
-    def values(self) -> FloatArray:
-        """The unbiased values, in counts."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits)
-        values.setflags(write=False)
-        return values
-
-    def document(self) -> dict[str, Any]:
-        """As JSON: values in base64, as those of edges that are numbers."""
-        return {
-            "products": self.strategy.document(),
-            "noise": self.noise.document(),
-            "values": packed_numbers(self.units),
-        }
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> ProductRelease:
-        """From JSON.
-
-        Raises:
-            ValueError: when it is none.
-        """
-        try:
-            products, noise = Products.read(document["products"]), Noise.read(document["noise"])
-            return cls(products, noise, unpacked_numbers(document["values"], products.cells))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("not the document of a measurement") from error
+    member, form = "products", Products
