@@ -93,7 +93,8 @@ def test_it_is_carried_through_whatever_dies(tmp_path: Path, database: str | Non
     replies: dict[str, dict[str, Any]] = {}
     with prepared(tmp_path, database) as (launcher, port):
         for number, step in enumerate(RELEASING):
-            server = launcher.start(port, traps=[[step, 1, "die"]], silence=SILENCE).wait_until_ready()
+            server = launcher.start(port, traps=[[step, 1, "die"]], silence=SILENCE)
+            server.wait_until_ready(doomed=True)
             for key in [f"k{earlier}" for earlier in range(number + 1)]:
                 told = ask(server, key)
                 if told is not None:

@@ -38,7 +38,8 @@ class Lane(threading.Thread):
     def __init__(self, context: LaneContext, name: str, memory_limit: int) -> None:
         super().__init__(name=name, daemon=True)
         self._context = context
-        self.inbox: queue.SimpleQueue[list[Ticket] | None] = queue.SimpleQueue()
+        # Not a SimpleQueue: on Python 3.11 its get() may wait for ever when its time is over as it begins to wait.
+        self.inbox: queue.Queue[list[Ticket] | None] = queue.Queue()
         self.residents = Residents(context.private, context.noise, context.snapshots, memory_limit)
         self.deferred = Deferred()
         self._waiting = TicketQueue()

@@ -5,6 +5,8 @@ by step in the test's own thread.
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -501,6 +503,28 @@ class TestAnotherProcess:
         assert isinstance(asked.error, Unavailable)
         assert mine.done == [asked]
         mine.leaves_no_trace(id)
+
+
+class TestGathering:
+    """What a lane waits for."""
+
+    def test_a_moment_that_is_over_as_the_wait_begins(self, make: Callable[[bool], Process]) -> None:
+        """Somebody else was answered in the last turn and may come back. Catches a wait for that which never ends:
+        the request that is there would be answered when another one comes, and perhaps never.
+        """
+        lane = make(True).lane
+        turns = []
+
+        def gather() -> None:
+            for turn in range(30_000):
+                lane.inbox.put([ask(ANN, "s", query(0))])
+                lane._expected, lane._until = 2, time.perf_counter() + turn % 25 * 2e-7
+                turns.append(len(lane._gather()))
+
+        waiting = threading.Thread(target=gather, daemon=True)
+        waiting.start()
+        waiting.join(30)
+        assert turns == [1] * 30_000
 
 
 class TestLongBatches:
