@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from app.http import paging, schemas
 from app.http.context import Context
+from app.http.exports import complete_reply, open_export
 from app.http.headers import ARROW, CSV, PARQUET, negotiated
 from app.http.openapi import PART, SESSION, page_parameters, problem_responses
 from app.http.replies import encoded_reply, json_reply
@@ -24,6 +25,8 @@ from app.services.sessions import SESSION_ID
 
 #: Media types of what came of a release, and the formats that they stand for; the first is sent where any will do.
 FORMATS: dict[str, DummyFormat] = {ARROW: "arrow", CSV: "csv", PARQUET: "parquet"}
+#: Bytes of memory that a byte of a kept file takes while it is written in another format: numbers are longer as text.
+CONVERTED = 8
 #: How often a release that is followed is looked at, in seconds, and after how many looks without news one is told that
 #: the connection lives.
 LOOK_SECONDS, QUIET_LOOKS = 0.25, 60
@@ -103,7 +106,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         response_class=Response,
         responses={
             200: {"content": {media_type: {} for media_type in FORMATS}},
-            **problem_responses(401, 404, 409, 422),
+            **problem_responses(401, 404, 409, 422, 429),
         },
         openapi_extra={"parameters": [PART]},
     )
@@ -111,11 +114,17 @@ def add_routes(app: FastAPI, context: Context) -> None:
         actor = await context.authenticator.authenticate(request, heavy=True)
         media_type, part = negotiated(request, tuple(FORMATS), "a table"), paging.only(request, "part")
 
-        def made() -> bytes:
-            _, data = context.services.releases.data(actor, id, part)
-            return encoded(pa.ipc.open_file(pa.BufferReader(data)).read_all(), FORMATS[media_type])
+        with open_export(context, actor) as export:
+            async with context.exports.turn(request, actor) as work:
 
-        return Response(await run_in_threadpool(made), media_type=media_type)
+                def write() -> None:
+                    _, data = context.services.releases.data(actor, id, part)
+                    work.idle += export.reserve_memory(CONVERTED * len(data), work.check)
+                    export.write(encoded(pa.ipc.open_file(pa.BufferReader(data)).read_all(), FORMATS[media_type]))
+
+                await run_in_threadpool(write)
+                export.release_memory()
+            return complete_reply(export, {}, media_type)
 
     @app.delete(
         "/v1/releases/{id}",
