@@ -25,7 +25,8 @@ from app.curator.calibration import Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, Terms
 from app.curator.request import SessionRequest
-from app.evidence.policy import CELL_REACH, LEAST_SCALE, ONE_WAYS_PART
+from app.evidence.noise_choice import LEAST_SCALE
+from app.evidence.policy import CELL_REACH, ONE_WAYS_PART
 from app.privacy.calibration import DIGITS, per_hit, scale_for_cost
 from app.privacy.costs import (
     GREATEST_LAPLACE_SCALE,

@@ -19,7 +19,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import Decimal
 from typing import Literal
 
 import numpy as np
@@ -32,6 +32,15 @@ from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, normal_quantile, possible
 from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.noise_choice import (
+    GREATEST_SCALE,
+    LEAST_SCALE,
+    SLACK,
+    laplace_cost,
+    least_noise,
+    rounded_down,
+    rounded_up,
+)
 from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals, blank
 from app.evidence.strategies import Strategy
@@ -68,15 +77,8 @@ _LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
 _LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
 #: Where the number of questions is not declared it is taken to be twice those asked and so many.
 _UNDECLARED = 100
-#: Noise of a smaller or larger scale is not bought, in counts.
-LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
-#: Nor of one that might pass 62 bits once it is drawn, in the units that are released.
-_GREATEST_UNITS = 2.0**54
-_UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
 #: Of about how many attributes, and sets of them, errors are foretold.
 _SAMPLED = 16
-#: What rounding of floats may add up to: scales are this part larger before they are rounded up.
-_SLACK = 1e-9
 
 
 class OutOfReach(ValueError):
@@ -176,16 +178,6 @@ Mode = Literal["table", "laplace", "lift", "contract", "release"]
 def squared(error: float) -> float:
     """The square of an error that is asked for, held to what floats have squares of."""
     return min(max(error, 1e-150), 1e150) ** 2
-
-
-def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
-    """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
-    rate = 1 / scale
-    step = -(2 * order - 1) * rate
-    far = math.exp(step * moved)
-    if moved > 1:
-        far += math.expm1(-rate) * math.exp(step) * math.expm1(step * (moved - 1)) / -math.expm1(step)
-    return moved * rate + (math.log1p(far) - math.log1p(math.exp(-rate))) / (order - 1)
 
 
 class Policy:
@@ -315,14 +307,14 @@ class Policy:
             OutOfReach: when it costs more than is left.
         """
         # Down, so that it gets there.
-        scales: dict[NoiseKind, Decimal] = {"laplace": _DOWN.create_decimal_from_float(math.sqrt(variance / 2))}
+        scales: dict[NoiseKind, Decimal] = {"laplace": rounded_down(math.sqrt(variance / 2))}
         if not self.pure:
-            scales["gaussian"] = _DOWN.create_decimal_from_float(math.sqrt(variance))
+            scales["gaussian"] = rounded_down(math.sqrt(variance))
         prices = {kind: self.price(kind, scale) for kind, scale in scales.items() if scale >= LEAST_SCALE}
         if not prices:
             raise OutOfReach(math.inf, left)
         kind = min(prices, key=lambda k: prices[k])
-        if prices[kind] * (1 + _SLACK) > left:
+        if prices[kind] * (1 + SLACK) > left:
             raise OutOfReach(prices[kind], left)
         return Buy.of(marginal, kind, scales[kind])
 
@@ -377,7 +369,7 @@ class Policy:
     def _part(self, marginal: Marginal, part: float) -> Buy:
         """What a part of all that there is to pay buys."""
         if self.pure:
-            return Buy.of(marginal, "laplace", _scale(self._means.gamma / (part * self._means.epsilon)))
+            return Buy.of(marginal, "laplace", rounded_up(self._means.gamma / (part * self._means.epsilon)))
         noise = self.noise(part * self._means.renyi)
         if noise is None:
             raise OutOfReach(math.inf, self._means.renyi)
@@ -603,7 +595,7 @@ class Policy:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
         if left <= 0:
             return None
-        scale = _scale(self._means.gamma * max(self._questions - self._asked, 1) / left)
+        scale = rounded_up(self._means.gamma * max(self._questions - self._asked, 1) / left)
         if float(scale) > GREATEST_SCALE:
             return None
         noise = Noise("laplace", scale, 0)
@@ -666,29 +658,13 @@ class Policy:
             share: what is paid.
             parts: what one record moves each part of a strategy by at most.
         """
-        means, moved = self._means, [self._means.gamma * part.absolute for part in parts]
-        if share <= 0:
-            return None
-        most = min(GREATEST_SCALE * max(part.absolute for part in parts), _GREATEST_UNITS)
-        if self.pure:
-            scale = max(sum(moved) / share, LEAST_SCALE)
-            return None if scale > most else Noise("laplace", _scale(scale), 0)
-        order, squared = means.order, float(means.gamma**2 * sum(part.squared for part in parts))
-        if order * squared / (2 * share) > most**2:
-            return None
-        sigma = math.sqrt(order * squared / (2 * share))
-        same = sigma / math.sqrt(2)
-
-        def cost(scale: float) -> float:
-            return sum(laplace_cost(scale, order, by) for by in moved)
-
-        # Only of little noise can it be the better; of much its cost is lost in the rounding of what it is made of.
-        if 0.05 < same < 100 * order * sum(moved) and cost(same) < share:
-            # Of little noise the cost is about the sum of what moves over the scale.
-            low, high = math.log(min(same * math.exp(-6.0), sum(moved) / (2 * share))), math.log(same)
-            scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
-            return Noise("laplace", _scale(max(scale, LEAST_SCALE)), 0)
-        return Noise("gaussian", _scale(max(sigma, LEAST_SCALE)), 0)
+        gamma = self._means.gamma
+        moved = [gamma * part.absolute for part in parts]
+        squared = gamma**2 * sum(part.squared for part in parts)
+        # Scales may pass the greatest by what a strategy multiplies its counts by.
+        most = GREATEST_SCALE * max(part.absolute for part in parts)
+        found = least_noise(share, self._means.order, moved, squared, most, pure=self.pure)
+        return None if found is None else Noise(found[0], found[1], 0)
 
     def _marginal(self, attributes: tuple[int, ...]) -> Marginal:
         return Marginal.of(self._sizes, dict.fromkeys(attributes))
@@ -737,11 +713,6 @@ def _bins(start: Partition) -> Partition:
     least = MOST_BINS // 2 if count == start.size else LEAST_BINS
     bins = next((n for n in range(MOST_BINS, least, -1) if count % n == 0), MOST_BINS)
     return Partition.of((np.arange(count) * bins // count)[start.labels])
-
-
-def _scale(value: float) -> Decimal:
-    """A scale of few digits that costs no more."""
-    return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + _SLACK))
 
 
 def _summed_cells(question: Question, whole: Marginal) -> float:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from app.evidence import policy as policy_module
 from app.evidence.dual import NotConverged
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
-from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, laplace_cost, own
+from app.evidence.noise_choice import laplace_cost
+from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, own
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from app.evidence.combinations import Moved
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
-from app.evidence.policy import LEAST_SCALE, Buy, Means, OutOfReach, Policy
+from app.evidence.noise_choice import LEAST_SCALE
+from app.evidence.policy import Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Shown, Statistic, Statistics

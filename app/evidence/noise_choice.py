@@ -1,0 +1,79 @@
+"""Which noise a share pays for: the law and the scale of the least variance.
+
+Gaussian noise costs about half of what Laplace noise of the same variance does while there is much of it; of little
+noise Laplace costs less. Which it is is computed, not guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+from scipy.optimize import brentq
+
+from app.evidence.measurements import NoiseKind
+
+#: Noise of a smaller or larger scale is not bought, in the units that are released.
+LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
+#: Nor of one that might pass 62 bits once it is drawn.
+_GREATEST_UNITS = 2.0**54
+_UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
+#: What rounding of floats may add up to: scales are this part larger before they are rounded up.
+SLACK = 1e-9
+
+
+def rounded_up(value: float) -> Decimal:
+    """A scale of few digits that costs no more."""
+    return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + SLACK))
+
+
+def rounded_down(value: float) -> Decimal:
+    """A scale of few digits that errs no more."""
+    return _DOWN.create_decimal_from_float(value)
+
+
+def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
+    """The Renyi divergence of an order between discrete Laplace noise on whole counts and itself moved by some."""
+    rate = 1 / scale
+    step = -(2 * order - 1) * rate
+    far = math.exp(step * moved)
+    if moved > 1:
+        far += math.expm1(-rate) * math.exp(step) * math.expm1(step * (moved - 1)) / -math.expm1(step)
+    return moved * rate + (math.log1p(far) - math.log1p(math.exp(-rate))) / (order - 1)
+
+
+def least_noise(
+    share: float, order: float, moved: Sequence[int], squared: float, most: float, *, pure: bool
+) -> tuple[NoiseKind, Decimal] | None:
+    """The noise of least variance that a share pays for: its law and its scale; None where that is none to speak of.
+
+    Args:
+        share: what is paid, of epsilon where noise must be pure, else at the Renyi order.
+        order: of the ledger.
+        moved: by how much neighbours differ in each part of what is measured, in the L1 norm.
+        squared: the square of how much all of it moves in the L2 norm.
+        most: greatest scale.
+        pure: whether noise must be pure.
+    """
+    if share <= 0:
+        return None
+    most = min(most, _GREATEST_UNITS)
+    if pure:
+        scale = max(sum(moved) / share, LEAST_SCALE)
+        return None if scale > most else ("laplace", rounded_up(scale))
+    if order * squared / (2 * share) > most**2:
+        return None
+    sigma = math.sqrt(order * squared / (2 * share))
+    same = sigma / math.sqrt(2)
+
+    def cost(scale: float) -> float:
+        return sum(laplace_cost(scale, order, by) for by in moved)
+
+    # Only of little noise can it be the better; of much its cost is lost in the rounding of what it is made of.
+    if 0.05 < same < 100 * order * sum(moved) and cost(same) < share:
+        # Of little noise the cost is about the sum of what moves over the scale.
+        low, high = math.log(min(same * math.exp(-6.0), sum(moved) / (2 * share))), math.log(same)
+        scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
+        return "laplace", rounded_up(max(scale, LEAST_SCALE))
+    return "gaussian", rounded_up(max(sigma, LEAST_SCALE))
