@@ -18,6 +18,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ ADVERSARY = "adversary"
 OWN = "auto"
 
 
+#: A stream of questions is made once for all methods.
+_questions = lru_cache(maxsize=1)(made)
+
+
 def measured(of: Graph, stream: str, epsilon: float, method: str, seed: int) -> dict[str, Any]:
     """One cell: errors of a method's answers to a stream, and whether its intervals held."""
     make = METHODS[method]
@@ -46,7 +51,7 @@ def measured(of: Graph, stream: str, epsilon: float, method: str, seed: int) -> 
         found, truths = attacked(of, make(of, epsilon, DELTA, Adversary.QUESTIONS, seed), seed)
         seconds = time.perf_counter() - started
     else:
-        kinds, lefts, rights, truths = made(of, stream, seed)
+        kinds, lefts, rights, truths = _questions(of, stream, seed)
         started = time.perf_counter()
         answering = make(of, epsilon, DELTA, len(truths), seed)
         if isinstance(answering, Batch):
