@@ -245,3 +245,38 @@ def test_cells(stream: str) -> None:
     exact = benchmark.measured(of, stream, 60.0, "edges", 0)
     assert exact["rmse"] < 0.01 < zero["rmse"]
     assert exact["questions"] == (300 if stream == "few" else data.Adversary.QUESTIONS)
+
+
+class Exact:
+    """Answers the truth, with an interval of a given half-width beside it, and publishes what it was asked."""
+
+    name = "exact"
+
+    def __init__(self, of: data.Graph, questions: int) -> None:
+        self.of, self.questions, self.asked = of, questions, 0
+
+    def answer(self, left: np.ndarray, right: np.ndarray) -> methods.Answer:
+        self.asked += 1
+        truth = self.of.truth(left, right)
+        return truth, truth + (self.asked % 2) - 0.5, truth + 1.5
+
+    def expectation(self) -> np.ndarray:
+        return np.full(self.of.shape, self.asked / self.questions)
+
+
+@pytest.mark.parametrize("stream", ["few", benchmark.ADVERSARY])
+def test_methods_that_answer_one_by_one(stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method with intervals is asked every question once, in order, and told how many there are. Would catch
+    intervals that are lost, and a number of questions that is not the stream's."""
+    made: list[Exact] = []
+
+    def make(of: data.Graph, epsilon: float, delta: float, questions: int, seed: int) -> Exact:
+        made.append(Exact(of, questions))
+        return made[0]
+
+    monkeypatch.setitem(methods.METHODS, "auto", make)
+    cell = benchmark.measured(small("directed", 30), stream, 1.0, "auto", 0)
+    assert (cell["rmse"], cell["largest"]) == (0, 0)
+    assert cell["questions"] == cell["intervals"] == made[0].questions == made[0].asked
+    assert cell["inside"] == cell["questions"] / 2
+    assert cell["half_width"] == 0.75
