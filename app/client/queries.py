@@ -159,10 +159,11 @@ def statistic(
 
 
 def asks_table(query: Mapping[str, Any]) -> bool:
-    """Whether the answer is a table: of counts, or of a statistic by groups or at several parts."""
+    """Whether the answer is a table: of counts, of blocks or degrees of a graph, or of a statistic by groups or at
+    several parts."""
     several = query.get("q")
     return (
-        query.get("type") == "marginal"
+        query.get("type") in ("marginal", "blocks", "degrees")
         or bool(query.get("group_by"))
         or (isinstance(several, list) and len(several) > 1)
     )

@@ -34,6 +34,7 @@ from app.evidence.policy import Buy
 from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
+from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.statistics import CompiledStatistic
@@ -412,6 +413,8 @@ def _check_counts(query: Query) -> None:
     Raises:
         InvalidQuery: naming what serves.
     """
+    if isinstance(query, CompiledDegrees):
+        raise InvalidQuery("degrees are answered by sessions whose mechanism is evidence: open one")
     if isinstance(query, CompiledStatistic):
         raise InvalidQuery(f"a {query.kind} is answered by sessions whose mechanism is evidence or histogram: open one")
 
@@ -536,12 +539,12 @@ class OnlineQueryResponse(_Planned):
         return State(self.construction.start() if dump is None else self.construction.load(dump))
 
     def admit(self, query: Query) -> None:
-        """Refuse a query outside the class that the construction was promised: a marginal, of whatever class."""
+        """Refuse a query outside the class that the construction was promised: many sums at once, of whatever class."""
         _check_counts(query)
         if query.numbers > 1:
             raise InvalidQuery(
-                "the session's construction answers one sum at a time: ask a marginal of a session whose mechanism is "
-                "evidence, gaussian, laplace or histogram"
+                "the session's construction answers one sum at a time: ask for many of a session whose mechanism is "
+                "gaussian or laplace, of a table also evidence or histogram"
             )
         self.construction.admit(query)
 

@@ -313,14 +313,18 @@ class AnswerView(_Answered):
 
 
 class AxisView(Reply):
-    """An attribute of a table and what the cells along it are called, null for no value; ``q`` of several quantiles."""
+    """An attribute of a table and what the cells along it are called, null for no value; ``q`` of several quantiles.
+
+    Of blocks it is ``left`` or ``right``, or ``group`` where only what is within groups was asked; of degrees
+    ``degree``.
+    """
 
     attribute: str
     labels: list[int | float | str | None]
 
 
 class MarginalView(_Answered):
-    """A released table of counts, or of a statistic by groups or at several parts.
+    """A released table of counts, of blocks or degrees of a graph, or of a statistic by groups or at several parts.
 
     There is a value for each combination of labels, in row-major order: the last of ``axes`` changes first. It is null
     where too few records may be left for a statistic. ``standard_errors`` and ``intervals`` have one item a value, and

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from app.spaces import canonical
+from app.spaces import blocks, canonical, degrees
 from app.spaces.compilation import CellSpace, axis_members, axis_weights, check_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledZero, Query
-from app.spaces.query_request import CutQuery, Node, QueryRequest, RankOneQuery
+from app.spaces.naming import cut
+from app.spaces.query import Blobs, CompiledZero, Query
+from app.spaces.query_request import BlocksQuery, CutQuery, DegreesQuery, Node, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
 from app.spaces.spec import BipartiteSpec, GraphSpec
 from app.spaces.tensor import FloatArray, IntArray
@@ -35,9 +37,8 @@ class GraphSpace(CellSpace):
         left, right = ({v: i for i, v in enumerate(side)} if side is not None else None for side in self.labels)
         return left, right
 
-    def _nodes(self, asked: Literal["all"] | list[Node], side: int) -> IntArray:
-        """Sorted distinct node numbers of one side of a cut."""
-        name = self.names[side]
+    def _nodes(self, asked: Literal["all"] | Sequence[Node], side: int, name: str) -> IntArray:
+        """Sorted distinct node numbers of one side, which a refusal names."""
         positions = self._positions[side]
         if positions is not None and asked != "all":
             try:
@@ -49,7 +50,7 @@ class GraphSpace(CellSpace):
 
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, CutQuery):
-            left, right = self._nodes(request.left, 0), self._nodes(request.right, 1)
+            left, right = self._nodes(request.left, 0, "left"), self._nodes(request.right, 1, "right")
             if self.symmetric:
                 return canonical.pair_query(self, left, right, bits=0, rounding=0.0)
             return self.product({0: left, 1: right})
@@ -57,7 +58,47 @@ class GraphSpace(CellSpace):
             u = axis_weights(request.left, self.shape[0], "left")
             v = axis_weights(request.right, self.shape[1], "right")
             return self._undirected_rank_one(u, v) if self.symmetric else self.product({0: u, 1: v})
+        if isinstance(request, BlocksQuery):
+            alike = self.kind == "graph"
+            return blocks.compiled(request, self._side(0), self._side(1), alike=alike, symmetric=self.symmetric)
+        if isinstance(request, DegreesQuery):
+            self._check_degrees()
+            return degrees.compiled(request, self._sides, kind=self.kind, symmetric=self.symmetric)
         return self.compile_cells(request)
+
+    @property
+    def _sides(self) -> tuple[int, int]:
+        """How many nodes there are on each."""
+        rows, columns = self.shape
+        return rows, columns
+
+    def _side(self, side: int) -> blocks.Side:
+        labels = self.labels[side]
+        return blocks.Side(
+            self.shape[side],
+            lambda asked, name: self._nodes(asked, side, name),
+            lambda node: str(node) if labels is None else repr(cut(labels[node])),
+        )
+
+    def _check_degrees(self) -> None:
+        """Refuse degrees that are no whole numbers.
+
+        Raises:
+            InvalidQuery: naming what serves.
+        """
+        if self.data_bits:
+            raise InvalidQuery(
+                "degrees are of graphs without weights, where they are whole numbers: ask for sums of weights with "
+                "blocks or cuts"
+            )
+
+    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        if form["type"] == "blocks":
+            return blocks.read(self._sides, form, symmetric=self.symmetric)
+        if form["type"] == "degrees":
+            self._check_degrees()
+            return degrees.read(form, self._sides, kind=self.kind, symmetric=self.symmetric)
+        return super()._read_canonical(form, blobs)
 
     def _undirected_rank_one(self, u: FloatArray, v: FloatArray) -> Query:
         check_weights(u, low=0.0)

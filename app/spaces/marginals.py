@@ -189,7 +189,7 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
         raise InvalidQuery("canonical axes are out of range, or named twice")
     check_values(lengths, every)
-    cells = {axis: Cells.of(_read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
+    cells = {axis: Cells.of(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
     if any(found.count < 2 for found in cells.values()) or any(len(members) == 0 for members in where.values()):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
@@ -207,8 +207,13 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     return _canonical(lengths, cells, where, asked, among)
 
 
-def _read_labels(form: Mapping[str, Any], length: int) -> IntArray:
-    """The cell of each value of one axis."""
+def read_labels(form: Mapping[str, Any], length: int) -> IntArray:
+    """The cell of each value of one axis, -1 where it is not counted.
+
+    Raises:
+        InvalidQuery: when they are out of range or order, or nothing is counted.
+        KeyError, TypeError, ValueError, OverflowError: when the form says none.
+    """
     labels = np.full(length, -1, dtype=np.int64)
     if "cells" in form:
         labels = np.array(form["cells"], dtype=np.int64)

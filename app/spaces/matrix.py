@@ -12,13 +12,16 @@ sensitivity gamma, and only where no entry may be negative.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from app.spaces import blocks
 from app.spaces.compilation import CellSpace, axis_members, axis_weights
 from app.spaces.errors import InvalidDataset
-from app.spaces.query import Query
-from app.spaces.query_request import CutQuery, QueryRequest, RankOneQuery
+from app.spaces.query import Blobs, Query
+from app.spaces.query_request import BlocksQuery, CutQuery, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
 from app.spaces.spec import MatrixSpec
 
@@ -52,7 +55,19 @@ class MatrixSpace(CellSpace):
         if isinstance(request, RankOneQuery):
             u = axis_weights(request.left, self.shape[0], "left")
             return self.product({0: u, 1: axis_weights(request.right, self.shape[1], "right")})
+        if isinstance(request, BlocksQuery):
+            return blocks.compiled(request, self._side(0), self._side(1), alike=False, symmetric=False)
         return self.compile_cells(request)
+
+    def _side(self, axis: int) -> blocks.Side:
+        length, named = self.shape[axis], ("rows", "columns")[axis]
+        return blocks.Side(length, lambda asked, name: axis_members(asked, length, f"{name}: {named}"), str)
+
+    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
+        if form["type"] == "blocks":
+            rows, columns = self.shape
+            return blocks.read((rows, columns), form, symmetric=False)
+        return super()._read_canonical(form, blobs)
 
 
 def matrix_space(spec: MatrixSpec) -> MatrixSpace:

@@ -63,8 +63,9 @@ def _range_of_pairs(matrix: FloatArray) -> tuple[float, float]:
 class Query(ABC):
     """A linear query ``f`` with ``|f| <= 1`` on a space: ``<f, x>``, for data ``x`` with neighbours in L1.
 
-    All but :class:`CompiledMarginal` ask for one number. That one asks for many, of which a unit of the data moves one:
-    it has no single inner product, and what is said of weights holds of those of all its numbers together.
+    Most ask for one number. :class:`CompiledMarginal` and the blocks of graphs (:mod:`app.spaces.blocks`) ask for many,
+    of which a unit of the data moves one: they have no single inner product, and what is said of weights holds of those
+    of all their numbers together.
     """
 
     #: How many numbers are asked for.
@@ -126,6 +127,17 @@ class Query(ABC):
     def blob(self) -> bytes | None:
         """Weights too many for the canonical form, which then names their SHA-256; else None."""
         return None
+
+    @property
+    def labels(self) -> list[dict[str, Any]]:
+        """The axes of an answer that is a table as JSON: the attribute of each, and what its cells are called; none
+        where it is one number.
+        """
+        return []
+
+    def told(self, values: Array) -> Array:
+        """Numbers, in the order of :meth:`exact`, in the order of the answer: row-major along its axes."""
+        return values
 
 
 class PartedQuery(Query):
@@ -555,11 +567,11 @@ class Cells:
     @lazy
     def members(self) -> list[IntArray]:
         """The values of each cell, ascending."""
-        order, starts = self._grouped
+        order, starts = self.grouped
         return np.split(order, starts[1:])
 
     @lazy
-    def _grouped(self) -> tuple[IntArray, IntArray]:
+    def grouped(self) -> tuple[IntArray, IntArray]:
         """The values that are counted, cell by cell, and where each cell begins among them."""
         if self.labels is None:
             return self.kept, self.kept
@@ -573,7 +585,7 @@ class Cells:
         """Integers with one axis, along the values, summed over each cell."""
         if self.labels is None:
             return array
-        order, starts = self._grouped
+        order, starts = self.grouped
         index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else order
         array = array[(slice(None),) * axis + (index,)]
         if len(starts) == len(order):
@@ -586,7 +598,7 @@ class Cells:
         """As JSON: a range or a list of values, each by itself; else bins by their edges; else the cell of each."""
         if self.labels is None:
             return {"range": [0, self.length]}
-        order, starts = self._grouped
+        order, starts = self.grouped
         index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else None
         if index is not None and len(starts) == len(order):
             return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}

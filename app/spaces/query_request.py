@@ -33,6 +33,8 @@ Node = StrictInt | StrictStr
 #: In a list only the first wrong item is described: a problem takes a hundred times the memory of its item.
 Nodes = Annotated[list[Node], Field(fail_fast=True)]
 Weights = Annotated[list[Weight], Field(fail_fast=True)]
+#: Groups of nodes by what they are called.
+Groups = Annotated[dict[StrictStr, Literal["all"] | Nodes], Field(min_length=1)]
 
 
 class QueryModel(BaseModel):
@@ -260,6 +262,48 @@ class RankOneQuery(QueryModel):
     right: Weights
 
 
+class BlocksQuery(QueryModel):
+    """The weight of all edges from each group of nodes to the left to each to the right; of a matrix sums of entries.
+
+    The groups of a side are disjoint, and nodes in none of them are not counted. Of an undirected graph there is one
+    number for each unordered pair of groups, which stands at both of its places.
+    """
+
+    type: Literal["blocks"]
+    left: Groups = Field(description="groups of nodes, or of rows, by what they are called")
+    right: Groups | None = Field(
+        default=None, description="of the nodes to the right, or of columns; those to the left where it is left out"
+    )
+    only: Literal["within"] | None = Field(
+        default=None, description="within: only from each group to the one of the same name, one number a name"
+    )
+
+
+class DegreesQuery(QueryModel):
+    """How many nodes of a graph without weights have a degree in each bin."""
+
+    type: Literal["degrees"]
+    side: Literal["left", "right", "out", "in"] | None = Field(
+        default=None,
+        description="whose degrees; of a directed graph out is left and in is right, of an undirected "
+        "graph it is left out",
+    )
+    bins: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=1 << 16,
+        description="the least degree of each bin, ascending from 0, the last bin without end; doubling where it is "
+        "left out",
+    )
+
+    @_field_validator("bins")
+    @classmethod
+    def _from_none(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and (value[0] != 0 or any(b <= a for a, b in pairwise(value))):
+            raise ValueError("bins ascend from 0")
+        return value
+
+
 class SparseQuery(QueryModel):
     """Weights of the listed cells; all others weigh zero. Indices are flat (row-major) or one list a cell."""
 
@@ -292,6 +336,8 @@ QueryRequest = Annotated[
     | ProductQuery
     | CutQuery
     | RankOneQuery
+    | BlocksQuery
+    | DegreesQuery
     | SparseQuery
     | DenseQuery
     | ElementsQuery,

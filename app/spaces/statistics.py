@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from app.spaces.lazy import lazy
-from app.spaces.query import CompiledMarginal, Query
+from app.spaces.query import Query
 from app.spaces.tensor import Array, IntArray, PrivateTensor, Tensor
 
 #: What is asked of an attribute.
@@ -87,13 +87,11 @@ class CompiledStatistic(Query):
     @lazy
     def labels(self) -> list[dict[str, Any]]:
         """The axes of the answer as JSON: those of the groups, and one of the parts where there are several."""
-        axes = list(self.base.labels) if isinstance(self.base, CompiledMarginal) else []
+        axes = list(self.base.labels)
         return [*axes, {"attribute": "q", "labels": list(self.levels)}] if len(self.levels) > 1 else axes
 
     def told(self, values: Array) -> Array:
         """Numbers, group by group and for each group one a level, in the order of the answer."""
-        if not isinstance(self.base, CompiledMarginal):
-            return values
         each = values.reshape(self.base.numbers, -1)
         return np.stack([self.base.told(column) for column in each.T], axis=1).reshape(-1)
 

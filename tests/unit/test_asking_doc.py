@@ -12,7 +12,7 @@ import pytest
 from app.client import answers
 from app.http import schemas
 from app.services.query_bodies import compiled
-from app.spaces import conditions, marginals
+from app.spaces import blocks, conditions, marginals
 from app.spaces.factory import space_of
 from app.spaces.query import MOST_LOCAL, Query
 from app.spaces.query_request import Condition, QueryModel, QueryRequest, Where
@@ -67,6 +67,8 @@ def test_limits_are_the_programs(text: str) -> None:
     """Would catch a limit that was changed in the program alone."""
     assert (marginals.MOST_NUMBERS, MOST_LOCAL) == (2**16, 2**20)
     assert "at least two cells and at most 2^16" in text
+    assert blocks.MOST_NUMBERS == 2**16
+    assert "at least two numbers and at most 2^16" in text
     assert marginals.MOST_VALUES == 2**24
     assert f"{conditions.MOST_CONDITIONS} conditions" in text
     assert "at most 2^20" in text

@@ -61,8 +61,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         as_table = headers.accepts_arrow(request)
         if as_table and not is_table(asked):
             raise InvalidRequest(
-                "Accept: the answer to a marginal, or to a statistic by groups, is sent as a table; of any other query "
-                "ask for JSON"
+                "Accept: the answer to a marginal, to blocks or degrees, or to a statistic by groups, is sent as a "
+                "table; of any other query ask for JSON"
             )
         reply = await answer(context, request, actor, Ticket("ask", id, actor.name, (asked,), key))
         if as_table:

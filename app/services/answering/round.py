@@ -25,8 +25,7 @@ from app.services.query_bodies import compiled, words
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
 from app.spaces.errors import CuratorError
-from app.spaces.query import CompiledMarginal, Query
-from app.spaces.statistics import CompiledStatistic
+from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
 #: Longest canonical form, or dense weights, of a query that is answered: what no database gives back cannot be
@@ -255,7 +254,7 @@ def answer_view(query: Query, values: list[float | None], accuracy: Accuracy | N
         intervals = [None if value is None else end for value, end in zip(values, ends, strict=True)]
         kind = "unbiased" if accuracy.unbiased.all() else "model"
     known: dict[str, Any] = {"interval_kind": kind, "confidence": None if accuracy is None else accuracy.confidence}
-    if isinstance(query, CompiledMarginal | CompiledStatistic) and query.labels:
+    if query.labels:
         order = query.told(np.arange(query.numbers)).tolist()
         return {
             "axes": query.labels,

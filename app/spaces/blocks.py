@@ -1,0 +1,309 @@
+"""Blocks of a graph or a matrix: the sums of its entries between groups of nodes, all of them one question.
+
+The groups of a side are disjoint, so an entry is counted in one of the numbers at most: of an undirected graph, whose
+two sides are the same groups, a pair of nodes is counted for the unordered pair of their groups. However groups are
+named and ordered, equal sums are one question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.lazy import lazy
+from app.spaces.marginals import MOST_NUMBERS, read_labels
+from app.spaces.naming import cut
+from app.spaces.query import Cells, Query
+from app.spaces.query_request import BlocksQuery, Node
+from app.spaces.records import parts_of
+from app.spaces.tensor import Array, DenseTensor, IntArray, PrivateTensor, SparseTensor, Tensor
+
+#: Entries of an array, or of a list of them, that are looked at at a time.
+_PART = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class AskedGroups:
+    """The groups along an axis of the answer as they were asked for: what they are called, and the cell of each."""
+
+    name: str
+    labels: tuple[str, ...]
+    cells: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledBlocks(Query):
+    """The sums of entries between each group of the left side and each of the right side, or within groups alone.
+
+    Neighbouring data sets differ in one entry, by gamma at most, which moves one of the numbers: all of them together
+    move by gamma in L1, and in L2, as a single sum does. (That the groups of a side are disjoint makes it so; on an
+    undirected graph also that both sides are the same groups, for else an edge may be in two blocks.)
+
+    Numbers stand in row-major order of the cells; of an undirected graph those of a cell and of itself or a later one.
+    What groups are called and the order they were asked in (``asked``) is no part of the question.
+
+    Attributes:
+        left: the groups of rows, in the order of their least members.
+        right: of columns; where only what is within groups is asked, as the groups to the left are numbered that they
+            go with. Of an undirected graph those to the left.
+        asked: for the answer alone, its axes: one of each side, or a single one.
+        only_within: whether only the entries from a group to the group of the same number are asked for.
+        symmetric: whether the graph is undirected, so that each entry stands on both sides of the diagonal.
+    """
+
+    left: Cells
+    right: Cells
+    asked: tuple[AskedGroups, ...]
+    only_within: bool
+    symmetric: bool = False
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        """How many groups there are along each axis of the answer."""
+        return (self.left.count,) if self.only_within else (self.left.count, self.right.count)
+
+    @lazy
+    def numbers(self) -> int:  # type: ignore[override]
+        return _numbers(self.shape, symmetric=self.symmetric)
+
+    @lazy
+    def is_zero(self) -> bool:  # type: ignore[override]
+        """Of an undirected graph there is nothing within groups of one node."""
+        return self.norm2sq == 0
+
+    def exact(self, data: PrivateTensor) -> IntArray:
+        assert isinstance(data, DenseTensor | SparseTensor), "a graph or a matrix is held as one"
+        if isinstance(data, SparseTensor):
+            totals = self._of_entries(data.matrix)
+        elif self.only_within:
+            totals = self._of_array_within(data.array)
+        else:
+            totals = self._of_array(data.array)
+        if not self.symmetric:
+            return totals.reshape(-1)
+        if self.only_within:
+            return totals // 2
+        # Between two groups each edge stands once in either direction, within one it stands twice.
+        np.fill_diagonal(totals, np.diagonal(totals) // 2)
+        return totals[np.triu_indices(self.left.count)]
+
+    def _of_entries(self, matrix: csr_array) -> IntArray:
+        """The sums over a matrix in compressed rows, in one pass over its entries."""
+        size, left, right = math.prod(self.shape), _labels(self.left), _labels(self.right)
+        rows = np.repeat(left.astype(np.int32), np.diff(matrix.indptr))
+        totals = np.zeros(size + 1, np.int64)
+        for part in parts_of(len(rows), _PART):
+            row, column = rows[part], right[matrix.indices[part]]
+            if self.only_within:
+                place = np.where((row == column) & (row >= 0), row, size)
+            else:
+                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.count) + column, size)
+            np.add.at(totals, place, matrix.data[part].astype(np.int64))
+        return totals[:-1].reshape(self.shape)
+
+    def _of_array(self, array: Array) -> IntArray:
+        """The sums over an array of all entries, some rows at a time, group by group."""
+        totals = np.zeros(self.shape, np.int64)
+        order, _ = self.left.grouped
+        labels = _labels(self.left)[order]
+        for part in parts_of(len(order), max(1, _PART // array.shape[1])):
+            summed, own = self.right.summed(array[order[part]], 1), labels[part]
+            starts = np.flatnonzero(np.diff(own, prepend=-1))
+            totals[own[starts]] += np.add.reduceat(summed, starts, axis=0, dtype=np.int64)
+        return totals
+
+    def _of_array_within(self, array: Array) -> IntArray:
+        totals = np.zeros(self.shape, np.int64)
+        left, right, kept = _labels(self.left), _labels(self.right), self.left.kept
+        for part in parts_of(len(kept), max(1, _PART // array.shape[1])):
+            rows = kept[part]
+            same = left[rows, None] == right
+            np.add.at(totals, left[rows], np.add.reduce(array[rows], axis=1, where=same, dtype=np.int64))
+        return totals
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("blocks are no single sum")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 0.0 if self.is_zero else 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        """Each cell of the universe that is counted weighs one in one of the numbers."""
+        if not self.only_within:
+            rows, columns = len(self.left.kept), len(self.right.kept)
+            return float(rows * (rows - 1) // 2 if self.symmetric else rows * columns)
+        rows_of, columns_of = (np.bincount(_labels(cells)[cells.kept]) for cells in (self.left, self.right))
+        return float(rows_of @ (rows_of - 1) // 2 if self.symmetric else rows_of @ columns_of)
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        form: dict[str, Any] = {"left": self.left.canonical, "type": "blocks"}
+        if not self.symmetric:
+            form["right"] = self.right.canonical
+        return form | ({"only": "within"} if self.only_within else {})
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
+
+    def told(self, values: Array) -> Array:
+        """Numbers in the order of the answer: row-major as it was asked.
+
+        Of an undirected graph each number between two groups stands at both of its places.
+        """
+        if self.symmetric and not self.only_within:
+            upper = np.triu_indices(self.left.count)
+            table = np.empty(self.shape, values.dtype)
+            table[upper] = table.T[upper] = values
+        else:
+            table = values.reshape(self.shape)
+        told: Array = table[np.ix_(*(asked.cells for asked in self.asked))].reshape(-1)
+        return told
+
+
+def _labels(cells: Cells) -> IntArray:
+    """The cell of each node, -1 where it is not counted."""
+    return np.arange(cells.length) if cells.labels is None else cells.labels
+
+
+def _numbers(shape: tuple[int, ...], *, symmetric: bool) -> int:
+    """How many numbers there are between so many groups."""
+    return shape[0] * (shape[0] + 1) // 2 if symmetric and len(shape) == 2 else math.prod(shape)
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is known of a side whose nodes are grouped.
+
+    Attributes:
+        length: how many nodes there are.
+        members: the sorted distinct numbers of nodes as they are asked for, and the words that a refusal begins with.
+        called: what a node is called in a refusal.
+    """
+
+    length: int
+    members: Callable[[Literal["all"] | Sequence[Node], str], IntArray]
+    called: Callable[[int], str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """The groups of a side: for each node the number of its group, -1 for none; of each group the least node."""
+
+    labels: IntArray
+    firsts: IntArray
+
+
+def compiled(request: BlocksQuery, left: Side, right: Side, *, alike: bool, symmetric: bool) -> CompiledBlocks:
+    """The blocks that are asked for.
+
+    Args:
+        request: the words.
+        left: of the nodes to the left.
+        right: of those to the right.
+        alike: whether the two sides are the same nodes.
+        symmetric: whether the graph is undirected.
+
+    Raises:
+        InvalidQuery: when a node is unknown or in two groups of a side, a group is empty, the two sides do not go
+            together, or there are less than two numbers, or too many.
+    """
+    within = request.only is not None
+    others = request.left if request.right is None else request.right
+    if request.right is None and not alike:
+        raise InvalidQuery("right: must be given: the nodes to the right are others than those to the left")
+    if (within or symmetric) and others.keys() != request.left.keys():
+        apart = min(others.keys() ^ request.left.keys())
+        why = "of an undirected graph both sides are the same groups" if symmetric else "within groups both sides have"
+        raise InvalidQuery(f"right: {why} the same labels, and {cut(apart)!r} is on one side alone")
+    check_numbers((len(request.left),) if within else (len(request.left), len(others)), symmetric=symmetric)
+    rows = _grouped(request.left, left, "left")
+    columns = rows if request.right is None else _grouped(request.right, right, "right")
+    names, others_names = tuple(request.left), tuple(others)
+    cells = Cells.of(rows.labels)
+    numbered = _labels(cells)[rows.firsts]
+    if not (within or symmetric):
+        across = Cells.of(columns.labels)
+        asked = (
+            AskedGroups("left", names, numbered),
+            AskedGroups("right", others_names, _labels(across)[columns.firsts]),
+        )
+        return CompiledBlocks(cells, across, asked, only_within=False)
+    # To the right groups have the numbers of those to the left that are called the same.
+    number_of = dict(zip(names, numbered.tolist(), strict=True))
+    same = np.array([*(number_of[name] for name in others_names), -1])[columns.labels]
+    if symmetric and not np.array_equal(same, _labels(cells)):
+        raise InvalidQuery("right: of an undirected graph it is the same groups as left: leave it out")
+    across = cells if symmetric else Cells(right.length, same)
+    axes = [AskedGroups("group" if within else "left", names, numbered)]
+    if not within:
+        axes.append(AskedGroups("right", others_names, np.array([number_of[name] for name in others_names])))
+    return CompiledBlocks(cells, across, tuple(axes), within, symmetric)
+
+
+def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], side: Side, name: str) -> _Grouped:
+    labels = np.full(side.length, -1, np.int64)
+    firsts = np.zeros(len(groups), np.int64)
+    for number, (label, asked) in enumerate(groups.items()):
+        members = side.members(asked, f"{name}.{cut(label)}")
+        if not len(members):
+            raise InvalidQuery(f"{name}.{cut(label)}: must not be empty")
+        taken = members[labels[members] >= 0]
+        if len(taken):
+            raise InvalidQuery(
+                f"{name}.{cut(label)}: node {side.called(int(taken[0]))} is in another group too: the groups of a side "
+                "are disjoint"
+            )
+        labels[members], firsts[number] = number, members[0]
+    return _Grouped(labels, firsts)
+
+
+def check_numbers(shape: tuple[int, ...], *, symmetric: bool) -> None:
+    """Refuse blocks between so many groups, before anything of their number is made.
+
+    Raises:
+        InvalidQuery: when there are less than two numbers, or too many.
+    """
+    numbers = _numbers(shape, symmetric=symmetric)
+    if numbers < 2:
+        raise InvalidQuery("blocks are two numbers or more: ask for a single sum with a cut")
+    if numbers > MOST_NUMBERS:
+        raise InvalidQuery(
+            f"the answer would have {numbers:,} numbers, and at most {MOST_NUMBERS:,} are given: ask for fewer groups"
+        )
+
+
+def read(shape: tuple[int, int], form: Mapping[str, Any], *, symmetric: bool) -> CompiledBlocks:
+    """The blocks of a canonical form, told by the numbers of their groups.
+
+    Raises:
+        InvalidQuery: when its numbers are out of range.
+        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+    """
+    within = "only" in form
+    left = Cells.of(read_labels(form["left"], shape[0]))
+    right = left
+    if not symmetric:
+        labels = read_labels(form["right"], shape[1])
+        right = Cells(shape[1], labels) if within else Cells.of(labels)
+        if within and not np.array_equal(np.unique(labels[labels >= 0]), np.arange(left.count)):
+            raise InvalidQuery("canonical groups do not go together")
+    sides = (left,) if within else (left, right)
+    check_numbers(tuple(side.count for side in sides), symmetric=symmetric)
+    names = ("group",) if within else ("left", "right")
+    asked = tuple(
+        AskedGroups(name, tuple(map(str, range(side.count))), np.arange(side.count))
+        for name, side in zip(names, sides, strict=True)
+    )
+    return CompiledBlocks(left, right, asked, within, symmetric)

@@ -1,0 +1,148 @@
+"""Degrees of a graph without weights: how many of its nodes have how many edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.lazy import lazy
+from app.spaces.query import Query
+from app.spaces.query_request import DegreesQuery
+from app.spaces.tensor import IntArray, PrivateTensor, Tensor
+
+#: What the sides of a graph are called that nodes are counted on: as ends of edges, and as units of privacy.
+_SIDES = (("left", "out", "source"), ("right", "in", "target"))
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledDegrees(Query):
+    """How many nodes of one side have a degree in each bin.
+
+    It is no sum with weights: an edge moves nodes from one bin to another. Nodes are public, so the numbers always add
+    up to how many there are.
+
+    Attributes:
+        axis: of the side: 0 for rows (the left, sources), 1 for columns. Of an undirected graph 0.
+        edges: the least degree of each bin, ascending from 0; a bin reaches up to the next one, the last has no end.
+        nodes: how many there are on the side.
+        symmetric: whether the graph is undirected.
+    """
+
+    axis: int
+    edges: tuple[int, ...]
+    nodes: int
+    symmetric: bool = False
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @property
+    def numbers(self) -> int:  # type: ignore[override]
+        return len(self.edges)
+
+    def exact(self, data: PrivateTensor) -> IntArray:
+        degrees = np.asarray(data.marginal((self.axis,)))
+        bins = np.searchsorted(np.array(self.edges), degrees, side="right") - 1
+        return np.bincount(bins, minlength=self.numbers).astype(np.int64)
+
+    def moved(self, gamma: int, unit_side: str | None = None) -> int:
+        """The most nodes that are in different bins for neighbouring data sets.
+
+        An edge that is added or removed changes the degree of one node of a side, of an undirected graph that of two.
+        So gamma of them move at most gamma nodes, or 2 gamma; and never more than there are. Where the unit is a node
+        of the asked side, all of these edges are that node's own: only its degree changes, however far.
+
+        Args:
+            gamma: by how many edges neighbouring data sets may differ, at least 1.
+            unit_side: the side of the nodes that are the unit of privacy, all edges of a unit being at one of them;
+                None where the unit is an edge.
+        """
+        if not self.symmetric and unit_side in _SIDES[self.axis]:
+            return 1
+        return min(self.nodes, gamma * (2 if self.symmetric else 1))
+
+    def l1(self, gamma: int, unit_side: str | None = None) -> int:
+        """By how much the numbers of neighbouring data sets may differ in L1.
+
+        A node that moves leaves one bin and enters another: 2 a node, and by the triangle inequality no more for
+        several. It is met: nodes of one degree on the upper end of a bin all gain an edge.
+        """
+        return 2 * self.moved(gamma, unit_side)
+
+    def squared(self, gamma: int, unit_side: str | None = None) -> int:
+        """By how much they may differ in L2, squared.
+
+        The difference is a sum of vectors with one -1 and one 1, one a node that moves, each of length sqrt 2. So k
+        nodes move it by at most k sqrt 2, as they do where all of them leave one bin for the same other one.
+        """
+        return 2 * self.moved(gamma, unit_side) ** 2
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("degrees are no sum with weights")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        raise TypeError("degrees have no weights")
+
+    @property
+    def norm2sq(self) -> float:
+        raise TypeError("degrees have no weights")
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        return {"axis": self.axis, "bins": list(self.edges), "type": "degrees"}
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        """One axis: the degrees of each bin, such as ``0``, ``2-4`` and ``10+``."""
+        ends = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(self.edges)]
+        return [{"attribute": "degree", "labels": [*ends, f"{self.edges[-1]}+"]}]
+
+
+def compiled(request: DegreesQuery, shape: tuple[int, int], *, kind: str, symmetric: bool) -> CompiledDegrees:
+    """The degrees that are asked for.
+
+    Raises:
+        InvalidQuery: when the graph has no such side, or a bin that no node can be in.
+    """
+    axis, sides = 0, ("left", "right") if kind == "bipartite" else ("out", "in", "left", "right")
+    if symmetric and request.side is not None:
+        raise InvalidQuery("side: an undirected graph has one degree a node: leave it out")
+    if not symmetric:
+        if request.side not in sides:
+            raise InvalidQuery(f"side: say of which nodes: {', '.join(sides)}")
+        axis = int(request.side in _SIDES[1])
+    most = _most(shape, axis, kind)
+    edges = [0, *(1 << power for power in range(most.bit_length()))] if request.bins is None else request.bins
+    return _checked(axis, edges, shape, most, symmetric=symmetric)
+
+
+def read(form: Mapping[str, Any], shape: tuple[int, int], *, kind: str, symmetric: bool) -> CompiledDegrees:
+    """The degrees of a canonical form.
+
+    Raises:
+        InvalidQuery: when its numbers are out of range.
+        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+    """
+    axis, edges = form["axis"], form["bins"]
+    if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if symmetric else 2):
+        raise InvalidQuery("canonical axes and bins are whole numbers in range")
+    if len(edges) < 2 or edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
+        raise InvalidQuery("canonical bins are out of range or order")
+    return _checked(axis, edges, shape, _most(shape, axis, kind), symmetric=symmetric)
+
+
+def _most(shape: tuple[int, int], axis: int, kind: str) -> int:
+    """The largest degree that a node can have."""
+    return shape[1 - axis] - (kind == "graph")
+
+
+def _checked(axis: int, edges: Sequence[int], shape: tuple[int, int], most: int, *, symmetric: bool) -> CompiledDegrees:
+    if edges[-1] > most:
+        raise InvalidQuery(f"bins: no node of this side has more than {most:,} neighbours: leave out what begins above")
+    return CompiledDegrees(axis, tuple(edges), shape[axis], symmetric)
