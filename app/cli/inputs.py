@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
@@ -184,6 +185,58 @@ def parse_conditions(texts: list[str]) -> dict[str, Any]:
                 raise Refusal(f"--where: {name} has two conditions that are not bounds from either side")
             found[name] = known | condition if isinstance(condition, dict) else condition
     return found
+
+
+def read_groups(path: Path, what: str) -> dict[str, list[str]]:
+    """Groups of nodes from a file with a row a node: the node and the name of its group, empty where it has none.
+
+    Args:
+        path: CSV, or TSV by its name; a first row whose first field is ``node`` is a header.
+        what: the option that names it.
+
+    Raises:
+        Refusal: when it cannot be read, or a row is no node and its group.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Refusal(f"{what}: {path} cannot be read: {error}") from None
+    found: dict[str, list[str]] = {}
+    for number, row in enumerate(rows, 1):
+        fields = [field.strip() for field in row]
+        if not any(fields) or (number == 1 and fields[0].lower() == "node"):
+            continue
+        if len(fields) != 2 or not fields[0]:
+            raise Refusal(f"{what}: {path} line {number}: a row is a node and the name of its group")
+        node, name = fields
+        if name:
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def numbered(groups: dict[str, list[str]], what: str) -> dict[str, list[int]]:
+    """The same groups of nodes that have numbers, and no declared labels.
+
+    Raises:
+        Refusal: naming a node that is no number.
+    """
+    wrong = next((n for nodes in groups.values() for n in nodes if not (n.isascii() and n.isdigit())), None)
+    if wrong is not None:
+        raise Refusal(f"{what}: {wrong!r} is no node: those of this data set are whole numbers from 0")
+    return {name: [int(node) for node in nodes] for name, nodes in groups.items()}
+
+
+def parse_degrees(text: str) -> list[int]:
+    """The least degrees of bins: whole numbers between commas.
+
+    Raises:
+        Refusal: when one is no such number.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise Refusal(f"--bins: {text!r} is not the least degree of each bin, such as 0,1,2,5")
+    return [int(part) for part in parts]
 
 
 def parse_levels(text: str) -> float | list[float]:

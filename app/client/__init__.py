@@ -33,7 +33,9 @@ from app.client.models import (
 )
 from app.client.queries import (
     Dense,
+    blocks,
     cut,
+    degrees,
     dense,
     elements,
     marginal,
@@ -76,7 +78,9 @@ __all__ = [
     "Unreachable",
     "Way",
     "WorkloadPlan",
+    "blocks",
     "cut",
+    "degrees",
     "dense",
     "elements",
     "marginal",

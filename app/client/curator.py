@@ -35,7 +35,7 @@ from app.client.models import (
     SessionState,
     need,
 )
-from app.client.queries import Dense, QueryLike, asks_table, marginal, statistic
+from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
 from app.client.releases import Release, ReleaseState, WorkloadPlan
 from app.client.transport import Call, Transport
 
@@ -530,8 +530,8 @@ class Session:
 
         Args:
             attributes: their names, in the order of the table's axes; or the whole question as
-                :func:`~app.client.queries.marginal` or :func:`~app.client.queries.statistic` makes it, without bins and
-                conditions here.
+                :func:`~app.client.queries.marginal`, :func:`~app.client.queries.statistic` or another function of a
+                question whose answer is a table makes it, without bins and conditions here.
             bins: for some of them the edges of coarser bins.
             where: conditions, as for :func:`~app.client.queries.where`.
             within: as for :meth:`ask`, of every cell.
@@ -544,6 +544,44 @@ class Session:
         if not isinstance(answer, Marginal):
             raise ProtocolError("the reply is no table")
         return answer
+
+    def blocks(
+        self,
+        left: Groups,
+        right: Groups | None = None,
+        *,
+        only: Literal["within"] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Marginal:
+        """The edges between groups of nodes, or sums of a matrix' entries, which is one question and one charge::
+
+            print(session.blocks({"red": [0, 1, 2], "blue": [3, 4]}))
+            print(session.blocks(["red", "red", "red", "blue", "blue", None], only="within"))
+
+        Args:
+            left: groups, as for :func:`~app.client.queries.blocks`.
+            right: those that edges end at; the same where they are left out.
+            only: ``within`` asks only from each group to the one of the same name.
+            wanted: ``within``, ``confidence``, ``adaptive`` and ``key``, as for :meth:`ask`.
+        """
+        return self.marginal(blocks(left, right, only), **wanted)
+
+    def degrees(
+        self,
+        side: Literal["left", "right", "out", "in"] | None = None,
+        bins: Iterable[int] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> Marginal:
+        """How many nodes of a graph have a degree in each bin, as :func:`~app.client.queries.degrees` has it::
+
+            print(session.degrees("out", bins=[0, 1, 2, 5, 10]))
+
+        Args:
+            side: whose degrees; None of an undirected graph.
+            bins: the least degree of each bin; doubling where they are left out.
+            wanted: as for :meth:`blocks`.
+        """
+        return self.marginal(degrees(side, bins), **wanted)
 
     @overload
     def sum(

@@ -16,6 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Query = dict[str, Any]
 Nodes = Literal["all"] | Iterable[int | str]
+#: Groups of nodes: the nodes of each by its name, or for each node the name of its group, None where it has none.
+Groups = Mapping[str, Nodes] | Iterable[Any]
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,48 @@ def product(weights: Mapping[str, ArrayLike] | None = None, /, **by_name: ArrayL
 def cut(left: Nodes, right: Nodes) -> Query:
     """The number (or weight) of edges from ``left`` to ``right``; ``"all"`` means every node."""
     return {"type": "cut", "left": _nodes(left), "right": _nodes(right)}
+
+
+def blocks(left: Groups, right: Groups | None = None, only: Literal["within"] | None = None) -> Query:
+    """The edges (or their weight) between groups of nodes, or sums of a matrix' entries: a table, one question.
+
+    Args:
+        left: the groups that edges begin at, or of rows: by name the nodes of each, or a list or array with the name of
+            each node's group, None (or NaN) for nodes that are not counted. Such a list is of nodes that are numbered.
+        right: those that edges end at, or of columns; the same where they are left out.
+        only: ``within`` asks only from each group to the one of the same name.
+    """
+    query: Query = {"type": "blocks", "left": _groups(left)}
+    if right is not None:
+        query["right"] = _groups(right)
+    return query if only is None else query | {"only": only}
+
+
+def _groups(given: Groups) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return {str(name): _nodes(nodes) for name, nodes in given.items()}
+    found: dict[str, Any] = {}
+    for node, name in enumerate(given):
+        plain = _plain(name)
+        if plain is not None and plain == plain:  # NaN is not itself
+            found.setdefault(str(plain), []).append(node)
+    return found
+
+
+def degrees(side: Literal["left", "right", "out", "in"] | None = None, bins: Iterable[int] | None = None) -> Query:
+    """How many nodes of a graph without weights have a degree in each bin: a table, one question.
+
+    Args:
+        side: whose degrees: ``out`` or ``in`` of a directed graph, ``left`` or ``right`` of a bipartite one; None of an
+            undirected one.
+        bins: the least degree of each bin, ascending from 0; the last has no end. Doubling where they are left out.
+    """
+    query: Query = {"type": "degrees"}
+    if side is not None:
+        query["side"] = side
+    if bins is not None:
+        query["bins"] = _plain(list(bins))
+    return query
 
 
 def rank_one(left: ArrayLike, right: ArrayLike) -> Query:

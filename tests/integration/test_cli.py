@@ -446,6 +446,48 @@ class TestAnalysis:
         assert number.stdout.startswith("value,standard_error,low,high\n"), number.stderr
         assert "±" in curator(server, "ask", session, "--where", "sex=female").stdout
 
+    def test_ask_of_a_graph(self, server: Server, tmp_path: Path) -> None:
+        """Blocks of groups in files, whose nodes are numbers or declared labels, as a table and as CSV; degrees are
+        refused by the service. Would catch labels that are sent as numbers, sides exchanged, and an option that does
+        not reach the service."""
+        left, right, spec = tmp_path / "users.csv", tmp_path / "films.tsv", tmp_path / "likes.json"
+        left.write_text("node,group\n0,young\n1,old\n2,young\n")
+        right.write_text("10\told films\n30\tnew films\n")
+        (tmp_path / "likes.csv").write_text("".join(f"{u},{f}\n" for u, f in ((0, 10), (1, 10), (2, 30), (0, 20))))
+        spec.write_text(
+            json.dumps(
+                {"name": "likes", "kind": "bipartite", "left": 3, "right": 3, "right_labels": ["10", "20", "30"]}
+                | {"budget": {"epsilon": 1000, "delta": 1e-6}}
+            )
+        )
+        added = curator(server, "dataset", "add", str(spec), str(tmp_path / "likes.csv"))
+        assert added.returncode == 0, added.stderr
+        with Curator(server.url, server.admin_key) as client:
+            session = client.open_session("likes", {"construction": "laplace"}, epsilon=1000, max_queries=2).id
+        words = ("--blocks", str(left), "--blocks-right", str(right))
+        done = curator(server, "ask", session, *words, "--csv")
+        assert done.returncode == 0, done.stderr
+        head, *rows = [line.split(",") for line in done.stdout.splitlines()]
+        assert head == ["left", "right", "value", "standard_error", "low", "high"]
+        found = {(a, b): round(float(value)) for a, b, value, *_ in rows}
+        assert found == {
+            ("young", "old films"): 1,
+            ("young", "new films"): 1,
+            ("old", "old films"): 1,
+            ("old", "new films"): 0,
+        }
+        shown = curator(server, "ask", session, *words)
+        assert "cached" in shown.stdout, shown.stderr
+        assert "old films" in shown.stdout
+        apart = curator(server, "ask", session, *words, "--only", "within")
+        assert apart.returncode == 1
+        assert "is on one side alone" in apart.stderr
+        degrees = curator(server, "ask", session, "--degrees", "--side", "left", "--bins", "0,1,2")
+        assert degrees.returncode == 1
+        assert "degrees are answered by sessions" in degrees.stderr
+        wrong = curator(server, "ask", session, "--degrees", "--side", "left", "--bins", "0,9")
+        assert "more than 3 neighbours" in wrong.stderr
+
     def test_the_service_chooses(self, server: Server, people: None) -> None:
         """Without a mechanism and a number of queries: what was chosen, why, and what it means lead. Would catch an
         option that does not reach the service."""
@@ -480,6 +522,12 @@ class TestAnalysis:
             (("--mean", "age", "--where", "age<null"), "age=null selects it"),
             (("--bins", "age=0,50"), "--group-by"),
             (("--where", "age"), "no condition"),
+            (("--only", "within"), "of --blocks"),
+            (("--side", "out"), "of --degrees"),
+            (("--degrees", "--group-by", "age"), "by themselves"),
+            (("--degrees", "--bins", "age=0,5"), "least degree"),
+            (("--blocks", "none.csv"), "cannot be read"),
+            (("--blocks", "none.csv", "--degrees"), "by itself"),
         ],
     )
     def test_what_is_not_a_question(self, words: tuple[str, ...], says: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,16 @@ import typer
 from app.cli.connection import client
 from app.cli.errors import Refusal
 from app.cli.groups import cli
-from app.cli.inputs import parse_bins, parse_conditions, parse_levels, parse_object, text_of
+from app.cli.inputs import (
+    numbered,
+    parse_bins,
+    parse_conditions,
+    parse_degrees,
+    parse_levels,
+    parse_object,
+    read_groups,
+    text_of,
+)
 from app.cli.options import AsJson, SessionId
 from app.cli.rendering import print_csv, print_json, show_answer
 
@@ -48,7 +58,32 @@ def ask(
     ] = None,
     bins: Annotated[
         list[str] | None,
-        typer.Option(help="Edges of coarser bins, such as age=15,30,45,95. May be repeated.", show_default=False),
+        typer.Option(
+            help="Edges of coarser bins, such as age=15,30,45,95. May be repeated. Of --degrees: 0,1,2,5.",
+            show_default=False,
+        ),
+    ] = None,
+    blocks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Groups of nodes, or of rows: a CSV or TSV file with a row a node, the node and the name of its "
+            "group. The edges between all of them.",
+            show_default=False,
+        ),
+    ] = None,
+    blocks_right: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of --blocks: such a file of the nodes that edges end at, or of columns.", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Of --blocks: within asks only within each group.", show_default=False)
+    ] = None,
+    degrees: Annotated[bool, typer.Option("--degrees", help="How many nodes of a graph have how many edges.")] = False,
+    side: Annotated[
+        str | None,
+        typer.Option(help="Of --degrees: out or in of a directed graph, left or right.", show_default=False),
     ] = None,
     within: Annotated[
         float | None,
@@ -65,23 +100,29 @@ def ask(
 
     [bold]curator ask SESSION --where sex=female[/bold] counts records, [bold]curator ask SESSION --group-by
     age,sex[/bold] makes a table of counts, which is one question. [bold]--mean income[/bold], or another statistic,
-    stands in the place of counts.
+    stands in the place of counts. Of a graph [bold]--blocks communities.csv[/bold] counts the edges between groups of
+    nodes, [bold]--degrees[/bold] nodes by how many edges they have.
     """
     from app.client.queries import asks_table
 
     of = {"sum": sum_of, "mean": mean_of, "variance": variance_of, "quantile": quantile_of}
     statistic = _statistic({kind: name for kind, name in of.items() if name is not None}, levels)
-    asked = _question(query, statistic, group_by, where or [], bins or [])
+    graph = _of_graph(blocks, blocks_right, only, side, bins or [], degrees=degrees)
+    if graph and (query is not None or statistic or group_by or where):
+        raise Refusal("--blocks and --degrees are questions by themselves")
+    asked = graph or _question(query, statistic, group_by, where or [], bins or [])
     wanted: dict[str, Any] = {"within": within, "confidence": confidence, "adaptive": adaptive}
     with client("Asking") as curator:
         opened = curator.session(session)
+        if blocks is not None:
+            asked |= _nodes(asked, curator.dataset(opened.opened.dataset).raw["domain"])
         answer = opened.marginal(asked, **wanted) if asks_table(asked) else opened.ask(asked, **wanted)
     if as_json:
         print_json(answer.raw)
     elif as_csv:
         print_csv(answer)
     else:
-        counts = "count" if asked.get("type") == "marginal" else "value"
+        counts = {"marginal": "count", "degrees": "nodes"}.get(asked.get("type", ""), "value")
         show_answer(answer, f"{asked['type']} of {asked['of']}" if "of" in asked else counts)
 
 
@@ -101,6 +142,45 @@ def _statistic(of: dict[str, str], levels: str | None) -> dict[str, Any]:
         if kind == "quantile":
             asked["q"] = 0.5 if levels is None else parse_levels(levels)
     return asked
+
+
+def _of_graph(
+    blocks: Path | None, right: Path | None, only: str | None, side: str | None, bins: list[str], *, degrees: bool
+) -> dict[str, Any]:
+    """The question of a graph that the words of the command ask for; empty where it is none.
+
+    Raises:
+        Refusal: when they do not go together, or a file is none of groups.
+    """
+    if blocks is None and (right is not None or only is not None):
+        raise Refusal("--blocks-right and --only are of --blocks")
+    if not degrees and side is not None:
+        raise Refusal("--side is of --degrees")
+    if blocks is not None:
+        if degrees or bins:
+            raise Refusal("--blocks is a question by itself")
+        asked: dict[str, Any] = {"type": "blocks", "left": read_groups(blocks, "--blocks")}
+        if right is not None:
+            asked["right"] = read_groups(right, "--blocks-right")
+        return asked if only is None else asked | {"only": only}
+    if not degrees:
+        return {}
+    if len(bins) > 1:
+        raise Refusal("--bins: give the least degrees of all bins at once, such as 0,1,2,5")
+    return {
+        "type": "degrees",
+        **({} if side is None else {"side": side}),
+        **({"bins": parse_degrees(bins[0])} if bins else {}),
+    }
+
+
+def _nodes(asked: dict[str, Any], domain: dict[str, Any]) -> dict[str, Any]:
+    """The groups of each side, their nodes numbers where these have no declared labels."""
+    return {
+        side: groups if "labels" in domain or f"{side}_labels" in domain else numbered(groups, f"--blocks: {side}")
+        for side, groups in asked.items()
+        if side in ("left", "right")
+    }
 
 
 def _question(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli.errors import Refusal
-from app.cli.inputs import parse_bins, parse_conditions, parse_levels
+from app.cli.inputs import numbered, parse_bins, parse_conditions, parse_degrees, parse_levels, read_groups
 from app.spaces.query_request import parse_query
 
 
@@ -85,3 +86,44 @@ def test_levels() -> None:
     for text in ("", "0.5,", "half"):
         with pytest.raises(Refusal):
             parse_levels(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("c.csv", "0,red\n2, red\n1,blue\n", {"red": ["0", "2"], "blue": ["1"]}),
+        ("c.csv", "\ufeffnode,group\r\n0,red\r\n", {"red": ["0"]}),
+        ("c.csv", 'Node,label\n\nann,"a, b"\nben,\n', {"a, b": ["ann"]}),
+        ("c.tsv", "node\tgroup\n7\ta,b\n", {"a,b": ["7"]}),
+        ("c.txt", "ann,node\nnode,node\n", {"node": ["ann", "node"]}),
+        ("c.csv", "", {}),
+    ],
+)
+def test_groups_of_a_file(tmp_path: Path, name: str, text: str, found: dict[str, list[str]]) -> None:
+    """Would catch a header that is taken for a node, a node for a header, and one without a group that is counted."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_groups(tmp_path / name, "--blocks") == found
+
+
+@pytest.mark.parametrize("text", [b"0\n", b"0,red,1\n", b",red\n", b"\xff,red\n"])
+def test_other_files_are_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "c.csv").write_bytes(text)
+    with pytest.raises(Refusal, match="--blocks"):
+        read_groups(tmp_path / "c.csv", "--blocks")
+    with pytest.raises(Refusal, match="cannot be read"):
+        read_groups(tmp_path / "none.csv", "--blocks")
+
+
+def test_numbers_of_nodes() -> None:
+    """Would catch a header of another name that is sent as a node, or left out."""
+    assert numbered({"a": ["0", "07"]}, "--blocks") == {"a": [0, 7]}
+    for wrong in ("user", "-1", "1.0", "²"):
+        with pytest.raises(Refusal, match="is no node"):
+            numbered({"a": ["0"], "b": [wrong]}, "--blocks")
+
+
+def test_bins_of_degrees() -> None:
+    assert parse_degrees("0, 1,2,10") == [0, 1, 2, 10]
+    for wrong in ("", "0,", "0,a", "0,-1", "0,1.5", "age=0,5"):
+        with pytest.raises(Refusal, match="--bins"):
+            parse_degrees(wrong)

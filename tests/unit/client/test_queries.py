@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from app.client import (
+    blocks,
     cut,
+    degrees,
     dense,
     elements,
     marginal,
@@ -79,6 +81,21 @@ from app.spaces.query_request import parse_query
         ),
         (predicate(), '{"type": "predicate", "where": {}}'),
         (
+            blocks({"a": np.array([0, 1]), 7: iter([2])}, {"rest": "all"}),
+            '{"type": "blocks", "left": {"a": [0, 1], "7": [2]}, "right": {"rest": "all"}}',
+        ),
+        (
+            blocks(["x", None, "y", "x"], np.array([1, 0, 1]), "within"),
+            '{"type": "blocks", "left": {"x": [0, 3], "y": [2]}, "right": {"1": [0, 2], "0": [1]}, "only": "within"}',
+        ),
+        (
+            blocks(np.array(["x", None, float("nan"), "y"], object)),
+            '{"type": "blocks", "left": {"x": [0], "y": [3]}}',
+        ),
+        (degrees(), '{"type": "degrees"}'),
+        (degrees("out", range(3)), '{"type": "degrees", "side": "out", "bins": [0, 1, 2]}'),
+        (degrees(bins=np.array([0, 5])), '{"type": "degrees", "bins": [0, 5]}'),
+        (
             product({"hours-per-week": [0, 1]}, sex=np.array([1, -1])),
             '{"type": "product", "weights": {"hours-per-week": [0.0, 1.0], "sex": [1.0, -1.0]}}',
         ),
@@ -121,6 +138,8 @@ def test_a_query_is_not_changed_by_unverified() -> None:
     ("query", "table"),
     [
         (marginal("a"), True),
+        (blocks({"a": [0], "b": [1]}), True),
+        (degrees(), True),
         (predicate(a=1), False),
         (statistic("mean", "a"), False),
         (statistic("mean", "a", group_by="b"), True),

@@ -24,7 +24,18 @@ import httpx
 import numpy as np
 import pytest
 
-from app.client import Curator, Problem, ProtocolError, Session, Unreachable, dense, marginal, predicate
+from app.client import (
+    Curator,
+    Problem,
+    ProtocolError,
+    Session,
+    Unreachable,
+    blocks,
+    degrees,
+    dense,
+    marginal,
+    predicate,
+)
 from app.client.transport import retry_after
 
 PLAN = {
@@ -406,7 +417,7 @@ class TestWhatIsSent:
         with pytest.raises(ValueError, match=r"Session\.marginal"):
             session.ask(marginal("a"))
         assert script.seen == []
-        script.replies = [say(200, table), say(200, table), say(200, ANSWER), say(200, table)]
+        script.replies = [say(200, table), say(200, table), say(200, ANSWER), say(200, table), *[say(200, table)] * 2]
         found = session.marginal(["a"], bins={"a": [0, 2, 4]}, where={"b": 1}, within=5)
         assert json.loads(script.seen[0].body) == marginal("a", bins={"a": [0, 2, 4]}, where={"b": 1}) | {"within": 5}
         assert found.to_dict() == {(0,): 1.0, (1,): 2.0}
@@ -416,6 +427,10 @@ class TestWhatIsSent:
             session.marginal("a")
         with pytest.raises(ProtocolError, match="a table"):
             session.ask(predicate(a=1))
+        assert session.blocks({"a": [0], "b": [1]}, only="within", within=5).values.tolist() == [1.0, 2.0]
+        assert json.loads(script.seen[4].body) == blocks({"a": [0], "b": [1]}, only="within") | {"within": 5}
+        assert session.degrees("in", [0, 1], adaptive=True).values.tolist() == [1.0, 2.0]
+        assert json.loads(script.seen[5].body) == degrees("in", [0, 1]) | {"adaptive": True}
 
     def test_names_are_one_segment_of_the_path(self, script: Script, curator: Curator) -> None:
         """A name with a slash or a question mark must not reach another route."""
