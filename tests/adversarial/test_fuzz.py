@@ -387,6 +387,8 @@ QUERIES: list[JSON] = [
     {"type": "mean", "of": "a", "group_by": ["b"], "where": {"any": [{"a": {"ge": 1}}, {"b": "x"}]}, "within": 1e6},
     {"type": "variance", "of": "b", "where": {"a": None}},
     {"type": "quantile", "of": "a", "q": [0.25, 0.5], "group_by": ["a", "b"], "bins": {"a": [0, 1, 3]}},
+    {"type": "blocks", "left": {"u": [0, 1], "v": [2]}, "right": {"u": [0, 1], "v": [2]}, "only": "within"},
+    {"type": "degrees", "side": "out", "bins": [0, 1, 3]},
 ]
 #: Each route that reads JSON, and bodies that it takes.
 ROUTES: list[tuple[str, str, list[Any]]] = [
