@@ -116,9 +116,11 @@ class CompiledBlocks(Query):
         order, _ = self.left.grouped
         labels = _labels(self.left)[order]
         for part in parts_of(len(order), max(1, _PART // array.shape[1])):
-            summed, own = self.right.summed(array[order[part]], 1), labels[part]
+            own = labels[part]
             starts = np.flatnonzero(np.diff(own, prepend=-1))
-            totals[own[starts]] += np.add.reduceat(summed, starts, axis=0, dtype=np.int64)
+            # Rows first: whole rows are added fast, and there are fewer of them then.
+            summed = np.add.reduceat(array[order[part]], starts, axis=0, dtype=np.int64)
+            totals[own[starts]] += self.right.summed(summed, 1)
         return totals
 
     def _of_array_within(self, array: Array) -> IntArray:
