@@ -103,10 +103,11 @@ class CompiledBlocks(Query):
         totals = np.zeros(size + 1, np.int64)
         for part in parts_of(len(rows), _PART):
             row, column = rows[part], right[matrix.indices[part]]
+            # What is not counted goes to the last place, behind all numbers.
             if self.only_within:
-                place = np.where((row == column) & (row >= 0), row, size)
+                place = np.where(row == column, row, -1)
             else:
-                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.count) + column, size)
+                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.count) + column, -1)
             np.add.at(totals, place, matrix.data[part].astype(np.int64))
         return totals[:-1].reshape(self.shape)
 

@@ -67,7 +67,7 @@ def ask(
         Path | None,
         typer.Option(
             help="Groups of nodes, or of rows: a CSV or TSV file with a row a node, the node and the name of its "
-            "group. The edges between all of them.",
+            "group, under a header that begins with node or none. The edges between all of them.",
             show_default=False,
         ),
     ] = None,
