@@ -349,7 +349,7 @@ def show_datasets(found: list[Dataset], *, as_json: bool) -> None:
 
 def show_report(report: Report, to: Console = out) -> None:
     """Print what became of the records of a file, one row an attribute that did not simply keep all."""
-    beyond = f", {cell(report.beyond_cap)} beyond what is kept of one person" if report.beyond_cap else ""
+    beyond = f", {cell(report.beyond_cap)} beyond the cap" if report.beyond_cap else ""
     to.print(f"{cell(report.read)} records read, {cell(report.kept)} kept{beyond}", markup=False)
     table = Table("attribute")
     for column in ("dropped", "clamped", "missing"):

@@ -140,7 +140,8 @@ class Report:
 
     ``attributes`` has for each attribute how many records it dropped, and of the kept ones in how many its value was
     moved to a bound (``clamped``) or ``missing``. A record counts once in ``dropped`` and ``clamped``, and once in each
-    attribute that is a reason. ``beyond_cap`` are records of persons who have more than are kept of anybody.
+    attribute that is a reason. ``beyond_cap`` are records of persons who have more than are kept of anybody; of a graph
+    whose unit is a node of one side they are edges of nodes that have too many.
     """
 
     read: int

@@ -13,7 +13,7 @@ from app.privacy.ledger import Amounts, Budget, amount
 from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import Spec, TableSpec, parse_spec, written
+from app.spaces.spec import BipartiteSpec, GraphSpec, Spec, TableSpec, parse_spec, written
 
 _UNITS = {
     "table": "one record added or removed",
@@ -173,10 +173,14 @@ class PublicDataset:
 
 def _unit(spec: Spec) -> str:
     """What neighbouring data sets differ in."""
-    unit = spec.unit if isinstance(spec, TableSpec) else None
-    if unit is None:
-        return _UNITS[spec.kind]
-    return f'one person ("{unit.column}") with all of up to {unit.max_records:,} records added or removed'
+    match spec:
+        case TableSpec(unit=unit) if unit is not None:
+            return f'one person ("{unit.column}") with all of up to {unit.max_records:,} records added or removed'
+        case BipartiteSpec(unit=unit) if unit is not None:
+            return f"one node of the {unit.side} side with all of up to {unit.max_edges:,} edges added or removed"
+        case GraphSpec(unit=unit) if unit is not None:
+            return f"one node with all of up to {unit.max_edges:,} edges that leave it added or removed"
+    return _UNITS[spec.kind]
 
 
 def _left(document: Mapping[str, Any], epsilon: Decimal) -> Amounts:

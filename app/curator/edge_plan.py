@@ -19,14 +19,13 @@ from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
 from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
 from app.evidence.edges import EdgeBuy, Edges
-from app.privacy.costs import PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, grid_of, part_for_degrees
 from app.releases.expected import Expected
-from app.releases.pricing import event_of_edges, events_of_degrees
+from app.releases.pricing import Events, events_of_degrees, events_of_edges
 from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
@@ -145,15 +144,15 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
         buys: tuple[GraphBuy, ...] = (EdgeBuy(edges, noise),)
         prices: tuple[Amounts, ...] = (price,)
-        events: tuple[tuple[PrivacyEvent, int], ...] = ()
+        events: Events = ()
         if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
             part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
             both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
             if degrees_pay(both.degrees, noise, edges):
-                noise, events = both.edges, events_of_degrees(both.degrees, grid.moved)
+                noise, events = both.edges, events_of_degrees(both.degrees, grid.apart)
                 buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
                 prices = both.edges_price, both.degrees_price
-        events = ((event_of_edges(noise, grid.moved), 1), *events)
+        events = (*events_of_edges(noise, grid.apart), *events)
         alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))

@@ -3,8 +3,9 @@
 The degree of a node is the sum of its cells (see :mod:`.edges`): of a directed graph a node has one of the edges that
 leave it and one of those that enter it, of a bipartite graph a node of either side has one, and of an undirected graph
 every node has one. Whatever the graph, a cell is counted by two degrees. So where neighbours differ by gamma in the L1
-norm over the cells, each degree moves by at most gamma, and all of them by at most ``2 gamma`` in the L1 norm and
-``2 gamma^2`` in the square of the L2 norm (docs/privacy.md, 9.6).
+norm over the cells, each degree moves by at most gamma, and all of them by at most ``2 gamma`` in the L1 norm. Where
+one edge moves by gamma, the square of the L2 norm is at most ``2 gamma^2``; where they are gamma edges of one node, at
+most ``gamma^2 + gamma`` (docs/privacy.md, 9.6).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A cell is an entry of the adjacency matrix, or of the matrix. An undirected graph has one for each unordered pair of
 nodes, which is measured once; a graph has none for loops. Neighbours differ by gamma in the L1 norm over the cells,
-so that is the sensitivity of all of them together.
+so that is the sensitivity of all of them together; they may differ in several cells, each by less.
 
 Numbers get Laplace or Gaussian noise. Bits, the edges of a graph without weights, may be released by randomised
 response instead: each is turned over with the same probability.

@@ -89,7 +89,8 @@ class TallyView(Reply):
 
 class ReportView(Reply):
     """What became of the records of a table's file; ``dropped`` and ``clamped`` count a record once, and
-    ``beyond_cap`` are those of persons who have more than are kept of anybody.
+    ``beyond_cap`` are those of persons who have more than are kept of anybody. Of a graph whose ``unit`` is a node of
+    one side records are different edges, and ``beyond_cap`` are those that were left out of nodes with too many.
     """
 
     read: int
@@ -101,8 +102,8 @@ class ReportView(Reply):
 
 
 class RegisteredView(DatasetView):
-    """A new data set's public descriptor, with warnings and, of a table, a report that only the admin who registered it
-    gets, in this reply.
+    """A new data set's public descriptor, with warnings and, of a table or of a graph with a ``unit``, a report that
+    only the admin who registered it gets, in this reply.
     """
 
     warnings: list[str]

@@ -155,6 +155,7 @@ class ExponentialChoice:
 @dataclass(frozen=True, slots=True)
 class RandomisedResponse:
     """Bits of which each is turned over with probability p, independently, and neighbours differ in one (Warner 1965).
+    Where they differ in m it is m of these, as coins are independent.
 
     The one bit that differs is released as 1 with probability 1-p from the one data set and p from the other, so the
     sum of P^a Q^(1-a) over its two values is

@@ -22,7 +22,7 @@ from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import event_of_edges, event_of_products, price_of_degrees
+from app.releases.pricing import Apart, event_of_products, price_of_degrees, price_of_edges
 from app.releases.synthetic_graph import degrees_share
 
 #: Scales have so many digits, from a tenth of a grid unit on, and below 10^15 of them.
@@ -41,12 +41,12 @@ class Grid:
 
     Attributes:
         bits: data are whole units of 2^-bits.
-        moved: gamma in these units.
+        apart: how far neighbours are apart, in these units.
         binary: whether every cell is 0 or 1.
     """
 
     bits: int
-    moved: int
+    apart: Apart
     binary: bool
 
 
@@ -64,7 +64,7 @@ def best_noise(grid: Grid, order: Decimal, share: Decimal, pure: Decimal | None)
     """
 
     def price(noise: BitFlips | Noise) -> Amounts:
-        return Amounts.of(event_of_edges(noise, grid.moved), order)
+        return price_of_edges(noise, grid.apart, order)
 
     def by_renyi(noise: BitFlips | Noise) -> bool:
         return price(noise).renyi <= share
@@ -137,16 +137,17 @@ def part_for_degrees(noise: BitFlips | Noise, grid: Grid, order: Decimal, *, by_
     Raises:
         PrivacyError: when such noise has no price.
     """
-    unit = math.ldexp(grid.moved, -grid.bits)
+    # Of a cell: where neighbours differ in several, noise of cells and of degrees grows alike.
+    unit = math.ldexp(grid.apart.moved, -grid.bits)
     if isinstance(noise, BitFlips):
         epsilon = math.log(1 / float(noise.probability) - 1)
     else:
-        # The variance of Laplace noise is 2 (gamma/epsilon)^2.
+        # The variance of Laplace noise is 2 (unit/epsilon)^2.
         epsilon = unit * math.sqrt(2 / noise.variance)
     epsilon = max(epsilon, _LEAST_EPSILON)
     part = degrees_share(epsilon)
-    degrees = price_of_degrees(_laplace(2 * unit / (part * epsilon), grid.bits), grid.moved, order)
-    cells = Amounts.of(event_of_edges(_laplace(unit / ((1 - part) * epsilon), grid.bits), grid.moved), order)
+    degrees = price_of_degrees(_laplace(2 * unit / (part * epsilon), grid.bits), grid.apart, order)
+    cells = price_of_edges(_laplace(unit / ((1 - part) * epsilon), grid.bits), grid.apart, order)
     one, other = (degrees.pure, cells.pure) if by_pure else (degrees.renyi, cells.renyi)
     assert one is not None
     assert other is not None
@@ -178,7 +179,7 @@ def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) 
     """The noise of the least variance that degrees can get for so much of either sum, and its price."""
 
     def affords(noise: Noise) -> bool:
-        price = price_of_degrees(noise, grid.moved, order)
+        price = price_of_degrees(noise, grid.apart, order)
         paid = price.pure if by_pure else price.renyi
         return paid is not None and paid <= held
 
@@ -187,7 +188,7 @@ def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) 
     if not offered:
         raise Unaffordable(_TOO_SMALL)
     best = min(offered, key=lambda noise: noise.variance)
-    return best, price_of_degrees(best, grid.moved, order)
+    return best, price_of_degrees(best, grid.apart, order)
 
 
 def product_noise(products: Products, data_bits: int, moved: int, order: Decimal, share: Decimal) -> Noise:
@@ -250,7 +251,11 @@ def grid_of(bits: int, unit: Fraction, largest: Fraction | None, *, signed: bool
         largest: of the absolute entries, in counts.
         signed: whether entries may be negative.
     """
-    moved = unit * (1 << bits)
-    if moved.denominator != 1:
+    gamma = unit * (1 << bits)
+    if gamma.denominator != 1:
         raise ValueError("gamma is a whole number of data units")
-    return Grid(bits, moved.numerator, not signed and bits == 0 and unit == largest == 1)
+    # No entry of one sign moves by more than the largest can: where gamma is several of these, they are several
+    # cells' (which are edges of one node: no other data have a gamma above their entries). Else one cell's.
+    cells = int(unit / largest) if not signed and largest is not None and unit % largest == 0 else 1
+    binary = not signed and bits == 0 and largest == 1 and unit == cells
+    return Grid(bits, Apart(gamma.numerator // cells, cells), binary)

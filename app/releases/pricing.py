@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -10,7 +11,7 @@ from app.evidence.edges import BitFlips
 from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.products import Products
 from app.evidence.strategies import Strategy
-from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, PrivacyEvent, RandomisedResponse
 from app.privacy.ledger import Amounts, total
 
 
@@ -25,61 +26,97 @@ def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decima
     return total(_amounts(kind, scale, gamma * moved.absolute, order) for moved in strategy.moved)
 
 
-def event_of_edges(
-    noise: Noise | BitFlips, moved: int
-) -> RandomisedResponse | DiscreteLaplaceAnswer | DiscreteGaussianAnswer:
+@dataclass(frozen=True)
+class Apart:
+    """How far neighbouring graphs or matrices are apart: ``cells * moved`` in L1, which is gamma.
+
+    Attributes:
+        moved: how far a cell moves at most, in units of the data's grid.
+        cells: that so many cells moved so far would be gamma. Where they are several, all cells that move are edges of
+            one node.
+    """
+
+    moved: int
+    cells: int = 1
+
+    @property
+    def gamma(self) -> int:
+        """In units of the data's grid."""
+        return self.moved * self.cells
+
+
+#: Events that cost budget, and how many of each.
+Events = tuple[tuple[PrivacyEvent, int], ...]
+
+
+def events_of_edges(noise: Noise | BitFlips, apart: Apart) -> Events:
     """What the cells of a graph or a matrix, each released with noise of its own, cost budget by.
 
+    The cost of a move is convex in it, zero at zero, and of Gaussian noise its square. So moves of at most ``moved``
+    that add up to gamma cost no more than ``cells`` moves by ``moved`` (docs/privacy.md, 9.6). Bits that differ are
+    no more than ``cells``.
+
     Args:
-        noise: of each cell.
-        moved: gamma in units of the noise's grid: neighbours differ by so much in L1 over all cells, and by no more in
-            L2. Bits differ in one.
+        noise: of each cell; of bits, ``moved`` is 1.
+        apart: how far neighbours are apart.
 
     Raises:
-        ValueError: for bits that are farther apart.
+        ValueError: for bits that move farther.
     """
     if isinstance(noise, BitFlips):
-        if moved != 1:
-            raise ValueError("neighbours differ in one bit")
-        return RandomisedResponse(noise.probability)
+        if apart.moved != 1:
+            raise ValueError("a bit moves by one")
+        return ((RandomisedResponse(noise.probability), apart.cells),)
     units = Fraction(noise.scale) * (1 << noise.bits)
-    return DiscreteGaussianAnswer(units, moved**2) if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, moved)
+    if noise.kind == "gaussian":
+        return ((DiscreteGaussianAnswer(units, apart.cells * apart.moved**2), 1),)
+    return ((DiscreteLaplaceAnswer(units, apart.moved), apart.cells),)
 
 
-def events_of_degrees(
-    noise: Noise, moved: int
-) -> tuple[tuple[DiscreteLaplaceAnswer | DiscreteGaussianAnswer, int], ...]:
-    """What the degrees of a graph, each released with noise of its own, cost budget by: events, and how many of each.
+def events_of_degrees(noise: Noise, apart: Apart) -> Events:
+    """What the degrees of a graph, each released with noise of its own, cost budget by.
 
-    A cell is counted by two degrees. So of squares of moves there are ``2 gamma^2`` at most. Of absolute moves there
-    are ``2 gamma``, and no degree moves by more than gamma: as the cost of a move is convex in it and zero at zero,
-    all of them cost no more than two moves by gamma, which in the Renyi sum is less than one by ``2 gamma``.
+    A cell is counted by two degrees. Of the cells that move one end is the same: its degree moves by gamma at most,
+    those of the other ends by ``moved`` at most and by gamma together, which costs as cells do.
 
     Args:
         noise: of each degree.
-        moved: gamma in units of the noise's grid: neighbours differ by so much in L1 over all cells.
+        apart: how far neighbours are apart.
     """
     units = Fraction(noise.scale) * (1 << noise.bits)
     if noise.kind == "gaussian":
-        return ((DiscreteGaussianAnswer(units, 2 * moved**2), 1),)
-    return ((DiscreteLaplaceAnswer(units, moved), 2),)
+        return ((DiscreteGaussianAnswer(units, apart.gamma**2 + apart.cells * apart.moved**2), 1),)
+    return ((DiscreteLaplaceAnswer(units, apart.gamma), 1), (DiscreteLaplaceAnswer(units, apart.moved), apart.cells))
 
 
-def price_of_degrees(noise: Noise, moved: int, order: Decimal) -> Amounts:
-    """What these events cost together, in both sums of a ledger of this order.
+def price_of_edges(noise: Noise | BitFlips, apart: Apart, order: Decimal) -> Amounts:
+    """What all cells cost, in both sums of a ledger of this order.
 
     Raises:
         PrivacyError: when that is infinite at this order.
     """
-    priced = ((Amounts.of(event, order), times) for event, times in events_of_degrees(noise, moved))
-    return total(price for price, times in priced for _ in range(times))
+    return _price(events_of_edges(noise, apart), order)
+
+
+def price_of_degrees(noise: Noise, apart: Apart, order: Decimal) -> Amounts:
+    """What all degrees cost, in both sums of a ledger of this order.
+
+    Raises:
+        PrivacyError: when that is infinite at this order.
+    """
+    return _price(events_of_degrees(noise, apart), order)
+
+
+def _price(events: Events, order: Decimal) -> Amounts:
+    return total(Amounts.of(event, order).times(number) for event, number in events)
 
 
 def event_of_products(noise: Noise, products: Products, moved: int) -> DiscreteGaussianAnswer:
     """What products of a graph's or a matrix's cells with weights, each released with noise of its own, cost budget by.
 
     Values are linear in the cells, so neighbours are no farther apart in L2 than where all of gamma is in one cell, by
-    the triangle inequality (docs/privacy.md, 9.7). The price is the same whatever the weights are.
+    the triangle inequality (docs/privacy.md, 9.7), and edges of one node with weights of 1 are as far. The price is the
+    same whatever the weights are.
 
     Args:
         noise: of each value, Gaussian, on the grid of data and weights together.

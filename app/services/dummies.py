@@ -69,11 +69,16 @@ def drawn(spec: Spec, records: int, seed: int) -> pa.Table:
             if not spec.directed:
                 first, second = np.minimum(first, second), np.maximum(first, second)
             rows, columns = _distinct(first, second, spec.nodes)
+            if spec.unit is not None:
+                rows, columns = _within_cap(rows, columns, rows, spec.unit.max_edges, rng)
             ends = _ends(("source", rows, spec.labels), ("target", columns, spec.labels))
             return pa.table(ends | _weights(spec, len(rows), rng))
         case BipartiteSpec():
             left, right = rng.integers(0, spec.left, records), rng.integers(0, spec.right, records)
             rows, columns = _distinct(left, right, spec.right)
+            if spec.unit is not None:
+                nodes = rows if spec.unit.side == "left" else columns
+                rows, columns = _within_cap(rows, columns, nodes, spec.unit.max_edges, rng)
             ends = _ends(("left", rows, spec.left_labels), ("right", columns, spec.right_labels))
             return pa.table(ends | _weights(spec, len(rows), rng))
         case MatrixSpec():
@@ -159,6 +164,18 @@ def _distinct(rows: IntArray, columns: IntArray, width: int) -> tuple[IntArray, 
     """Different cells of a matrix of so many columns, in order."""
     found = np.unique(rows * width + columns)
     return found // width, found % width
+
+
+def _within_cap(
+    rows: IntArray, columns: IntArray, nodes: IntArray, most: int, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Of each node as many edges as are kept, in order; ``nodes`` are the ends that edges belong to."""
+    shuffled = rng.permutation(len(nodes))
+    order = shuffled[np.argsort(nodes[shuffled], kind="stable")]
+    sorted_nodes = nodes[order]
+    places = np.arange(len(nodes)) - np.searchsorted(sorted_nodes, sorted_nodes)
+    kept = np.sort(order[places < most])
+    return rows[kept], columns[kept]
 
 
 def _ends(*sides: tuple[str, IntArray, tuple[str, ...] | None]) -> dict[str, Array]:

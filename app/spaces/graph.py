@@ -17,13 +17,16 @@ from app.spaces.naming import cut
 from app.spaces.query import Blobs, CompiledZero, Query
 from app.spaces.query_request import BlocksQuery, CutQuery, DegreesQuery, Node, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
-from app.spaces.spec import BipartiteSpec, GraphSpec
+from app.spaces.spec import BipartiteSpec, GraphSpec, OneSide, Sources
 from app.spaces.tensor import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class GraphSpace(CellSpace):
-    """The universe of a graph: ordered pairs of nodes, or unordered ones where it is undirected."""
+    """The universe of a graph: ordered pairs of nodes, or unordered ones where it is undirected.
+
+    Neighbours differ in one edge, or in the edges of one node of a side.
+    """
 
     labels: tuple[tuple[str, ...] | None, tuple[str, ...] | None] = (None, None)
 
@@ -126,12 +129,14 @@ def bipartite_space(spec: BipartiteSpec) -> GraphSpace:
         InvalidDataset: when its universe cannot be addressed.
     """
     check_cells((spec.left, spec.right))
+    owners = spec.right if spec.unit is not None and spec.unit.side == "right" else spec.left
     return GraphSpace(
         kind="bipartite",
         shape=(spec.left, spec.right),
         names=("left", "right"),
-        capacity=spec.left * spec.right,
+        capacity=_most_edges(spec.unit, owners, spec.left * spec.right),
         data_bits=spec.data_bits,
+        unit=_gamma(spec.unit),
         labels=(spec.left_labels, spec.right_labels),
     )
 
@@ -148,8 +153,19 @@ def graph_space(spec: GraphSpec) -> GraphSpace:
         kind="graph",
         shape=(spec.nodes, spec.nodes),
         names=("left", "right"),
-        capacity=pairs if spec.directed else pairs // 2,
+        capacity=_most_edges(spec.unit, spec.nodes, pairs if spec.directed else pairs // 2),
         data_bits=spec.data_bits,
+        unit=_gamma(spec.unit),
         symmetric=not spec.directed,
         labels=(spec.labels, spec.labels),
     )
+
+
+def _gamma(unit: OneSide | Sources | None) -> Fraction:
+    """The L1-distance of neighbours: one edge, or all that are kept of a node."""
+    return Fraction(1 if unit is None else unit.max_edges)
+
+
+def _most_edges(unit: OneSide | Sources | None, owners: int, pairs: int) -> int:
+    """The most edges that there can be, of so many pairs of nodes, ``owners`` of which edges belong to."""
+    return pairs if unit is None else owners * unit.max_edges

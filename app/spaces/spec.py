@@ -21,6 +21,8 @@ from app.spaces.models import Model, Number, Real, Whole
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: The most attributes of a table.
 MOST_ATTRIBUTES = 60
+#: The most nodes of a graph, or of a side.
+MOST_NODES = 2**26
 #: Largest sum of counts a table or multiset may hold when its number of records is not public.
 DEFAULT_CAPACITY = 2**31 - 1
 #: In a list that may be long only the first wrong item is described: a problem takes far more memory than its item.
@@ -177,34 +179,80 @@ class _GraphDeclaration(Declaration):
         return _grid_bits(self.grid) if self.weighted else 0
 
 
+class _Side(Model):
+    """Whose edges they are: the privacy unit is a node of one side with all of its edges.
+
+    Each edge belongs to one such node. Of each no more than ``max_edges`` are kept, so that neighbours differ in so
+    many at most.
+    """
+
+    max_edges: Whole = Field(ge=1, le=MOST_NODES, description="so many edges of a node are kept at most")
+
+
+class OneSide(_Side):
+    """Nodes of one side of a bipartite graph as the privacy unit."""
+
+    side: Literal["left", "right"] = Field(description="the side whose nodes are protected")
+
+
+class Sources(_Side):
+    """Nodes of a directed graph, each with the edges that leave it, as the privacy unit."""
+
+    side: Literal["source"] = Field(description="the end of an edge that it belongs to")
+
+
+def _check_most(unit: _Side | None, others: int) -> None:
+    """Refuse a cap that no node can pass: noise would be paid for that hides nothing more."""
+    if unit is not None and unit.max_edges > others:
+        raise ValueError(f"unit.max_edges: a node has at most {others:,} edges: declare no more")
+
+
 class BipartiteSpec(_GraphDeclaration):
-    """A bipartite graph: one axis a side."""
+    """A bipartite graph: one axis a side.
+
+    Neighbours differ in one edge, or, where a ``unit`` names a side, in all that are kept of one node of it.
+    """
 
     kind: Literal["bipartite"]
-    left: Whole = Field(ge=1, le=2**26)
-    right: Whole = Field(ge=1, le=2**26)
+    left: Whole = Field(ge=1, le=MOST_NODES)
+    right: Whole = Field(ge=1, le=MOST_NODES)
     left_labels: Labels | None = None
     right_labels: Labels | None = None
+    unit: OneSide | None = Field(default=None, description="whose edges they are; left out: an edge is its own")
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
         _labels_distinct(self.left_labels, self.left, "left_labels")
         _labels_distinct(self.right_labels, self.right, "right_labels")
+        if self.unit is not None:
+            _check_most(self.unit, self.right if self.unit.side == "left" else self.left)
         return self
 
 
 class GraphSpec(_GraphDeclaration):
-    """A directed or undirected graph on one set of nodes."""
+    """A directed or undirected graph on one set of nodes.
+
+    Neighbours differ in one edge, or, where a ``unit`` is declared of a directed graph, in all that are kept of those
+    that leave one node.
+    """
 
     kind: Literal["graph"]
-    nodes: Whole = Field(ge=2, le=2**26)
+    nodes: Whole = Field(ge=2, le=MOST_NODES)
     directed: bool = Field(default=False, strict=True)
     loops: Literal["refuse", "drop"] = "refuse"
     labels: Labels | None = None
+    unit: Sources | None = Field(default=None, description="whose edges they are; left out: an edge is its own")
 
     @model_validator(mode="after")
     def _labels(self) -> Self:
         _labels_distinct(self.labels, self.nodes, "labels")
+        if self.unit is not None and not self.directed:
+            raise ValueError(
+                "unit: an edge of an undirected graph belongs to two nodes, and which of a node's edges are kept would "
+                "hang on its neighbours' as well: to keep some of each protects no node with all of its edges. Leave "
+                "unit out, or declare the graph directed, or bipartite with the nodes to be protected as one side"
+            )
+        _check_most(self.unit, self.nodes - 1)
         return self
 
 

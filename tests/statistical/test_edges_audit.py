@@ -30,7 +30,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.flips import Flips
 from app.privacy.ledger import Account, Amounts, Share
 from app.releases import edge_designs
-from app.releases.pricing import price_of_degrees
+from app.releases.pricing import Apart, price_of_degrees
 from app.services.measuring import measured_all
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
@@ -175,8 +175,8 @@ def test_an_edge_is_hidden_among_degrees() -> None:
 def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit finds degrees whose price is that of an edge with one end."""
 
-    def one_end(noise: Noise, moved: int, order: Decimal) -> Amounts:
-        both = price_of_degrees(noise, moved, order)
+    def one_end(noise: Noise, apart: Apart, order: Decimal) -> Amounts:
+        both = price_of_degrees(noise, apart, order)
         return Amounts(floor_to(both.renyi / 2), None if both.pure is None else floor_to(both.pure / 2))
 
     monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)

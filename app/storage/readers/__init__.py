@@ -30,7 +30,7 @@ FORMATS = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".npy", ".npz")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Read:
-    """What a file holds, and of a table what became of its records."""
+    """What a file holds; of a table, and of a graph with a unit, with what became of its records."""
 
     data: PrivateData
     report: Report | None = None
@@ -55,7 +55,7 @@ def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) ->
         case TableSpec():
             return Read(*read_table(spec, suffix, path, memory_limit))
         case BipartiteSpec() | GraphSpec():
-            return Read(read_edges(spec, suffix, path, memory_limit))
+            return Read(*read_edges(spec, suffix, path, memory_limit))
         case MatrixSpec():
             return Read(read_matrix(spec, suffix, path, memory_limit))
         case MultisetSpec():

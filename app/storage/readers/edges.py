@@ -1,5 +1,6 @@
 """Graphs: edge lists and adjacency matrices become matrices of weights in units of the declared grid."""
 
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from app.storage.readers.columns import (
     text_layout,
     whole,
 )
-from app.storage.readers.triples import Triples, matrix_of_cells
+from app.storage.readers.report import Report
+from app.storage.readers.sides import KEY_BYTES, kept_of_each
+from app.storage.readers.triples import Integers, Triples, matrix_of_cells
 from app.storage.readers.types import integer_type
 
 #: Whatever the ending: a comma where the first line has one, else a semicolon, else white space.
@@ -41,8 +44,11 @@ def has_weights(filename: str, path: Path) -> bool:
     return len(_columns(suffix, path)[0]) == 3
 
 
-def read_edges(spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_limit: int) -> DenseData | CsrData:
-    """The matrix of a bipartite, directed or undirected graph.
+def read_edges(
+    spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_limit: int
+) -> tuple[DenseData | CsrData, Report | None]:
+    """The matrix of a bipartite, directed or undirected graph; where nodes of a side are the unit, with a report of how
+    many different edges there are and how many of them are kept.
 
     Edge list (CSV, text, Parquet): two columns, three where ``weighted``; ids from 0, or the declared
     labels; in text the first line is a header when neither of its two ends is an id. A repeated edge
@@ -74,9 +80,31 @@ def read_edges(spec: BipartiteSpec | GraphSpec, suffix: str, path: Path, memory_
         triples.add(rows, columns, weights, batch.first, kept)
     rows, columns, units = triples.finish()
     present = units != 0
-    return matrix_of_cells(
-        shape, rows[present], columns[present], units[present], dtype, memory_limit, symmetric=undirected
-    )
+    return _matrix(spec, shape, rows[present], columns[present], units[present], dtype, memory_limit)
+
+
+def _matrix(
+    spec: BipartiteSpec | GraphSpec,
+    shape: tuple[int, ...],
+    rows: Integers,
+    columns: Integers,
+    units: Integers,
+    dtype: np.dtype[Any],
+    memory_limit: int,
+) -> tuple[DenseData | CsrData, Report | None]:
+    """The matrix of different edges in row-major order, none of weight zero, after what is too many of a node is left
+    out; and the report of that.
+    """
+    report = None
+    if spec.unit is not None:
+        nodes, ends = (columns, rows) if spec.unit.side == "right" else (rows, columns)
+        kept = kept_of_each(nodes, ends, spec.unit.max_edges, secrets.token_bytes(KEY_BYTES))
+        report = Report([])
+        report.count(len(kept), {})
+        report.cap(len(kept) - int(np.count_nonzero(kept)))
+        rows, columns, units = rows[kept], columns[kept], units[kept]
+    symmetric = isinstance(spec, GraphSpec) and not spec.directed
+    return matrix_of_cells(shape, rows, columns, units, dtype, memory_limit, symmetric=symmetric), report
 
 
 def _columns(suffix: str, path: Path) -> tuple[Sequence[str], str, int]:
@@ -167,7 +195,7 @@ def _weights(batch: Batch, bits: int) -> NDArray[np.int64]:
 
 def _read_adjacency(
     spec: BipartiteSpec | GraphSpec, array: NDArray[Any], bits: int, dtype: np.dtype[Any], memory_limit: int
-) -> DenseData | CsrData:
+) -> tuple[DenseData | CsrData, Report | None]:
     rows, columns, units = [], [], []
     for start, slab in slabs(array):
         values = slab.astype(np.float64)
@@ -181,18 +209,16 @@ def _read_adjacency(
         columns.append(column)
         units.append(scaled[row, column].astype(np.int64))
     row, column, unit = np.concatenate(rows), np.concatenate(columns), np.concatenate(units)
-    symmetric = False
     if isinstance(spec, GraphSpec):
         kept = row != column
         if spec.loops == "refuse" and not kept.all():
             raise InvalidDataset('the matrix has edges from a node to itself. Remove them, or declare "loops": "drop"')
         row, column, unit = row[kept], column[kept], unit[kept]
         if not spec.directed:
-            symmetric = True
             transposed = np.lexsort((row, column))
             same = (row == column[transposed]) & (column == row[transposed]) & (unit == unit[transposed])
             if not same.all():
                 raise InvalidDataset('the matrix is not symmetric: declare "directed": true, or correct it')
             upper = row < column
             row, column, unit = row[upper], column[upper], unit[upper]
-    return matrix_of_cells(array.shape, row, column, unit, dtype, memory_limit, symmetric=symmetric)
+    return _matrix(spec, array.shape, row, column, unit, dtype, memory_limit)

@@ -157,7 +157,7 @@ def _first_of_each(
         ]
         hashes[start : start + len(owners)] = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2)
     order = np.lexsort((hashes[:, 1], hashes[:, 0], whose))
-    keep[ranked[order]] = _places(whose[order]) < most
+    keep[ranked[order]] = places(whose[order]) < most
     return keep
 
 
@@ -180,11 +180,11 @@ def _ordinals(labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many records before each have its label."""
     order = np.argsort(labels, kind="stable")
     ordinals = np.empty(len(labels), np.int64)
-    ordinals[order] = _places(labels[order])
+    ordinals[order] = places(labels[order])
     return ordinals
 
 
-def _places(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+def places(ordered: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many of the equal numbers before each there are, where equal ones stand together."""
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     places: NDArray[np.int64] = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))

@@ -20,7 +20,7 @@ from app.curator.counting import exact_degrees
 from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import Edges
 from app.evidence.measurements import Noise, NoiseKind
-from app.releases.pricing import price_of_degrees
+from app.releases.pricing import Apart, price_of_degrees
 from app.spaces.factory import space_of
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor, IntArray, SparseTensor
@@ -112,7 +112,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
         each = {shift: divergence(shift) for shift in range(gamma + 1)}
         assert max(max(move) for move in moves) == gamma
         worst = max(mpmath.fsum(each[shift] for shift in move) for move in moves)
-        price = price_of_degrees(noise, gamma, order)
+        price = price_of_degrees(noise, Apart(gamma), order)
         assert worst - mpmath.mpf("1e-15") <= float(price.renyi)
         assert float(price.renyi) == pytest.approx(float(worst), rel=1e-9)
     if kind == "laplace":
@@ -141,7 +141,7 @@ def test_the_price_is_that_of_dp_accounting(moved: int, scale: int) -> None:
         noise = Noise(kind, fine, bits)  # type: ignore[arg-type]
         for order, theirs in zip(orders, accountant._rdp, strict=True):
             if theirs < 30:
-                price = price_of_degrees(noise, int(gamma * 2**bits), Decimal(order))
+                price = price_of_degrees(noise, Apart(int(gamma * 2**bits)), Decimal(order))
                 assert float(price.renyi) == pytest.approx(theirs, rel=2e-3)
 
 

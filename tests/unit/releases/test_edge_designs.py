@@ -15,21 +15,24 @@ from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, Budget
 from app.releases.edge_designs import Grid, beside_degrees, best_noise, grid_of, part_for_degrees
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import event_of_edges, price_of_degrees
+from app.releases.pricing import Apart, events_of_edges, price_of_degrees, price_of_edges
 
 pytestmark = pytest.mark.slow
 
-BITS, FINE = Grid(0, 1, binary=True), Grid(10, 1024, binary=False)
+BITS, FINE = Grid(0, Apart(1), binary=True), Grid(10, Apart(1024), binary=False)
+#: Of neighbours that differ in all seven edges of a node.
+NODE_BITS, NODE_FINE = Grid(0, Apart(1, 7), binary=True), Grid(10, Apart(1024, 7), binary=False)
+GRIDS = [BITS, FINE, NODE_BITS, NODE_FINE]
 BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
 
 
 def price(noise: BitFlips | Noise, grid: Grid, order: Decimal) -> Amounts:
-    return Amounts.of(event_of_edges(noise, grid.moved), order)
+    return price_of_edges(noise, grid.apart, order)
 
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from([BITS, FINE]),
+    st.sampled_from(GRIDS),
     st.decimals("1.1", 300, places=2),
     st.decimals("0.0001", 8, places=4),
 )
@@ -102,16 +105,21 @@ def test_what_a_cell_holds() -> None:
     assert grid_of(10, one, one, signed=False) == FINE
     assert not grid_of(0, one, one, signed=True).binary
     assert not grid_of(0, Fraction(2), Fraction(2), signed=False).binary
-    assert grid_of(2, Fraction(5, 2), Fraction(3), signed=True) == Grid(2, 10, binary=False)
+    assert grid_of(2, Fraction(5, 2), Fraction(3), signed=True) == Grid(2, Apart(10), binary=False)
+    # A node's edges: each moves by one at most.
+    assert grid_of(0, Fraction(7), one, signed=False) == NODE_BITS
+    assert grid_of(10, Fraction(7), one, signed=False) == NODE_FINE
+    # An entry of either sign may move by twice the largest there is.
+    assert grid_of(0, Fraction(2), one, signed=True) == Grid(0, Apart(2), binary=False)
     with pytest.raises(ValueError, match="whole number"):
         grid_of(1, Fraction(1, 4), one, signed=False)
-    with pytest.raises(ValueError, match="one bit"):
-        event_of_edges(BitFlips(1 << 50), 2)
+    with pytest.raises(ValueError, match="moves by one"):
+        events_of_edges(BitFlips(1 << 50), Apart(2))
 
 
 @settings(max_examples=15)
 @given(
-    st.sampled_from([BITS, FINE]),
+    st.sampled_from(GRIDS),
     st.decimals("0.01", 4, places=4),
     st.booleans(),
     st.integers(50, 950).map(lambda part: Fraction(part, 1000)),
@@ -123,7 +131,7 @@ def test_degrees_and_cells_share_what_is_paid(grid: Grid, held: Decimal, by_pure
     order = BUDGET.order
     both = beside_degrees(grid, order, held, held if by_pure else None, part)
     assert both.edges_price == price(both.edges, grid, order)
-    assert both.degrees_price == price_of_degrees(both.degrees, grid.moved, order)
+    assert both.degrees_price == price_of_degrees(both.degrees, grid.apart, order)
     edges, degrees = (p.pure if by_pure else p.renyi for p in (both.edges_price, both.degrees_price))
     assert edges is not None
     assert degrees is not None
@@ -140,7 +148,7 @@ def test_the_part_of_degrees(epsilon: float, part: float) -> None:
     flips = BitFlips(round(2**FLIP_BITS / (1 + math.exp(epsilon))))
     laplace = Noise("laplace", Decimal(repr(round(2 / epsilon, 6))), 10)
     gaussian = Noise("gaussian", Decimal(repr(round(2 * 2**0.5 / epsilon, 6))), 10)
-    twice = Grid(10, 2048, binary=False)
+    twice = Grid(10, Apart(2048), binary=False)
 
     def cost(rate: float, order: float) -> float:
         terms = order * math.exp((order - 1) * rate), (order - 1) * math.exp(-order * rate)
