@@ -105,6 +105,11 @@ def test_one_edge_more_moves_one_other_at_most(edges: set[Edge], most: int) -> N
         assert len(without - whole) <= 1
 
 
+def turned(edges: Iterable[Edge]) -> set[Edge]:
+    """With its ends exchanged."""
+    return {(end, node) for node, end in edges}
+
+
 def subsets(ends: int) -> list[tuple[int, ...]]:
     """Every set of other ends."""
     return [chosen for count in range(ends + 1) for chosen in itertools.combinations(range(ends), count)]
@@ -142,6 +147,24 @@ def test_a_rank_by_position_would_be_found() -> None:
     assert apart(by_position) > 40
 
 
+def test_both_ends_capped_would_move_far_more() -> None:
+    """Why a unit of both ends is refused: in a ring of forty nodes each has its two edges; where an edge stays that is
+    among the first two of either end, or of both, one node more with edges to all others moves many more edges than its
+    own two. Would catch a refusal that has no reason."""
+    rest = {(node, node + 1) for node in range(1, 40)} | {(1, 40)}
+    star = {(0, node) for node in range(1, 41)}
+
+    def both(edges: set[Edge], *, either: bool) -> set[Edge]:
+        ends = edges | turned(edges)
+        kept = capped(ends, 2)
+        return {(a, b) for a, b in edges if ((a, b) in kept) + ((b, a) in kept) > (0 if either else 1)}
+
+    for either in (False, True):
+        one, other = both(rest, either=either), both(rest | star, either=either)
+        assert one == rest
+        assert len(one ^ other) > 10
+
+
 def test_each_edge_is_as_likely_to_be_kept() -> None:
     """Over 3,000 keys, one of three edges is kept, each a third of the time: a wrong alarm has a probability of some
     1e-9. Would catch a rank that favours small numbers."""
@@ -168,10 +191,6 @@ def cells(data: Any) -> dict[Edge, int]:
     """What is kept, by row and column."""
     matrix = data.matrix().toarray() if isinstance(data, CsrData) else data.array
     return {(int(i), int(j)): int(matrix[i, j]) for i, j in np.argwhere(matrix)}
-
-
-def turned(edges: Iterable[Edge]) -> set[Edge]:
-    return {(end, node) for node, end in edges}
 
 
 @pytest.fixture
