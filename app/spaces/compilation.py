@@ -17,6 +17,9 @@ from app.spaces.rounding import bounding, on_grid, rounding_error
 from app.spaces.space import MAX_CELLS, Space
 from app.spaces.tensor import Array, FloatArray, IntArray, chunks
 
+#: Of an axis this many times as long as there are positions these are sorted, not marked.
+_SCATTERED = 64
+
 
 def check_weights(weights: FloatArray, low: float = -1.0) -> None:
     """Raise InvalidQuery unless all weights are finite and in [low, 1]."""
@@ -50,10 +53,27 @@ def axis_members(asked: Literal["all"] | Sequence[Node], length: int, what: str)
     """Sorted distinct positions along an axis without labels."""
     if asked == "all":
         return np.arange(length, dtype=np.int64)
-    numbers = [v for v in asked if isinstance(v, int)]
-    if len(numbers) < len(asked) or (numbers and not 0 <= min(numbers) <= max(numbers) < length):
-        raise InvalidQuery(f"{what} are the integers 0..{length - 1}")
-    return np.unique(np.array(numbers, dtype=np.int64))
+    refusal = InvalidQuery(f"{what} are the integers 0..{length - 1}")
+    # Types first: of a text among numbers NumPy would make texts of them all.
+    if not set(map(type, asked)) <= {int}:
+        raise refusal
+    try:
+        numbers = np.array(asked, dtype=np.int64)
+    except OverflowError:
+        raise refusal from None
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < length:
+        raise refusal
+    return distinct(numbers, length)
+
+
+def distinct(numbers: IntArray, length: int) -> IntArray:
+    """Sorted distinct positions along an axis of so many."""
+    if len(numbers) * _SCATTERED < length:
+        return np.unique(numbers)
+    # Many of them are marked faster than they are sorted.
+    marked = np.zeros(length, np.bool_)
+    marked[numbers] = True
+    return np.flatnonzero(marked)
 
 
 @dataclass(frozen=True)

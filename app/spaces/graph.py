@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from app.spaces import blocks, canonical, degrees
-from app.spaces.compilation import CellSpace, axis_members, axis_weights, check_weights
+from app.spaces.compilation import CellSpace, axis_members, axis_weights, check_weights, distinct
 from app.spaces.errors import InvalidQuery
 from app.spaces.naming import cut
 from app.spaces.query import Blobs, CompiledZero, Query
@@ -48,7 +48,7 @@ class GraphSpace(CellSpace):
                 numbers = [positions[v] for v in asked]  # type: ignore[index]
             except KeyError:
                 raise InvalidQuery(f"{name}: not one of the declared labels") from None
-            return np.unique(np.array(numbers, dtype=np.int64))
+            return distinct(np.array(numbers, dtype=np.int64), self.shape[side])
         return axis_members(asked, self.shape[side], f"{name}: nodes")
 
     def compile(self, request: QueryRequest) -> Query:

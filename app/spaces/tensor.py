@@ -279,6 +279,22 @@ class PrivateTensor(Tensor, Protocol):
         """
 
 
+def _marks(axis: Axis, dtype: Any) -> IntArray:
+    """One where an axis has a cell in its index set, else zero; of the entries' type, which holds their products."""
+    marks = np.zeros(axis.length, dtype)
+    marks[axis.index] = 1
+    return marks
+
+
+def _marked(entries: IntArray, columns: IntArray, inside: IntArray) -> int:
+    """The sum of the entries in marked columns, part by part: what is made on the way stays in caches."""
+    total = 0
+    for start in range(0, len(entries), BLOCK):
+        part = slice(start, start + BLOCK)
+        total += int((entries[part] * inside.take(columns[part])).sum(dtype=np.int64))
+    return total
+
+
 @dataclass(eq=False)
 class SparseTensor:
     """An integer matrix with few non-zeros, in compressed rows."""
@@ -311,6 +327,8 @@ class SparseTensor:
             if left is None:
                 return int(sums.sum())
             return int(sums[left.index].sum()) if left.weights is None else int(sums @ left.weights)
+        if right.weights is None and (left is None or left.weights is None):
+            return self._cut(left, right)
         column = right.vector()
         if left is not None and left.weights is None and left.count * 4 < left.length:
             return int((self.matrix[left.index] @ column).sum())
@@ -318,6 +336,29 @@ class SparseTensor:
         if left is None:
             return int(product.sum())
         return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
+
+    def _cut(self, left: Axis | None, right: Axis) -> int:
+        """The sum of the entries in some rows and columns: of few rows a pass over these, else one over all, whichever
+        they are.
+        """
+        starts, columns, entries = self.matrix.indptr, self.matrix.indices, self.matrix.data
+        inside = _marks(right, entries.dtype)
+        if left is None:
+            return _marked(entries, columns, inside)
+        if left.count * 4 >= left.length:
+            rows, total = _marks(left, entries.dtype), 0
+            for some in chunks(left.length):
+                part, lengths = (
+                    slice(starts[some.start], starts[some.stop]),
+                    np.diff(starts[some.start : some.stop + 1]),
+                )
+                total += _marked(entries[part] * np.repeat(rows[some], lengths), columns[part], inside)
+            return total
+        if isinstance(left.index, slice):
+            part = slice(starts[left.index.start], starts[left.index.stop])
+            return _marked(entries[part], columns[part], inside)
+        chosen = self.matrix[left.index]
+        return _marked(chosen.data, chosen.indices, inside)
 
     def marginal(self, axes: tuple[int, ...]) -> IntArray:
         """The sums over all axes but these, which ascend: of no axis, rows, columns, or all entries."""

@@ -68,8 +68,10 @@ class CsrData(_Concealed):
     mass: int
 
     def matrix(self) -> csr_array:
-        """The same numbers as a SciPy array, not copied."""
-        return csr_array((self.data, self.indices, self.indptr), shape=self.shape, copy=False)
+        """The same numbers as a SciPy array; columns and numbers are not copied."""
+        # SciPy has one type for both: of wider pointers it would make a copy of all columns.
+        kind = np.int32 if len(self.data) <= np.iinfo(np.int32).max else np.int64
+        return csr_array((self.data, self.indices, self.indptr.astype(kind)), shape=self.shape, copy=False)
 
     def arrays(self) -> dict[str, IntArray]:
         """The arrays to store, by field name."""
