@@ -338,13 +338,16 @@ class SparseTensor:
         return int(product[left.index].sum()) if left.weights is None else int(product @ left.weights)
 
     def _cut(self, left: Axis | None, right: Axis) -> int:
-        """The sum of the entries in some rows and columns: of few rows a pass over these, else one over all, whichever
-        they are.
+        """The sum of the entries in some rows and columns: a pass over these rows, where they stand together or are
+        few, else over all, whichever they are.
         """
         starts, columns, entries = self.matrix.indptr, self.matrix.indices, self.matrix.data
         inside = _marks(right, entries.dtype)
         if left is None:
             return _marked(entries, columns, inside)
+        if isinstance(left.index, slice):
+            part = slice(starts[left.index.start], starts[left.index.stop])
+            return _marked(entries[part], columns[part], inside)
         if left.count * 4 >= left.length:
             rows, total = _marks(left, entries.dtype), 0
             for some in chunks(left.length):
@@ -354,9 +357,6 @@ class SparseTensor:
                 )
                 total += _marked(entries[part] * np.repeat(rows[some], lengths), columns[part], inside)
             return total
-        if isinstance(left.index, slice):
-            part = slice(starts[left.index.start], starts[left.index.stop])
-            return _marked(entries[part], columns[part], inside)
         chosen = self.matrix[left.index]
         return _marked(chosen.data, chosen.indices, inside)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from app.spaces.errors import InvalidDataset
 from app.storage.private_data import CsrData, DenseData
@@ -92,11 +93,9 @@ def matrix_of_cells(
     """
     height, width = int(shape[0]), int(shape[1])
     mass = exact_sum(np.abs(values))
-    if symmetric:
-        rows, columns = np.concatenate((rows, columns)), np.concatenate((columns, rows))
-        values = np.concatenate((values, values))
+    values = values.astype(dtype)
     dense_bytes = height * width * dtype.itemsize
-    sparse_bytes = (height + 1) * 8 + len(values) * (4 + dtype.itemsize)
+    sparse_bytes = (height + 1) * 8 + (2 if symmetric else 1) * len(values) * (4 + dtype.itemsize)
     if min(dense_bytes, sparse_bytes) > memory_limit:
         raise InvalidDataset(
             f"the data set takes more memory than the limit of {memory_limit} bytes: fewer nodes or edges fit"
@@ -104,10 +103,30 @@ def matrix_of_cells(
     if dense_bytes <= sparse_bytes:
         array = np.zeros((height, width), dtype)
         array[rows, columns] = values
+        if symmetric:
+            array[columns, rows] = values
         return DenseData(array, mass)
-    if symmetric:
-        order = np.argsort(rows * width + columns, kind="stable")
-        rows, columns, values = rows[order], columns[order], values[order]
     indptr = np.zeros(height + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=height), out=indptr[1:])
-    return CsrData((height, width), indptr, columns.astype(np.int32), values.astype(dtype), mass)
+    columns = columns.astype(np.int32)
+    if symmetric:
+        indptr, columns, values = _both_ways(indptr, columns, values)
+    return CsrData((height, width), indptr, columns, values, mass)
+
+
+def _both_ways(
+    indptr: Integers, columns: NDArray[np.int32], values: NDArray[Any]
+) -> tuple[Integers, NDArray[np.int32], NDArray[Any]]:
+    """A square matrix that holds cells above its diagonal, by rows, with what mirrors them below it.
+
+    In each row the mirrored cells come first, as their columns are the smaller: nothing is compared to be sorted.
+    """
+    size = len(indptr) - 1
+    below = csr_array((values, columns, indptr), shape=(size, size)).tocsc()
+    starts = below.indptr.astype(np.int64)
+    found = np.empty(2 * len(values), np.int32), np.empty(2 * len(values), values.dtype)
+    mirrored = np.arange(len(values)) + np.repeat(indptr[:-1], np.diff(starts))
+    found[0][mirrored], found[1][mirrored] = below.indices, below.data
+    own = np.arange(len(values)) + np.repeat(starts[1:], np.diff(indptr))
+    found[0][own], found[1][own] = columns, values
+    return indptr + starts, *found
