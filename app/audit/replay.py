@@ -61,11 +61,11 @@ from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.evidence.degrees import GraphBuy
+from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
-from app.evidence.strategies import Strategy
+from app.evidence.strategies import Release, Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
-from app.releases.pricing import price_of
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.query_request import WANTED, parse_query
@@ -749,19 +749,22 @@ class _Replay:
         self, session: Session, query: Query, due: Measure, measured: Measured, sequence: int
     ) -> Answer:
         """The answer that follows from a measurement, which is held against the one that was due."""
-        noise, unit = measured.table.noise, due.terms.noise
-        scale = Fraction(noise.scale)
+        release, unit = measured.release, due.terms.noise
+        noise = release.noise
+        # Tables are counted in whole numbers, values of queries are on the answer grid.
+        bits = 0 if isinstance(release, Release) else session.plan.answer_bits
+        scale = Fraction(noise.scale) * (1 << bits)
         near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
-        if measured.table.strategy != due.strategy or noise.kind != unit.law or noise.bits or not near:
+        same = release.strategy == due.strategy and isinstance(noise, Noise) and noise.bits == bits
+        if not same or noise.kind != unit.law or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        due_price = price_of(measured.table.strategy, noise.kind, scale, session.plan.order, session.dataset.gamma)
-        if measured.price != due_price:
+        if measured.price != session.mechanism.price(release):
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
-        return session.released(query, told, measured.table.units)
+        return session.released(query, told, release.units.astype(np.int64, copy=False))
 
 
 def _part(plan: SessionPlan, paid: Amounts) -> float:

@@ -37,14 +37,15 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
+from app.curator.plan import SessionPlan
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
-from app.evidence.degrees import GraphBuy
+from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
-from app.evidence.strategies import EXACT_BITS, Moment, Release
+from app.evidence.strategies import EXACT_BITS, Moment, Release, Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -181,7 +182,7 @@ class EvidenceMechanism:
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
-        assert due.strategy is not None
+        assert isinstance(due.strategy, Strategy)
         measured = Measured(Release(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
         if isinstance(query, CompiledStatistic):
             self._learn_statistic(state, query, measured)
@@ -293,6 +294,13 @@ class EvidenceMechanism:
 
     # ------------------------------------------------------------------ within
 
+    def price(self, release: Release | GraphRelease) -> Amounts:
+        """What a measurement costs."""
+        if not isinstance(release, Release):
+            raise ValueError("a measurement of a graph or a matrix, not of a table")
+        noise, gamma = release.noise, self._opening.dataset.gamma
+        return price_of(release.strategy, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
+
     def _policy(self, state: State) -> Policy:
         known: Evidence = state.hypothesis
         if known.policy is None:
@@ -301,19 +309,7 @@ class EvidenceMechanism:
         return known.policy
 
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
-        """The refusal of what cannot be paid, in epsilon."""
-        holds, epsilon = self._plan.holds, float(self._plan.epsilon)
-        each = epsilon / float(holds.renyi if holds.pure is None else holds.pure)
-        left = max(0.0, error.left) * each
-        if not math.isfinite(error.needed):
-            return PlanInfeasible("no noise is so small: ask for a wider interval", left=left)
-        needed = error.needed * each
-        return PlanInfeasible(
-            f"the accuracy asked for takes {needed:.4g} of epsilon, and the session has {left:.4g} left: ask for less, "
-            "or open a session with a larger share",
-            needed=needed,
-            left=left,
-        )
+        return out_of_reach(error, self._plan)
 
     def _wished(self, wish: Wish) -> Wish:
         """What a question wishes, or else its session."""
@@ -455,6 +451,22 @@ class EvidenceMechanism:
 def noise_of(noise: RoundNoise) -> Noise:
     """The noise of a measurement in whole counts, its scale a decimal fraction."""
     return Noise(noise.law, Decimal(noise.scale.numerator) / noise.scale.denominator, 0)
+
+
+def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:
+    """The refusal of what cannot be paid, in epsilon."""
+    holds = plan.holds
+    each = float(plan.epsilon) / float(holds.renyi if holds.pure is None else holds.pure)
+    left = max(0.0, error.left) * each
+    if not math.isfinite(error.needed):
+        return PlanInfeasible("no noise is so small: ask for a wider interval", left=left)
+    needed = error.needed * each
+    return PlanInfeasible(
+        f"the accuracy asked for takes {needed:.4g} of epsilon, and the session has {left:.4g} left: ask for less, "
+        "or open a session with a larger share",
+        needed=needed,
+        left=left,
+    )
 
 
 def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:

@@ -21,6 +21,7 @@ from app.curator.direct import direct_plan
 from app.curator.edge_plan import edge_plan
 from app.curator.evidence_plan import evidence_plan
 from app.curator.facts import Purchase, grid_of, unmeasurable
+from app.curator.graph_plan import GRAPHS, graph_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan, Terms, stated
 from app.curator.power_plan import power_plan
 from app.curator.promises import MOST_UPDATES, least_epsilon, step_size, worst_case
@@ -47,7 +48,7 @@ def find_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan | 
         powered = request.mechanism.method == "iterative_construction"
         return power_plan(dataset, request) if powered else edge_plan(dataset, request)
     if request.mechanism.from_evidence:
-        return evidence_plan(dataset, request)
+        return (graph_plan if dataset.space.kind in GRAPHS else evidence_plan)(dataset, request)
     reason = unfit(request.mechanism, dataset.space)
     if reason is not None:
         return Infeasible(reason)

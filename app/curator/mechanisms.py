@@ -27,6 +27,7 @@ from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
+from app.evidence.asked import Asked, AskedRelease
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import EdgeRelease
 from app.evidence.measurements import Marginal
@@ -170,6 +171,8 @@ class Measured:
             release = DegreeRelease.read(released)
         elif "products" in released:
             release = ProductRelease.read(released)
+        elif "asked" in released:
+            release = AskedRelease.read(released)
         else:
             release = Release.read(released)
         return cls(release, Amounts.read(document["cost"]), expected)
@@ -246,14 +249,16 @@ class Measure:
     Attributes:
         terms: noise and price.
         error_bound: what the answer keeps with probability 1 - beta, in counts.
-        strategy: what is counted, in whole numbers; None where the query's own values are released, on the answer grid.
+        strategy: what is counted, in whole numbers, or the query itself where its own values are measured and the
+            answer follows from them and what else is known; None where these values are the answer. Values of queries
+            are on the answer grid.
         expected: what the state expects of the query, as :class:`Measured` has it.
         wish: how well the answer is to be known.
     """
 
     terms: RoundTerms
     error_bound: float | None
-    strategy: Strategy | None = None
+    strategy: Strategy | Asked | None = None
     expected: tuple[Units, int] | None = None
     wish: Wish = NO_WISH
 
@@ -378,6 +383,9 @@ class SessionMechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
+    def price(self, release: Release | GraphRelease) -> Amounts:
+        """What a measurement that an answer was made of costs."""
+
     def error_bound(self, query: Query) -> float | None:
         """What every answer to a query keeps with probability 1 - beta over the session, in counts; None where nothing
         is promised of all of them.
@@ -457,6 +465,10 @@ class _Planned:
         """The hypothesis' own value."""
         assert isinstance(due, Test)
         return Answer(due.hypothesis, "hypothesis", due.error_bound)
+
+    def price(self, release: Release | GraphRelease) -> Amounts:
+        """Never: all rounds are on the terms of the plan."""
+        raise AssertionError("such a session records no measurements apart")
 
     def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Nothing: what an answer teaches is told by :meth:`learn`."""

@@ -6,6 +6,7 @@ from app.constructions.mechanism import DirectNoise
 from app.curator.advice import refusal
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
+from app.curator.graph_plan import GRAPHS, MOST_NODES
 from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
 from app.curator.workload_comparison import chosen_method
@@ -28,6 +29,10 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
         return request, None
     if dataset.space.kind == "table":
         why = "everything that is measured of a table answers its questions together: no other mechanism errs less"
+        return request.with_mechanism("evidence"), why
+    if dataset.space.kind in GRAPHS and max(dataset.space.shape) <= MOST_NODES:
+        what = "bipartite graph" if dataset.space.kind == "bipartite" else dataset.space.kind
+        why = f"the degrees and all that is measured of a {what} answer its cuts together, and those of later sessions"
         return request.with_mechanism("evidence"), why
     names: tuple[DirectNoise, ...] = ("gaussian", "laplace")
     plans = {name: find_plan(dataset, request.with_mechanism(name)) for name in names}

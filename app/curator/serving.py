@@ -7,6 +7,8 @@ from app.curator.edge_plan import EdgePlan
 from app.curator.edge_release import EdgeMechanism
 from app.curator.evidence import EvidenceMechanism
 from app.curator.evidence_plan import EvidencePlan
+from app.curator.graph_evidence import GraphMechanism
+from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.plan import Plan
@@ -25,6 +27,8 @@ def mechanism_of(opening: Opening) -> SessionMechanism:
         return PowerMechanism(opening)
     if isinstance(plan, WorkloadPlan):
         return WorkloadMechanism(opening)
+    if isinstance(plan, GraphPlan):
+        return GraphMechanism(opening)
     if isinstance(plan, EvidencePlan):
         return EvidenceMechanism(opening) if plan.contract is None else ContractMechanism(opening)
     assert isinstance(plan, Plan)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from app.evidence.asked import AskedRelease
 from app.evidence.edges import EdgeBuy, EdgeRelease, Edges
 from app.evidence.numbers import NumberBuy, NumberRelease
 from app.evidence.products import ProductBuy, ProductRelease
@@ -43,10 +44,8 @@ class Degrees:
         return rows if self.edges.kind == "pairs" else rows + columns
 
     def check(self, space: Space) -> None:
-        """Raise ValueError unless they are the degrees of this space."""
+        """Raise ValueError unless they are the degrees of this graph, or the sums of this matrix."""
         self.edges.check(space)
-        if space.kind == "matrix":
-            raise ValueError("a matrix has no nodes")
 
     def sides(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The sums of rows and the sums of columns among values of all degrees; of an undirected graph the same."""
@@ -79,4 +78,4 @@ class DegreeRelease(NumberRelease[Degrees]):
 
 #: What is measured of a graph or a matrix, and what was.
 GraphBuy: TypeAlias = EdgeBuy | DegreeBuy | ProductBuy
-GraphRelease: TypeAlias = EdgeRelease | DegreeRelease | ProductRelease
+GraphRelease: TypeAlias = EdgeRelease | DegreeRelease | ProductRelease | AskedRelease

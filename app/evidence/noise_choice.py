@@ -23,9 +23,9 @@ _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=R
 SLACK = 1e-9
 
 
-def rounded_up(value: float) -> Decimal:
-    """A scale of few digits that costs no more."""
-    return _UP.create_decimal_from_float(max(value, LEAST_SCALE) * (1 + SLACK))
+def rounded_up(value: float, least: float = LEAST_SCALE) -> Decimal:
+    """A scale of few digits that costs no more; ``least`` is the smallest that there is."""
+    return _UP.create_decimal_from_float(max(value, least) * (1 + SLACK))
 
 
 def rounded_down(value: float) -> Decimal:

@@ -111,7 +111,7 @@ def beside_degrees(grid: Grid, order: Decimal, share: Decimal, pure: Decimal | N
     held = share if pure is None else pure
     first = floor_to(Fraction(held) * part)
     rest = EXACT.subtract(held, first)
-    degrees, degrees_price = _degrees_noise(grid, order, first, by_pure=pure is not None)
+    degrees, degrees_price = degrees_noise(grid, order, first, by_pure=pure is not None)
     # By the pure sum nothing is paid as part of a Renyi share.
     edges, edges_price = best_noise(grid, order, rest, None) if pure is None else best_noise(grid, order, _NONE, rest)
     return Beside(edges, edges_price, degrees, degrees_price)
@@ -175,7 +175,7 @@ def _laplace(scale: float, bits: int) -> Noise:
     return Noise("laplace", Decimal(f"{scale:.6g}"), bits)
 
 
-def _degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) -> tuple[Noise, Amounts]:
+def degrees_noise(grid: Grid, order: Decimal, held: Decimal, *, by_pure: bool) -> tuple[Noise, Amounts]:
     """The noise of the least variance that degrees can get for so much of either sum, and its price."""
 
     def affords(noise: Noise) -> bool:

@@ -127,8 +127,23 @@ def event_of_products(noise: Noise, products: Products, moved: int) -> DiscreteG
     return DiscreteGaussianAnswer(units, moved**2 * products.moved_squared)
 
 
+def price_of_asked(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts:
+    """What a query costs whose values are released each with noise, in both sums of a ledger of this order.
+
+    Args:
+        noise: of each value, on the answer grid.
+        absolute: by how much the values of neighbours differ in the L1 norm at most, in units of that grid.
+        squared: the same in the square of the L2 norm.
+    """
+    moved = squared if noise.kind == "gaussian" else absolute
+    return _amounts(noise.kind, Fraction(noise.scale) * (1 << noise.bits), moved, order)
+
+
 @lru_cache(maxsize=256)
 def _amounts(kind: NoiseKind, scale: Fraction, moved: int, order: Decimal) -> Amounts:
-    """What one sum or many of the same sensitivity cost; an opening buys very many alike."""
+    """What one sum or many of the same sensitivity cost; an opening buys very many alike.
+
+    ``moved`` is what they move by: in the square of the L2 norm where noise is Gaussian, else in the L1 norm.
+    """
     event = DiscreteGaussianAnswer(scale, moved) if kind == "gaussian" else DiscreteLaplaceAnswer(scale, moved)
     return Amounts.of(event, order)

@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from app.curator.mechanisms import Measured
+from app.evidence.asked import AskedRelease
 from app.evidence.combinations import Combination, Contrast, Rows
 from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges, read_noise
@@ -76,6 +77,23 @@ class ReleasedProducts:
         )
         told = {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
         return self.view | told | {"left": left, "right": right}
+
+    def table(self) -> pa.Table:
+        """A row a value; what else is said of it is not among the columns."""
+        return pa.table({"value": self.release.values})
+
+
+@dataclass(frozen=True)
+class ReleasedAsked:
+    """A query of a graph or a matrix that was measured, as it is shown: what is said of it, and its values."""
+
+    view: dict[str, Any]
+    release: AskedRelease
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: the query in its canonical form, and its values in the order of that."""
+        told = {"values": self.release.values.tolist(), "standard_error": self.release.variance**0.5}
+        return self.view | told | {"query": dict(self.release.strategy.form)}
 
     def table(self) -> pa.Table:
         """A row a value; what else is said of it is not among the columns."""
@@ -155,7 +173,7 @@ class Released:
 
 
 #: A measurement as it is shown.
-Shown: TypeAlias = Released | ReleasedEdges | ReleasedDegrees | ReleasedProducts
+Shown: TypeAlias = Released | ReleasedEdges | ReleasedDegrees | ReleasedProducts | ReleasedAsked
 
 
 class Measurements:
@@ -197,6 +215,8 @@ class Measurements:
             return ReleasedDegrees(view, release, space)
         if isinstance(release, ProductRelease):
             return ReleasedProducts(view, release, space)
+        if isinstance(release, AskedRelease):
+            return ReleasedAsked(view, release)
         assert isinstance(space, TableSpace)
         return Released(view, release, space)
 
@@ -230,6 +250,10 @@ def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, A
         noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
         told = _edges_view(products.edges) | {"type": "products", "cells": products.cells, "weight_bits": products.bits}
         return _told(row, record, told, noise)
+    if "asked" in released:
+        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
+        asked = released["asked"]
+        return _told(row, record, {"type": "query", "of": asked["query"]["type"], "cells": asked["numbers"]}, noise)
     assert isinstance(space, TableSpace)
     if "marginal" in released:
         told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}

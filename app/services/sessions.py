@@ -21,6 +21,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
 from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import Purchase, measure
+from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import SessionPlan
@@ -230,7 +231,11 @@ class Sessions:
         with while_wanted(check):
             request, why = chosen(dataset, request)
             plan = self._opening(dataset, request).plan
-            expected = expected_errors(dataset, request) if isinstance(plan, EvidencePlan) else None
+            expected = None
+            if isinstance(plan, EvidencePlan):
+                expected = expected_errors(dataset, request)
+            elif isinstance(plan, GraphPlan):
+                expected = {"cut": plan.question_error}
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
         return {
             **plan.reply(),
@@ -328,7 +333,7 @@ class Sessions:
     def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With what an evidence session starts from, and measures at its opening."""
         opening = prepared.opening
-        if not isinstance(opening.plan, EvidencePlan):
+        if not isinstance(opening.plan, EvidencePlan | GraphPlan):
             return prepared
         with self._store.read() as tx:
             known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))

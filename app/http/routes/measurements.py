@@ -16,7 +16,7 @@ from app.http.marginal_tables import FACTS, arrow_table
 from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
-from app.services.measurements import Released, ReleasedDegrees, ReleasedEdges, ReleasedProducts
+from app.services.measurements import Released, ReleasedAsked, ReleasedDegrees, ReleasedEdges, ReleasedProducts
 from app.spaces.errors import InvalidRequest
 
 _ID = re.compile(r"[0-9a-f]{64}")
@@ -69,7 +69,7 @@ def _arrow(found: Released) -> bytes:
     return arrow_table(orjson.dumps(document | {"standard_errors": errors, "intervals": None}))
 
 
-def _of_graph(found: ReleasedEdges | ReleasedDegrees | ReleasedProducts) -> bytes:
+def _of_graph(found: ReleasedEdges | ReleasedDegrees | ReleasedProducts | ReleasedAsked) -> bytes:
     """A measurement of a graph or a matrix: a row a cell or degree, and what else is said as JSON in the metadata."""
     facts = found.view | {"standard_error": found.release.variance**0.5}
     table = found.table().replace_schema_metadata({FACTS: orjson.dumps(facts)})

@@ -16,6 +16,7 @@ from app.audit import records
 from app.curator.counting import counted, exact_values
 from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
+from app.evidence.strategies import Strategy
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -232,7 +233,7 @@ def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
     if isinstance(due, MarginalTest):
         return counted(due.marginal, live.data).reshape(-1)
-    if isinstance(due, Measure) and due.strategy is not None:
+    if isinstance(due, Measure) and isinstance(due.strategy, Strategy):
         return exact_values(due.strategy, live.data)
     exact, space = query.exact(live.data), live.session.dataset.space
     if isinstance(exact, int):

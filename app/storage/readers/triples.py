@@ -108,10 +108,10 @@ def matrix_of_cells(
         return DenseData(array, mass)
     indptr = np.zeros(height + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=height), out=indptr[1:])
-    columns = columns.astype(np.int32)
+    narrow = columns.astype(np.int32)
     if symmetric:
-        indptr, columns, values = _both_ways(indptr, columns, values)
-    return CsrData((height, width), indptr, columns, values, mass)
+        indptr, narrow, values = _both_ways(indptr, narrow, values)
+    return CsrData((height, width), indptr, narrow, values, mass)
 
 
 def _both_ways(

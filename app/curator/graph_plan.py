@@ -1,0 +1,198 @@
+"""Plans of sessions that answer cuts of graphs and matrices from everything that was ever measured of them.
+
+How such a session pays is told by the declaration, the budget and the number of questions alone: by degrees first and
+questions after, by all edges at once, or by each of few questions on its own (:mod:`app.evidence.graph_policy`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from app.curator.dataset import PublicDataset
+from app.curator.edge_plan import MOST_BITS, MOST_NUMBERS
+from app.curator.plan import Infeasible, SessionPlan, stated
+from app.curator.promises import least_epsilon
+from app.curator.request import SessionRequest
+from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
+from app.evidence.edges import EdgeBuy, Edges
+from app.evidence.graph_policy import GraphMode
+from app.privacy.costs import DiscreteGaussianAnswer, PureStep
+from app.privacy.errors import PrivacyError
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts, Regime, total
+from app.releases.cut_bounds import rounded_up
+from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
+
+#: The part of the share that degrees take, of a session with few questions and with many.
+DEGREES_PART, MANY_PART, MANY = Fraction(1, 10), Fraction(3, 20), 1000
+#: The part of epsilon that degrees take where all edges are measured.
+BESIDE_EDGES = Fraction(1, 5)
+#: The error of a cut by edges, in standard deviations of a cell and roots of cells of the whole: what it was on streams
+#: of many kinds of cuts.
+_BY_EDGES = 0.19
+#: Beyond so many questions later ones are answered ever more from earlier ones; how fast errors fall by that.
+_ENOUGH, _LEARNING = 300, 0.2
+#: The most nodes for which degrees are measured: each is a value of a record.
+MOST_NODES = 1 << 22
+#: Kinds of data sets that such sessions are of.
+GRAPHS = ("graph", "bipartite", "matrix")
+_HOW: dict[GraphMode, str] = {
+    "degrees": "degrees are measured at the opening; each question is answered from them and from all cuts measured so "
+    "far where that is good enough, and measured else",
+    "edges": "every cell is measured at the opening, and every answer is an estimate from that, free of charge",
+    "laplace": "few questions: each is measured with its part of epsilon",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphPlan(SessionPlan):
+    """The plan of a session that answers from evidence of a graph or a matrix.
+
+    Attributes:
+        mode: how it pays.
+        declared: whether the number of questions was declared; a session where it was not never runs out of them.
+        buys: what is measured at the opening, where it is not known as well already.
+        prices: what each costs.
+        question_error: the standard error to expect of a cut that is measured, or of one of a quarter of all cells
+            where all of them are.
+    """
+
+    mode: GraphMode
+    declared: bool
+    buys: tuple[GraphBuy, ...]
+    prices: tuple[Amounts, ...]
+    question_error: float
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the mode, and no number of queries where none was declared."""
+        document = super().document() | {"mode": self.mode}
+        return document if self.declared else document | {"max_queries": None, "max_updates": None}
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with the mode in words."""
+        return super().reply() | {"how": _HOW[self.mode]}
+
+
+def graph_plan(dataset: PublicDataset, request: SessionRequest) -> GraphPlan | Infeasible:
+    """The plan of a session that answers from evidence of a graph or a matrix, or why there is none. Reads public facts
+    only: the same for neighbouring data.
+    """
+    space, name = dataset.space, request.mechanism.construction
+    if request.contract:
+        return Infeasible(
+            f"contract: error bounds of all answers at once are kept for tables, and this is a {space.kind}: leave it "
+            "out, or use a construction (mw, fk, md)"
+        )
+    if request.max_updates is not None:
+        return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
+    if request.calibration != "rdp" or request.release != "single":
+        return Infeasible(f"{name} is calibrated by rdp, and its release is single: leave both out")
+    if max(space.shape) > MOST_NODES:
+        return Infeasible(
+            f"{name} measures the degree of every node, at most {MOST_NODES:,} of a side, and there are "
+            f"{max(space.shape):,}: use gaussian or laplace"
+        )
+    edges = Edges.of(space)
+    grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
+    most = MOST_BITS if grid.binary else MOST_NUMBERS
+    if name == "histogram" and edges.cells > most:
+        return Infeasible(
+            f"histogram measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
+            f"{space.kind} has {edges.cells:,}: use evidence"
+        )
+    try:
+        offer = _offer(dataset, request, edges, grid, whole=name == "histogram", may=edges.cells <= most)
+    except PrivacyError as error:
+        return Infeasible(str(error))
+    return offer
+
+
+def _offer(
+    dataset: PublicDataset, request: SessionRequest, edges: Edges, grid: Grid, *, whole: bool, may: bool
+) -> GraphPlan:
+    """The plan that is expected to err least.
+
+    Args:
+        dataset: what is public.
+        request: the session asked for.
+        edges: the cells.
+        grid: what they hold.
+        whole: whether all cells are measured, whatever is asked.
+        may: whether they may be.
+
+    Raises:
+        PrivacyError: when the share pays for nothing.
+    """
+    budget, share = dataset.budget, dataset.share(request.epsilon)
+    pure = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
+    unit, order = float(dataset.space.unit), budget.order
+    # In one release of everything, with all of the share.
+    once = unit * math.sqrt(float(order) / (2 * float(share)))
+    questions = request.max_queries if request.declared else None
+    if not whole and request.within is None and pure is not None and questions is not None:
+        # Laplace noise of a part of epsilon, of twice the square of its scale.
+        alone = math.sqrt(2) * unit * questions / float(pure)
+        if alone <= once * math.sqrt(questions):
+            return _plan(dataset, request, "laplace", (), (), alone)
+    if whole or (may and request.within is None):
+        noises = beside_degrees(grid, order, share, pure, BESIDE_EDGES)
+        deviation = math.sqrt(noises.edges.variance)
+        by_edges = _BY_EDGES * deviation * math.sqrt(math.prod(edges.shape))
+        many = 10**9 if questions is None else questions
+        by_questions = once * math.sqrt(many) * min(1.0, (_ENOUGH / many) ** _LEARNING)
+        if whole or (questions is not None and by_edges < by_questions):
+            buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
+            error = deviation * math.sqrt(edges.cells) / 2
+            return _plan(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
+    each = once * math.sqrt(2 * 100 if questions is None else questions)
+    if request.within is not None:
+        # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
+        return _plan(dataset, request, "degrees", (), (), request.within / 2)
+    part = MANY_PART if questions is None or questions >= MANY else DEGREES_PART
+    noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
+    return _plan(dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise),), (price,), each)
+
+
+def _plan(
+    dataset: PublicDataset,
+    request: SessionRequest,
+    mode: GraphMode,
+    buys: tuple[GraphBuy, ...],
+    prices: tuple[Amounts, ...],
+    error: float,
+) -> GraphPlan:
+    budget, share = dataset.budget, dataset.share(request.epsilon)
+    regime: Regime = "renyi"
+    holds = Amounts(share)
+    # All that it may draw is Gaussian noise of this share at most, or Laplace noise that costs no more.
+    alone = least_epsilon(((_gaussian(share, budget.order), 1),), Fraction(budget.delta) - budget.set_aside)
+    if mode == "laplace":
+        holds, regime = Amounts.of(PureStep(request.epsilon), budget.order), "pure"
+        alone = min(alone, request.epsilon)
+    elif mode == "edges":
+        price = total(prices)
+        if price.renyi > share or (price.pure is not None and dataset.admits_pure(request.epsilon)):
+            holds, regime = Amounts(price.renyi, floor_to(request.epsilon)), "pure"
+            alone = request.epsilon
+    return GraphPlan(
+        **stated(dataset, request),
+        max_updates=request.max_queries,
+        epsilon_alone=alone,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime=regime,
+        mode=mode,
+        declared=request.declared,
+        buys=buys,
+        prices=prices,
+        question_error=rounded_up(error),
+    )
+
+
+def _gaussian(share: Decimal, order: Decimal) -> DiscreteGaussianAnswer:
+    """What a share is spent on that may draw Gaussian noise alone: as one answer of the same concentration."""
+    return DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(order))

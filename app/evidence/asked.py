@@ -1,0 +1,86 @@
+"""Queries of a graph or a matrix measured on their own: the values that one asks for, each with noise.
+
+Where neighbours differ by gamma in the L1 norm over the cells, the value of a cut or rank-one query, whose weights lie
+in [-1, 1], moves by gamma at most (docs/privacy.md, 9.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.evidence.numbers import NumberBuy, NumberRelease
+from app.spaces.errors import CuratorError
+from app.spaces.query import Query
+from app.spaces.space import Space
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is measured: the values of a query.
+
+    Attributes:
+        form: the query's canonical form.
+        cells: number of values that are released.
+    """
+
+    form: Mapping[str, Any]
+    cells: int
+
+    @classmethod
+    def of(cls, query: Query) -> Asked:
+        """The values of a query."""
+        return cls(query.canonical, query.numbers)
+
+    def query(self, space: Space) -> Query:
+        """The query that it stands for.
+
+        Raises:
+            ValueError: when it is none of this space, or asks for other numbers.
+        """
+        try:
+            query = space.from_canonical(self.form, {})
+        except CuratorError as error:
+            raise ValueError("not a query of this graph or matrix") from error
+        if query.numbers != self.cells or query.is_zero or query.blob is not None:
+            raise ValueError("not a query that is measured by itself")
+        return query
+
+    def check(self, space: Space) -> None:
+        """Raise ValueError unless it is a query of this graph or matrix."""
+        if len(space.shape) != 2 or space.kind == "table":
+            raise ValueError("a table is counted, not asked")
+        self.query(space)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Asked) and (self.form, self.cells) == (other.form, other.cells)
+
+    def __hash__(self) -> int:
+        return hash((str(self.form), self.cells))
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"numbers": self.cells, "query": dict(self.form)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Asked:
+        """From JSON; whether it is a query of a space is told by :meth:`check`.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is none.
+        """
+        form, numbers = document["query"], document["numbers"]
+        if not isinstance(form, Mapping) or type(numbers) is not int or numbers < 1:
+            raise TypeError("a query asks for numbers")
+        return cls(form, numbers)
+
+
+class AskedBuy(NumberBuy[Asked]):
+    """A query to be measured, and the noise of each value."""
+
+
+class AskedRelease(NumberRelease[Asked]):
+    """A query that was measured, the noise, and what was released."""
+
+    member, form = "asked", Asked

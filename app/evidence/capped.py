@@ -1,0 +1,104 @@
+"""Expected cells of a matrix from its row and column sums: capped rank-one matrices, which are never written out.
+
+The cell of row i and column j is expected to be ``min(1, x_i y_j)``: of all matrices with entries from 0 to 1 and
+given row and column sums that is about the one of the greatest entropy while cells are few, and as they fill up the
+cap keeps what is expected possible. Factors are found by iterative proportional fitting. Sums over cells are taken with
+sorted factors and running sums, in time and memory of the rows and columns alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.spaces.lazy import lazy
+from app.spaces.tensor import FloatArray, IntArray
+
+#: Passes over rows and columns at most, the most by which one changes a factor, and the part of a sum that may be left.
+_PASSES, _MOST_STEP, _NEAR = 50, 3.0, 1e-4
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Capped:
+    """Expected cells ``min(1, x_i y_j)``.
+
+    Attributes:
+        rows, columns: the factors x and y, not negative.
+        loops: whether the diagonal holds data; where not, nothing is expected there.
+    """
+
+    rows: FloatArray
+    columns: FloatArray
+    loops: bool
+
+    @lazy
+    def _order(self) -> IntArray:
+        """Columns by factor, the largest first."""
+        return np.argsort(-self.columns, kind="stable")
+
+    @lazy
+    def _full(self) -> IntArray:
+        """For each row how many columns, the largest first, are capped."""
+        with np.errstate(divide="ignore"):
+            return np.searchsorted(-self.columns[self._order], -1 / self.rows, "left")
+
+    @lazy
+    def diagonal(self) -> FloatArray:
+        """What stands on the diagonal of the capped product."""
+        return np.minimum(1.0, self.rows * self.columns)
+
+    def row_sums(self, weights: FloatArray) -> FloatArray:
+        """For each row the sum of its expected cells, each times the weight of its column."""
+        if self.capless:
+            sums: FloatArray = self.rows * float(weights @ self.columns)
+        else:
+            ordered = weights[self._order]
+            plain = np.concatenate([[0.0], np.cumsum(ordered)])
+            scaled = np.concatenate([[0.0], np.cumsum(ordered * self.columns[self._order])])
+            sums = plain[self._full] + self.rows * (scaled[-1] - scaled[self._full])
+        return sums if self.loops else sums - self.diagonal * weights
+
+    @lazy
+    def capless(self) -> bool:
+        """Whether no cell is capped."""
+        return not len(self.rows) or float(self.rows.max()) * float(self.columns.max()) <= 1
+
+    def flipped(self) -> Capped:
+        """The same cells with rows for columns."""
+        return Capped(self.columns, self.rows, self.loops)
+
+    def sum(self, left: FloatArray, right: FloatArray) -> float:
+        """``sum of u_i v_j min(1, x_i y_j)`` over the cells."""
+        if self.capless:
+            total = float(left @ self.rows) * float(right @ self.columns)
+            return total if self.loops else total - float((left * right) @ self.diagonal)
+        return float(left @ self.row_sums(right))
+
+    @classmethod
+    def of(cls, rows: FloatArray, columns: FloatArray, *, loops: bool, symmetric: bool) -> Capped:
+        """The capped matrix with about these row and column sums, each not negative, in cells.
+
+        Of a symmetric matrix both are the same and the factors are too.
+        """
+        total = max(float(rows.sum() + columns.sum()) / 2, 1e-9)
+        rows, columns = (side * (total / max(float(side.sum()), _TINY)) for side in (rows, columns))
+        rows, columns = np.minimum(rows, len(columns)), np.minimum(columns, len(rows))
+        found = cls(rows / total**0.5, columns / total**0.5, loops)
+        if found.capless:
+            return found
+        ones = [np.ones(len(rows)), np.ones(len(columns))]
+        for _ in range(_PASSES):
+            sums = found.row_sums(ones[1])
+            x = found.rows * np.minimum(rows / np.maximum(sums, _TINY), _MOST_STEP)
+            if symmetric:
+                # A full step in both sides at once would go twice as far.
+                found = cls(np.sqrt(x * found.rows), np.sqrt(x * found.rows), loops)
+            else:
+                found = cls(x, found.columns, loops)
+                across = found.flipped().row_sums(ones[0])
+                found = cls(x, found.columns * np.minimum(columns / np.maximum(across, _TINY), _MOST_STEP), loops)
+            if float(np.abs(sums - rows).sum()) <= _NEAR * total:
+                break
+        return found

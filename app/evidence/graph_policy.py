@@ -1,0 +1,343 @@
+"""The policy of a session on a graph or a matrix: predict, then pay.
+
+Degrees are measured at the opening, and from them every cut is expected to be something (:mod:`.expectation`). Each
+question is then predicted from that and from all cuts measured so far, with a standard error
+(:mod:`.cut_posterior`). Where that is half of what the question's share of the remaining budget would buy, or less, the
+prediction is the answer and nothing is paid; else the share buys a measurement, from which later questions are
+predicted too. Early questions get larger shares, as more is left to be learnt from them. Small graphs are measured
+edge by edge at the opening, and few questions one by one, with pure noise, where that is the better bargain.
+
+All decisions follow from public things: what the session may pay, the questions, and recorded values. Everything here
+is told in cells from 0 to 1, those of a matrix moved and scaled by its bounds.
+
+Constants, each with its reason, are in docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from app.evidence.cut_posterior import CutPosterior, Known
+from app.evidence.cuts import CutQuestion
+from app.evidence.edge_values import EdgeValues, Sums
+from app.evidence.edges import CellKind
+from app.evidence.expectation import averaged, expectation
+from app.spaces.tensor import FloatArray
+
+#: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.
+PAID_FROM, FIRST = 0.3, 100
+#: Shares fall with the number of the question and so many to this power.
+EARLY, FALL = 100.0, 1.0
+#: Beside edges, what is expected counts as if it varied by so many times what the posterior says: a few cuts differ
+#: from that by far more than most do.
+WIDER = 4.0
+#: Standard deviations of its own measured value within which an answer is shown.
+REACH = 1.5
+#: A measurement is kept where what was unknown is more than this part of its variance, or fewer than so many are kept.
+WORTH_KEEPING, KEPT_ANYHOW = 0.02, 50
+#: Factors are found anew when so many were measured, then half as many again, and from so many on twice as many.
+_REFIT, _SLOWLY = 4, 200
+#: Where the number of questions is not declared it is taken to be twice those asked and so many.
+_UNDECLARED = 100
+#: How many past payments tell how far predictions are off, what the first few weigh against, and what each is held to.
+_SCORED, _SCORE_PRIOR = 50, 10.0
+_LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
+#: What the square of predictions' errors over that of their standard errors is held within.
+_LEAST_KAPPA, _MOST_KAPPA = 1.0, 4.0
+#: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
+_LOOKED = 300
+
+#: How a session pays: ``degrees`` and then questions, ``edges`` all at once, or few questions one by one.
+GraphMode = Literal["degrees", "edges", "laplace"]
+
+
+@dataclass(frozen=True)
+class GraphMeans:
+    """What a session may pay from.
+
+    Attributes:
+        mode: how it pays.
+        order: the ledger's Renyi order.
+        questions: how many are declared, None where not.
+        gamma: by how much all cells together move between neighbours, in cells from 0 to 1.
+    """
+
+    mode: GraphMode
+    order: float
+    questions: int | None
+    gamma: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was expected of a question before it was paid for, in cells, and the standard error of that."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answer, in cells.
+
+    Attributes:
+        value: shown.
+        unbiased, error: the best linear unbiased value and its standard error; None where there is none.
+        deviation: the model's standard deviation of the value.
+    """
+
+    value: float
+    unbiased: float | None
+    error: float | None
+    deviation: float
+
+
+@dataclass
+class _Unbiased:
+    """All that was measured of one question by itself."""
+
+    precision: float = 0.0
+    weighted: float = 0.0
+
+    def add(self, value: float, variance: float) -> None:
+        self.precision += 1 / variance
+        self.weighted += value / variance
+
+    @property
+    def value(self) -> float:
+        return self.weighted / self.precision
+
+    @property
+    def variance(self) -> float:
+        return 1 / self.precision
+
+
+@dataclass(eq=False)
+class Learnt:
+    """What was measured of a graph or a matrix before the first question.
+
+    Attributes:
+        degrees: released sums of rows and columns, and the variance of each.
+        edges: values of released cells, and the variance of each.
+        asked: questions that were measured at once, the name of each of their values, these, and the variance of each;
+            of values that are no cuts there are no questions.
+    """
+
+    degrees: list[Sums] = field(default_factory=list)
+    edges: list[tuple[npt.NDArray[np.float32], float]] = field(default_factory=list)
+    asked: list[tuple[Sequence[CutQuestion], Sequence[Hashable], FloatArray, float]] = field(default_factory=list)
+
+
+class GraphPolicy:
+    """What a session buys and says.
+
+    Args:
+        kind: of the cells.
+        shape: rows and columns.
+        means: what may be paid.
+        learnt: before the first question.
+    """
+
+    def __init__(self, kind: CellKind, shape: tuple[int, int], means: GraphMeans, learnt: Learnt) -> None:
+        self._means = means
+        self.edges = _edges(kind, learnt)
+        known = learnt.degrees + ([] if self.edges is None else [self.edges.sums])
+        self.posterior = CutPosterior(expectation(kind, shape, known))
+        self._asked = self._measured = 0
+        self._next_refit, self._next_look = _REFIT, 2 * _REFIT
+        self._scores: deque[float] = deque(maxlen=_SCORED)
+        self._unbiased: dict[Hashable, _Unbiased] = {}
+        #: Of questions asked, their variances in three parts, what edges say beside the expectation, and its variance.
+        self._looked: list[tuple[FloatArray, float, float]] = []
+        for questions, names, values, variance in learnt.asked:
+            self._learn_all(questions, names, values, variance)
+        if self.posterior.kept:
+            self.posterior.refit()
+
+    @property
+    def kappa(self) -> float:
+        """What standard errors of predictions are multiplied by: how far the last ones were off."""
+        square = (_SCORE_PRIOR + sum(self._scores)) / (_SCORE_PRIOR + len(self._scores))
+        return math.sqrt(min(max(square, _LEAST_KAPPA), _MOST_KAPPA))
+
+    @property
+    def questions(self) -> int:
+        """How many there are taken to be."""
+        declared = self._means.questions
+        return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
+
+    # ------------------------------------------------------------------ what is bought
+
+    def part(self) -> float:
+        """The part of what is left that the next question may take."""
+        if self._means.mode == "laplace":
+            return 1 / (self.questions - self._asked)
+        shares = (np.arange(self._asked, self.questions) + EARLY) ** -FALL
+        return float(shares[0] / shares.sum())
+
+    def predicted(self, question: CutQuestion) -> Prediction:
+        """What is expected of a question."""
+        value, deviation = self._mixed(question, self.posterior.known(question))
+        return Prediction(_cut(value, question.bounds), deviation)
+
+    def worth(self, question: CutQuestion, prediction: Prediction, variance: float, leaning: float = 0.0) -> bool:
+        """Whether a question is to be paid for, where its share buys noise of a variance.
+
+        ``leaning`` is the part by which the prediction is taken to be worse than it is.
+        """
+        if self._means.mode == "edges":
+            return False
+        low, high = question.bounds
+        deviation = math.sqrt(variance)
+        if max(prediction.value - low, high - prediction.value) <= PAID_FROM * deviation:
+            # The noise would be larger than the answer can be.
+            return False
+        if self._asked < FIRST and self.edges is None:
+            return True
+        return (1 + leaning) * self.kappa * prediction.standard_error > PAID_FROM * deviation
+
+    # ------------------------------------------------------------------ what is known
+
+    def note(self, question: CutQuestion | None = None) -> None:
+        """Take note of a question that was asked; None where it is no single cut."""
+        if question is not None:
+            self._look(question)
+        self._asked += 1
+
+    def record(
+        self, question: CutQuestion, name: Hashable, prediction: Prediction, value: float, variance: float
+    ) -> None:
+        """Take note of a question that was asked, and of what was measured for it.
+
+        Args:
+            question: that was asked.
+            name: of the question.
+            prediction: what was expected of it.
+            value: that was measured, in cells.
+            variance: of its noise.
+        """
+        if prediction.standard_error > 0:
+            square = ((value - prediction.value) ** 2 - variance) / prediction.standard_error**2
+            self._scores.append(min(max(square, _LEAST_SCORE), _MOST_SCORE))
+        self.note(question)
+        self._learn_all([question], [name], np.array([value]), variance)
+        self._refit()
+
+    def record_all(
+        self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
+    ) -> None:
+        """Take note of many questions that were asked as one, and of what was measured for them.
+
+        ``questions`` are those that others are to learn from; there may be none.
+        """
+        self.note()
+        self._learn_all(questions, names, values, variance)
+        self._refit()
+
+    def _refit(self) -> None:
+        self._measured += 1
+        if self._measured >= self._next_refit and self.posterior.kept:
+            n = self._measured
+            self._next_refit = math.ceil(1.5 * n) if n < _SLOWLY else 2 * n
+            self.posterior.refit()
+
+    def shown(self, question: CutQuestion, name: Hashable) -> Shown:
+        """What is shown of a question."""
+        known = self.posterior.known(question)
+        value, deviation = self._mixed(question, known)
+        unbiased = self._unbiased_of(question, name)
+        if unbiased is None:
+            return Shown(_cut(value, question.bounds), None, None, self.kappa * deviation)
+        error = math.sqrt(unbiased.variance)
+        if name in self._unbiased and not self._is_kept(unbiased, deviation):
+            # What was measured was not kept: it moves its own question all the same.
+            share = deviation**2 / (deviation**2 + unbiased.variance)
+            value += share * (unbiased.value - value)
+        held = min(max(value, unbiased.value - REACH * error), unbiased.value + REACH * error)
+        return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
+
+    def alone(self, name: Hashable, bounds: tuple[float, float]) -> Shown:
+        """What is shown of a value that was measured, by itself."""
+        found = self._unbiased[name]
+        error = math.sqrt(found.variance)
+        return Shown(_cut(found.value, bounds), found.value, error, error)
+
+    def variance_of(self, question: CutQuestion | None, name: Hashable) -> float | None:
+        """The variance of the best unbiased value; None where there is none. A question is None that is no cut."""
+        found = self._unbiased_of(question, name)
+        return None if found is None else found.variance
+
+    # ------------------------------------------------------------------ within
+
+    @staticmethod
+    def _is_kept(unbiased: _Unbiased, deviation: float) -> bool:
+        """Whether a posterior is narrow enough to have taken the measurement in."""
+        return deviation**2 < unbiased.variance * (1 + 1e-3)
+
+    def _unbiased_of(self, question: CutQuestion | None, name: Hashable) -> _Unbiased | None:
+        found = _Unbiased()
+        own = self._unbiased.get(name)
+        if own is not None:
+            found.add(own.value, own.variance)
+        if self.edges is not None and question is not None:
+            found.add(*self.edges.of(question))
+        return found if found.precision else None
+
+    def _mixed(self, question: CutQuestion, known: Known) -> tuple[float, float]:
+        """The posterior's mean and deviation, with what the edges say of this question where they were measured."""
+        if self.edges is None:
+            return known.mean, known.deviation
+        value, noise = self.edges.of(question)
+        variance = WIDER * known.deviation**2
+        share = variance / (variance + noise)
+        return known.mean + share * (value - known.mean), math.sqrt(variance * (1 - share))
+
+    def _look(self, question: CutQuestion) -> None:
+        """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""
+        if self.edges is None or len(self._looked) >= _LOOKED:
+            return
+        rows, prior = self.posterior.rows(question), self.posterior.expected.value(question)
+        value, variance = self.edges.of(question)
+        self._looked.append((rows.parts[:, -1], value - prior, variance))
+        if len(self._looked) >= self._next_look:
+            self._next_look *= 2
+            parts, residuals, variances = (np.array(each) for each in zip(*self._looked, strict=True))
+            self.posterior.fit_alone(parts.T, residuals, variances)
+
+    def _learn_all(
+        self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
+    ) -> None:
+        for name, value in zip(names, values.tolist(), strict=True):
+            self._unbiased.setdefault(name, _Unbiased()).add(value, variance)
+        if self._means.mode == "laplace":
+            return
+        for question, value in zip(questions, values.tolist(), strict=False):
+            known = self.posterior.known(question)
+            worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
+            if worth and self.posterior.has_room(question):
+                self.posterior.learn(question, known, value, variance)
+
+
+def _cut(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def _edges(kind: CellKind, learnt: Learnt) -> EdgeValues | None:
+    """All measurements of cells as one, each weighed by its precision, and all of degrees beside them."""
+    if not learnt.edges:
+        return None
+    (matrix, variance), *others = learnt.edges
+    for more, noise in others:
+        share = np.float32(noise / (variance + noise))
+        matrix = share * matrix + (1 - share) * more
+        variance = variance * noise / (variance + noise)
+    if not learnt.degrees:
+        return EdgeValues(kind, matrix, variance)
+    return EdgeValues(kind, matrix, variance, averaged(learnt.degrees))
