@@ -33,8 +33,9 @@ from app.spaces.tensor import FloatArray
 
 #: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.
 PAID_FROM, FIRST = 0.3, 100
-#: Shares fall with the number of the question and so many to this power.
-EARLY, FALL = 100.0, 1.0
+#: Shares fall as one over the number of the question and so many, and as many more as these are times the number of
+#: questions: few questions teach little, and get shares that are more alike.
+EARLY, FEW = 100.0, 1e5
 #: Beside edges, what is expected counts as if it varied by so many times what the posterior says: a few cuts differ
 #: from that by far more than most do.
 WIDER = 4.0
@@ -179,7 +180,7 @@ class GraphPolicy:
         """The part of what is left that the next question may take."""
         if self._means.mode == "laplace":
             return 1 / (self.questions - self._asked)
-        shares = (np.arange(self._asked, self.questions) + EARLY) ** -FALL
+        shares = 1 / (np.arange(self._asked, self.questions) + EARLY + FEW / self.questions)
         return float(shares[0] / shares.sum())
 
     def predicted(self, question: CutQuestion) -> Prediction:
@@ -286,13 +287,14 @@ class GraphPolicy:
         own = self._unbiased.get(name)
         if own is not None:
             found.add(own.value, own.variance)
-        if self.edges is not None and question is not None:
+        # Of a node and itself there is no cell: a question may weigh nothing.
+        if self.edges is not None and question is not None and question.square > 0:
             found.add(*self.edges.of(question))
         return found if found.precision else None
 
     def _mixed(self, question: CutQuestion, known: Known) -> tuple[float, float]:
         """The posterior's mean and deviation, with what the edges say of this question where they were measured."""
-        if self.edges is None:
+        if self.edges is None or question.square == 0:
             return known.mean, known.deviation
         value, noise = self.edges.of(question)
         variance = WIDER * known.deviation**2
@@ -301,7 +303,7 @@ class GraphPolicy:
 
     def _look(self, question: CutQuestion) -> None:
         """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""
-        if self.edges is None or len(self._looked) >= _LOOKED:
+        if self.edges is None or question.square == 0 or len(self._looked) >= _LOOKED:
             return
         rows, prior = self.posterior.rows(question), self.posterior.expected.value(question)
         value, variance = self.edges.of(question)
