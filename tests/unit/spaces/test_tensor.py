@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from app.constructions.dense import add_to
+from app.spaces import tensor as tensor_module
+from app.spaces.compilation import axis_members, distinct
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import CompiledDense
 from app.spaces.query_request import parse_query
-from app.spaces.tensor import DenseTensor
+from app.spaces.tensor import Axis, DenseTensor, IntArray, SparseTensor, index_set
 from tests.strategies import BUDGET, Universe, universe
 
 CELLS = 70_000  # several chunks of the fused kernel, the last one short
@@ -112,6 +114,58 @@ def test_the_largest_graphs_are_exact_for_cuts_and_refuse_weights() -> None:
     halves = u.space.product({0: sides})
     assert halves.exact(u.space.tensor(matrix)) == sum(values)
     assert halves.grid_bits == 1
+
+
+def side(draw: st.DrawFn, length: int) -> Axis | None:
+    """All of an axis, some that stand together or not, few or many, or weights."""
+    if draw(st.booleans()):
+        return draw(st.sampled_from([None, Axis(length, slice(0, length), np.arange(length) - 7, 4)]))
+    if draw(st.booleans()):
+        start, stop = sorted(draw(st.tuples(st.integers(0, length - 1), st.integers(0, length - 1))))
+        return Axis(length, slice(start, stop + 1))
+    chosen = draw(st.sets(st.integers(0, length - 1), min_size=1, max_size=draw(st.sampled_from([2, length]))))
+    return Axis(length, index_set(length, np.array(sorted(chosen))))
+
+
+@st.composite
+def contractions(draw: st.DrawFn) -> tuple[IntArray, Axis | None, Axis | None]:
+    """A matrix with few entries, some rows empty, and two sides."""
+    rows, columns = draw(st.tuples(st.integers(1, 40), st.integers(1, 40)))
+    matrix = np.zeros((rows, columns), draw(st.sampled_from([np.uint8, np.int32])))
+    for _ in range(draw(st.integers(0, 60))):
+        matrix[draw(st.integers(0, rows - 1)), draw(st.integers(0, columns - 1))] = draw(st.sampled_from([1, 3, 255]))
+    return matrix, side(draw, rows), side(draw, columns)
+
+
+@given(contractions(), st.sampled_from([3, 1 << 16]))
+def test_sparse_sums_are_those_of_the_whole_matrix(asked: tuple[IntArray, Axis | None, Axis | None], part: int) -> None:
+    """Whichever rows and columns, in parts of three edges and rows or all at once. Would catch marks in a type that
+    runs over, rows that are cut at the end of a part, and few rows and many taken by different rules."""
+    matrix, left, right = asked
+    first, second = (
+        np.ones(length, np.int64) if axis is None else axis.vector()
+        for axis, length in zip((left, right), matrix.shape, strict=True)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_module, "BLOCK", part)
+        patch.setattr(tensor_module, "CHUNK", part)
+        found = SparseTensor(csr_array(matrix)).contract((left, right))
+    assert found == int(first @ matrix.astype(np.int64) @ second)
+
+
+@given(st.lists(st.integers(0, 299), max_size=12), st.integers(300, 5000))
+def test_positions_are_sorted_and_distinct(numbers: list[int], length: int) -> None:
+    """Of short axes and long ones. Would catch two rules that differ in what they make of one list."""
+    assert axis_members(numbers, length, "nodes").tolist() == sorted(set(numbers))
+    assert distinct(np.array(numbers, np.int64), length).tolist() == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("wrong", [[5], [-1], [0, 2**63], [0, -(2**70)], [0, "1"], ["x" * 1000, 0]])
+def test_what_is_no_position_is_refused(wrong: list[int | str]) -> None:
+    """Would catch a number of more than 64 bits that ends in an error of its own, and texts that are taken for
+    numbers."""
+    with pytest.raises(InvalidQuery, match=r"nodes are the integers 0\.\.4"):
+        axis_members(wrong, 5, "nodes")
 
 
 def test_answers_are_coarser_where_the_capacity_is_large() -> None:

@@ -1,6 +1,7 @@
 """Reading graphs, against dictionaries of edges: what stands where, what counts once, and what is refused."""
 
 import io
+import itertools
 import json
 from fractions import Fraction
 from typing import Any
@@ -253,6 +254,24 @@ class TestLayout:
         complete = "\n".join(f"{i} {j}" for i in range(60) for j in range(i))
         data = read({"kind": "graph", "nodes": 60}, "a.txt", complete.encode())
         assert isinstance(data, DenseData)
+
+    @given(st.sets(st.tuples(st.integers(0, 59), st.integers(0, 59)), min_size=1, max_size=80))
+    def test_undirected_edges_stand_both_ways(self, read: Any, pairs: set[tuple[int, int]]) -> None:
+        """A sparse matrix that is symmetric, its columns ascending in each row, with the weight of each edge twice.
+        Would catch mirrored entries that stand behind the others, or in another's row.
+        """
+        weights = {(min(a, b), max(a, b)): 1 + (a + b) % 4 for a, b in pairs if a != b}
+        lines = "".join(f"{a},{b},{weight / 4}\n" for (a, b), weight in weights.items()) or "0,1,0.25\n"
+        data = read({"kind": "graph", "nodes": 60, "weighted": True, "grid": 0.25}, "a.csv", lines.encode())
+        assert isinstance(data, CsrData)
+        found = data.matrix()
+        assert found.indices.base is data.indices or np.shares_memory(found.indices, data.indices)
+        expected = np.zeros((60, 60), int)
+        for (a, b), weight in (weights or {(0, 1): 1}).items():
+            expected[a, b] = expected[b, a] = weight
+        assert found.toarray().tolist() == expected.tolist()
+        assert all((np.diff(data.indices[s:e]) > 0).all() for s, e in itertools.pairwise(data.indptr.tolist()))
+        assert data.mass == expected.sum() // 2
 
     def test_memory_limit(self, refuse: Any) -> None:
         refuse({"kind": "graph", "nodes": 2**26}, "a.txt", b"0 1\n", "memory", memory_limit=1 << 20)
