@@ -315,6 +315,10 @@ class CompiledPair(FullQuery):
 
     @lazy
     def norm2sq(self) -> float:
+        if self.grid_bits == 0:
+            # The pairs themselves: of two nodes on both sides there is one, of a node with itself none.
+            twice = self.both.count
+            return float(self.left.count * self.right.count - twice * (twice + 1) // 2)
         left, right, both = (a.real_vector() for a in (self.left, self.right, self.both))
         full = (
             2 * (left @ left) * (right @ right)
