@@ -79,8 +79,10 @@ def read_edges(
             kept = np.ones(len(rows), bool)
         triples.add(rows, columns, weights, batch.first, kept)
     rows, columns, units = triples.finish()
-    present = units != 0
-    return _matrix(spec, shape, rows[present], columns[present], units[present], dtype, memory_limit)
+    if not units.all():
+        present = units != 0
+        rows, columns, units = rows[present], columns[present], units[present]
+    return _matrix(spec, shape, rows, columns, units, dtype, memory_limit)
 
 
 def _matrix(

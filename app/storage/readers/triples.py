@@ -55,13 +55,17 @@ class Triples:
             none = np.zeros(0, np.int64)
             return none, none, none
         keys = np.concatenate(self._keys)
+        # Parts are let go of as soon as they are together: there may be ten million records and more.
+        self._keys.clear()
         order = np.argsort(keys, kind="stable")
         keys, values = keys[order], np.concatenate(self._values)[order]
+        self._values.clear()
         repeated = keys[1:] == keys[:-1]
         conflict = repeated & (values[1:] != values[:-1])
         if conflict.any():
             row = int(np.concatenate(self._origins)[order[1:][conflict]].min())
             raise InvalidDataset(f"row {row}: this {self._what} stands in an earlier row with another value", row=row)
+        self._origins.clear()
         distinct = np.concatenate(([True], ~repeated)) if len(keys) else np.zeros(0, bool)
         rows, columns = np.divmod(keys[distinct], self._columns)
         return rows, columns, values[distinct]
