@@ -21,6 +21,9 @@ from app.curator.counting import exact_degrees
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan
 from app.curator.facts import grid_of
+from app.curator.graph_evidence import GraphMechanism
+from app.curator.mechanisms import Measure, Wish
+from app.curator.opening import Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.planning import make_plan
 from app.curator.power_plan import PowerPlan
@@ -28,7 +31,10 @@ from app.curator.request import parse_request
 from app.evidence.degrees import Degrees
 from app.evidence.edges import FLIP_BITS, BitFlips, Edges
 from app.evidence.measurements import Noise
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.releases.pricing import Apart, price_of_degrees, price_of_edges
+from app.spaces.degrees import CompiledDegrees
+from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 
@@ -132,6 +138,33 @@ def test_rounds_of_the_power_method_grow_with_the_edges() -> None:
     assert five["noise_scale"] == pytest.approx(MOST * one["noise_scale"], rel=1e-2)
 
 
+def test_evidence_costs_what_a_node_can_move() -> None:
+    """The degrees that an opening buys, and the measurements of a cut and of the numbers of nodes by degree, against
+    the cost of noise where a node's five edges move: a cut by all five, nodes of its own side by one, those of the
+    other by five. Would catch a price, and so a charge, for one edge, and sides that are mistaken for each other."""
+    data, asked = dataset(MOST), request({"construction": "evidence"}, max_queries=10)
+    order, unit = data.budget.order, 1 << data.space.answer_bits
+    mechanism = GraphMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
+    state = mechanism.start()
+    ((buy, price),) = mechanism.purchases(state)
+    assert buy.strategy == Degrees.of(data.space)
+    assert price == price_of_degrees(buy.noise, Apart(1, MOST), order)
+    for query, absolute, squared, within in (
+        ({"type": "cut", "left": list(range(20)), "right": list(range(30))}, MOST, MOST**2, 50.0),
+        ({"type": "degrees", "side": "left", "bins": [0, 2, 4]}, 2, 2, None),
+        ({"type": "degrees", "side": "right", "bins": [0, 2, 4]}, 2 * MOST, 2 * MOST**2, None),
+    ):
+        due = mechanism.decide(state, data.space.compile(parse_query(query)), Wish(within=within))
+        assert isinstance(due, Measure)
+        law, scale = due.terms.noise.law, due.terms.noise.scale
+        event = (
+            DiscreteLaplaceAnswer(scale, absolute * unit)
+            if law == "laplace"
+            else DiscreteGaussianAnswer(scale, squared * unit**2)
+        )
+        assert due.terms.price.renyi == renyi_cost(event, order)
+
+
 def test_a_bought_number_of_edges_moves_by_a_nodes() -> None:
     """Of weighted edges, too, in units of their grid. Would catch a mass that is bought with noise for one edge."""
     assert grid_of(dataset(MOST).space, "mass") == (0, MOST)
@@ -212,6 +245,20 @@ def test_the_price_is_no_less_than_the_divergence(kind: Any, scale: int, most: i
         assert 0 <= Fraction(price.pure) - largest < Fraction(1, 10**20)
     else:
         assert price.pure is None
+
+
+def test_numbers_of_nodes_by_degree_move_as_is_said() -> None:
+    """By brute force over every graph of two nodes with three ends and a third node's edges: how many nodes of either
+    side have which degree moves by no more than it is priced for, in L1 and in the square of L2, and by as much. Would
+    catch the side of the unit taken for the other, and one node's move charged for that of its neighbours."""
+    most, edges = 2, (0, 1, 2)
+    for axis, nodes in ((0, 2), (1, 3)):
+        asked, found = CompiledDegrees(axis, edges, nodes), []
+        for own, others in itertools.product(moves(3, most, 1), moves(3, 3, 1)):
+            counts = [asked.exact(DenseTensor(graph)) for graph in (own + others[::-1], others[::-1])]
+            found.append(counts[0] - counts[1])
+        assert max(int(np.abs(each).sum()) for each in found) == asked.l1(most, "left")
+        assert max(int(each @ each) for each in found) == asked.squared(most, "left")
 
 
 @pytest.mark.parametrize("most", [1, 2, 4])
