@@ -40,7 +40,7 @@ from tests.statistical.audit import proven_delta
 pytestmark = pytest.mark.statistical
 
 EPSILON, DELTA, MOST = 1.0, 1e-6, 8
-LEFT, RIGHT = 30, 40
+LEFT, RIGHT = 30, 200
 SAMPLES, STORIES = 80, 3000
 SPEC: dict[str, Any] = {
     "kind": "bipartite",
