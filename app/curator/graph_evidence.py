@@ -57,7 +57,7 @@ from app.releases.pricing import price_of_asked
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery, InvalidRequest
 from app.spaces.matrix import MatrixSpace
-from app.spaces.query import CompiledDense, CompiledSparse, Query
+from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
 from app.spaces.tensor import FloatArray
 
 #: Of a question of more parts than the first others learn nothing, and beyond the second nothing is said of it but
@@ -65,6 +65,8 @@ from app.spaces.tensor import FloatArray
 MOST_LEARNT, MOST_ESTIMATED = 256, 1 << 12
 #: About what a session takes beside what it keeps, and a node of it.
 _OWN_BYTES, _NODE_BYTES = 16 << 20, 256
+#: What a node that a question weighs takes while it is answered.
+_ASKED_BYTES = 128
 #: Of a pair of measurements that were kept: their covariances in three parts, and the factor.
 _PAIR_BYTES = 32
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
@@ -273,15 +275,18 @@ class GraphMechanism:
 
     def nbytes(self, updates: int) -> int:
         """About what measurements, and covariances of those that are kept, take."""
-        kept, nodes = min(updates, MOST_KEPT), sum(self._edges.shape)
-        sets = 3 * self._edges.shape[0] if self._edges.kind == "pairs" else nodes
         measured = any(isinstance(buy.strategy, Edges) for buy in self._plan.buys)
         cells = 8 * math.prod(self._edges.shape) if measured else 0
-        return _OWN_BYTES + _NODE_BYTES * nodes + _PAIR_BYTES * kept**2 + kept * sets // 4 + cells
+        return _OWN_BYTES + _NODE_BYTES * sum(self._edges.shape) + self._kept_bytes(updates) + cells
 
     def working_bytes(self, state: State, query: Query) -> int:
-        """What a question, what is asked beside it and new room for what is kept take for a while."""
-        return _OWN_BYTES + _NODE_BYTES * sum(self._edges.shape) + 64 * query.numbers + self.nbytes(2 * state.updates)
+        """What a question and new room for what is kept take for a while."""
+        weighed = sum(self._edges.shape)
+        if isinstance(query, CompiledProduct) and not query.grid_bits:
+            weighed = sum(n if a is None else a.count for a, n in zip(query.axes, query.shape, strict=True))
+        elif isinstance(query, CompiledPair) and not query.grid_bits:
+            weighed = 3 * (query.left.count + query.right.count)
+        return _OWN_BYTES + _ASKED_BYTES * (weighed + query.numbers) + 2 * self._kept_bytes(2 * state.updates)
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""
@@ -298,6 +303,12 @@ class GraphMechanism:
         return self._price(release.strategy.query(self._space), release.noise)
 
     # ------------------------------------------------------------------ within
+
+    def _kept_bytes(self, updates: int) -> int:
+        """About what cuts take that are kept after so many updates, with room for as many again."""
+        kept = min(updates, MOST_KEPT)
+        sets = 3 * self._edges.shape[0] if self._edges.kind == "pairs" else sum(self._edges.shape)
+        return _PAIR_BYTES * kept**2 + kept * sets // 4
 
     def _policy(self, state: State) -> GraphPolicy:
         known = _evidence(state)

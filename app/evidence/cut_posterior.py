@@ -77,8 +77,8 @@ class _Vectors:
         found = np.empty((3, len(self.sides), len(self.sides)))
         for k, a in enumerate(self.sides):
             for j, b in enumerate(self.sides[: k + 1]):
-                vector = a.vector[b.places] * b.own
-                found[:, k, j] = found[:, j, k] = model.weightings[:, b.places] @ vector
+                places, weights = a.meeting(b)
+                found[:, k, j] = found[:, j, k] = model.weightings[:, places] @ weights
         centred: FloatArray = found - np.einsum("kw,jw->wkj", self.sums, self.sums / model.totals)
         return centred
 

@@ -67,6 +67,13 @@ class Side:
         """Sum of their squares."""
         return float(self.own @ self.own)
 
+    def meeting(self, other: Side) -> tuple[IntArray, FloatArray]:
+        """The nodes that both may weigh, and the products of both weights."""
+        if self is other:
+            return self.places, self.own**2
+        both, mine, others = np.intersect1d(self.places, other.places, assume_unique=True, return_indices=True)
+        return both, self.own[mine] * other.own[others]
+
     def summed(self, values: FloatArray) -> float:
         """Values of all nodes, weighed and summed."""
         return float(values[self.places] @ self.own)

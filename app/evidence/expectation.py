@@ -81,7 +81,7 @@ class Expectation:
 
     def value(self, question: CutQuestion) -> float:
         """What is expected of a question."""
-        return sum(c * self.cells.sum(a.vector, b.vector) for c, a, b in question.terms)
+        return sum(c * self.cells.sum(a.places, a.own, b.places, b.own) for c, a, b in question.terms)
 
     def of_rows(self, side: Side) -> float:
         """The part of all cells that lies in a side's rows."""

@@ -44,18 +44,29 @@ def posterior(noisy: FloatArray, variance: float, most: float) -> Posterior:
     high = min(max(float(noisy.max()), deviation), most)
     centres, widths = _components(deviation, high)
     weights = _weights(noisy, variance, centres, widths)
-    shares = widths**2 / (widths**2 + variance)
-    means, slopes = np.empty(len(noisy)), np.empty(len(noisy))
-    for start in range(0, len(noisy), _BINS):
-        part = noisy[start : start + _BINS, None]
-        held = _likelihood(part, variance, centres, widths) * weights
-        held /= np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
-        moved = centres + shares * (part - centres)
-        mean = (held * moved).sum(axis=1)
-        spread = (held * (shares * variance + moved**2)).sum(axis=1) - mean**2
-        means[start : start + _BINS] = mean
-        slopes[start : start + _BINS] = spread / variance
+    if len(noisy) <= _BINS:
+        means, slopes = _moments(noisy, variance, centres, widths, weights)
+    else:
+        # Both are smooth in the noisy number: found where numbers lie, and between them where these are far apart.
+        ranks = np.linspace(0, len(noisy) - 1, _BINS).astype(np.int64)
+        even = np.linspace(float(noisy.min()), float(noisy.max()), _BINS)
+        places = np.unique(np.concatenate([np.sort(noisy)[ranks], even]))
+        found = _moments(places, variance, centres, widths, weights)
+        means, slopes = (np.interp(noisy, places, each) for each in found)
     return Posterior(np.clip(means, 0.0, most), np.clip(slopes, 0.0, 1.0))
+
+
+def _moments(
+    noisy: FloatArray, variance: float, centres: FloatArray, widths: FloatArray, weights: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The posterior's mean of each noisy number, and its variance in parts of the noise's."""
+    held = _likelihood(noisy[:, None], variance, centres, widths) * weights
+    held /= np.maximum(held.sum(axis=1, keepdims=True), 1e-300)
+    shares = widths**2 / (widths**2 + variance)
+    moved = centres + shares * (noisy[:, None] - centres)
+    means: FloatArray = (held * moved).sum(axis=1)
+    slopes: FloatArray = ((held * (shares * variance + moved**2)).sum(axis=1) - means**2) / variance
+    return means, slopes
 
 
 def _components(deviation: float, high: float) -> tuple[FloatArray, FloatArray]:
