@@ -32,10 +32,10 @@ from app.evidence.expectation import averaged, expectation
 from app.spaces.tensor import FloatArray
 
 #: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.
-PAID_FROM, FIRST = 0.3, 100
+PAID_FROM, FIRST = 0.4, 100
 #: Shares fall as one over the number of the question and so many, and as many more as these are times the number of
 #: questions: few questions teach little, and get shares that are more alike.
-EARLY, FEW = 100.0, 1e5
+EARLY, FEW = 200.0, 1e5
 #: Beside edges, what is expected counts as if it varied by so many times what the posterior says: a few cuts differ
 #: from that by far more than most do.
 WIDER = 4.0
