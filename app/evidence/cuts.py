@@ -157,7 +157,11 @@ class CutQuestion:
         if self.both is not None:
             return 0.0, max(self.weight, 0.0)
         (low_left, high_left), (low_right, high_right) = self.left.parts(), self.right.parts()
-        return low_left * high_right + high_left * low_right, low_left * low_right + high_left * high_right
+        low, high = low_left * high_right + high_left * low_right, low_left * low_right + high_left * high_right
+        if self.kind == "all":
+            return low, high
+        loops = self.left.vector[self.right.places] * self.right.own
+        return low - float(np.minimum(loops, 0).sum()), high - float(np.maximum(loops, 0).sum())
 
     def incident(self) -> tuple[FloatArray, FloatArray]:
         """For each row the sum of the weights of its cells, and the same for each column; of pairs, where a cell is of
