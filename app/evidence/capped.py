@@ -94,23 +94,33 @@ class Capped:
 
         Of a symmetric matrix both are the same and the factors are too.
         """
-        total = max(float(rows.sum() + columns.sum()) / 2, 1e-9)
+        total = min(max(float(rows.sum() + columns.sum()) / 2, 1e-9), float(len(rows) * len(columns)))
         rows, columns = (side * (total / max(float(side.sum()), _TINY)) for side in (rows, columns))
         rows, columns = np.minimum(rows, len(columns)), np.minimum(columns, len(rows))
         found = cls(rows / total**0.5, columns / total**0.5, loops)
-        if found.capless:
+        if found.capless and loops:
             return found
-        ones = [np.ones(len(rows)), np.ones(len(columns))]
+        ones = np.ones(len(columns))
         for _ in range(_PASSES):
-            sums = found.row_sums(ones[1])
-            x = found.rows * np.minimum(rows / np.maximum(sums, _TINY), _MOST_STEP)
+            sums, x = found.row_sums(ones), found._scaled(rows)
             if symmetric:
                 # A full step in both sides at once would go twice as far.
                 found = cls(np.sqrt(x * found.rows), np.sqrt(x * found.rows), loops)
             else:
                 found = cls(x, found.columns, loops)
-                across = found.flipped().row_sums(ones[0])
-                found = cls(x, found.columns * np.minimum(columns / np.maximum(across, _TINY), _MOST_STEP), loops)
+                found = cls(x, found.flipped()._scaled(columns), loops)
             if float(np.abs(sums - rows).sum()) <= _NEAR * total:
                 break
         return found
+
+    def _scaled(self, wanted: FloatArray) -> FloatArray:
+        """Factors of rows with which these have the wanted sums, while those of columns and the diagonal stay."""
+        if not self.loops:
+            wanted = wanted + self.diagonal
+        ordered = self.columns[self._order]
+        rest = np.cumsum(ordered[::-1])[::-1]
+        # The sum of a row in which this column is the next to be capped; it grows from column to column.
+        sums = np.full(len(ordered), np.inf)
+        np.divide(rest, ordered, out=sums, where=ordered > _TINY)
+        capped = np.minimum(np.searchsorted(np.arange(len(sums)) + sums, wanted), len(sums) - 1)
+        return np.minimum((wanted - capped) / np.maximum(rest[capped], _TINY), _MOST_STEP * self.rows)
