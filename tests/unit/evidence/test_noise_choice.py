@@ -71,7 +71,7 @@ def test_a_share_buys_the_least_variance(order: Decimal, share: float, parts: tu
 
 @given(shares, parts())
 def test_pure_shares_buy_laplace_noise(share: float, parts: tuple[list[int], int]) -> None:
-    """All of epsilon and no more. Would catch a part that is left out of what moves, and a scale that is rounded down."""
+    """All of epsilon and no more. Would catch a part that is left out, and a scale that is rounded down."""
     found = least_noise(share, 30.0, parts[0], float(parts[1]), 1e12, pure=True)
     assert found is not None
     kind, scale = found
@@ -89,7 +89,7 @@ def test_the_price_of_laplace_noise(order: Decimal, scale: float, moved: int) ->
     continuous noise.
     """
     exact = float(renyi_cost(DiscreteLaplaceAnswer(Fraction(scale), moved), order))
-    # Where noise is much, what it costs is the difference of far larger numbers.
+    # Of much noise the cost is the difference of far larger numbers.
     near = 1e-12 * (1 + moved / scale) / (float(order) - 1)
     assert laplace_cost(scale, float(order), moved) == pytest.approx(exact, rel=1e-9, abs=near)
 
