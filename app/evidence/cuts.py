@@ -160,7 +160,7 @@ class CutQuestion:
         low, high = low_left * high_right + high_left * low_right, low_left * low_right + high_left * high_right
         if self.kind == "all":
             return low, high
-        loops = self.left.vector[self.right.places] * self.right.own
+        _, loops = self.left.meeting(self.right)
         return low - float(np.minimum(loops, 0).sum()), high - float(np.maximum(loops, 0).sum())
 
     def incident(self) -> tuple[FloatArray, FloatArray]:
