@@ -180,6 +180,7 @@ class Rounds:
             sequence, session.queries_asked, session.updates_used, share, sealed.entry_hash
         )
         work.sources.append("unverified" if answer.unverified else answer.source)
+        limited = session.opening.request.declared
         view = {
             "sequence": sequence,
             **answer_view(query, values, session.accuracy(query, answer, wish)),
@@ -188,8 +189,8 @@ class Rounds:
             "beta": session.plan.beta,
             "charged_epsilon": spending.charged_epsilon(session.plan, price),
             "updates_used": session.updates_used,
-            "updates_left": session.updates_left,
-            "queries_left": session.queries_left,
+            "updates_left": session.updates_left if limited else None,
+            "queries_left": session.queries_left if limited else None,
             "entry_hash": sealed.entry_hash,
         }
         if session.opening.request.dummy:
