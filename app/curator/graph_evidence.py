@@ -72,7 +72,7 @@ _PAIR_BYTES = 32
 #: Noise beyond this, in units of the answer grid, might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
 #: Why there is no hypothesis to show.
-NO_GRAPH = "the session keeps measurements: read those of the data set, or release a synthetic graph"
+NO_GRAPH = "the session keeps measurements, not cells: read them at the data set's measurements, or release all cuts"
 
 
 #: The parts of queries that are being answered: what they weigh is looked at again and again.

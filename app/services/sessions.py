@@ -21,6 +21,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
 from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import Purchase, measure
+from app.curator.graph_evidence import NO_GRAPH
 from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
@@ -560,7 +561,7 @@ class Sessions:
         with while_wanted(check):
             opening = opening_of(row.header)
         if opening.evidence is not None:
-            raise InvalidRequest(NO_TABLE)
+            raise InvalidRequest(NO_TABLE if opening.dataset.space.kind == "table" else NO_GRAPH)
         # The state, and beside it what an update or showing it takes: see the documents on memory.
         dense = opening.dataset.space.dense_bytes
         take(mechanism_of(opening).nbytes(row.updates_used) + 2 * dense + SESSION_BYTES)
