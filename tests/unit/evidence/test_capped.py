@@ -42,7 +42,9 @@ def test_sums_are_those_of_the_matrix(n: int, m: int, scale: float, loops: bool,
     left, right = (rng.normal(size=size) for size in matrix.shape)
     assert cells.row_sums(right) == pytest.approx(matrix @ right, abs=1e-9)
     assert cells.flipped().row_sums(left) == pytest.approx(left @ matrix, abs=1e-9)
-    assert cells.sum(left, right) == pytest.approx(left @ matrix @ right, abs=1e-9)
+    rows, columns = (np.flatnonzero(rng.random(size) < 0.7) for size in matrix.shape)
+    expected = left[rows] @ matrix[np.ix_(rows, columns)] @ right[columns]
+    assert cells.sum(rows, left[rows], columns, right[columns]) == pytest.approx(expected, abs=1e-9)
     assert cells.capless == bool((np.outer(cells.rows, cells.columns) <= 1).all())
 
 
@@ -57,7 +59,9 @@ def test_the_shortcut_says_what_the_long_way_does(n: int, loops: bool, seed: int
     assert cells.capless
     assert not more.capless
     left, right = rng.normal(size=n), rng.normal(size=n)
-    assert more.sum(np.append(left, 0), np.append(right, 0)) == pytest.approx(cells.sum(left, right), abs=1e-9)
+    every, wider = np.arange(n), np.arange(n + 1)
+    short = cells.sum(every, left, every, right)
+    assert more.sum(wider, np.append(left, 0), wider, np.append(right, 0)) == pytest.approx(short, abs=1e-9)
     assert more.row_sums(np.append(right, 0))[:n] == pytest.approx(cells.row_sums(right), abs=1e-9)
 
 
