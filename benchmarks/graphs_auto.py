@@ -134,9 +134,9 @@ def _learnt(posterior: CutPosterior) -> FloatArray:
     return made + np.outer(moved[0], shares[1]) + np.outer(shares[0], moved[1])
 
 
-def make(of: Graph, epsilon: float, delta: float, questions: int, seed: int) -> Auto:
+def make(of: Graph, epsilon: float, delta: float, questions: int, seed: int, **declared: object) -> Auto:
     """A session that takes the whole budget of a graph."""
-    dataset, rng = dataset_of(of, epsilon, delta), np.random.default_rng([seed, 7])
+    dataset, rng = dataset_of(of, epsilon, delta, **declared), np.random.default_rng([seed, 7])
     asked = {"dataset": "g", "epsilon": epsilon, "max_queries": questions}
     request, _ = chosen(dataset, parse_request(asked))
     session = Session(Opening(dataset, request, make_plan(dataset, request)))
