@@ -9,7 +9,7 @@ state is what the transcript says.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -329,9 +329,10 @@ class GraphMechanism:
             known = _ASKED[query] = CutQuestion.all_of(query, self._edges.kind)
         return known
 
-    @staticmethod
-    def _names(query: Query) -> list[tuple[bytes, int]]:
-        return [(query.digest, place) for place in range(query.numbers)]
+    def _names(self, query: Query) -> list[Hashable]:
+        """What each number of a query is known by: a cut by its sides, so that it is known wherever it was measured."""
+        parts = self._parts(query)
+        return [part.name for part in parts] or [(query.digest, place) for place in range(query.numbers)]
 
     def _moved(self, query: Query) -> tuple[int, int]:
         """By how much the values of neighbours differ, on the answer grid: in L1, and in the square of L2."""
@@ -380,6 +381,8 @@ class GraphMechanism:
             return None
         noise = Noise(found[0], self._scale(float(found[1])), self._bits)
         if len(parts) != 1:
+            if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
+                return None
             return self._due(query, noise, None, wish, left)
         prediction = policy.predicted(parts[0])
         if not policy.worth(parts[0], prediction, noise.variance / self._span**2, leaning):
@@ -394,7 +397,7 @@ class GraphMechanism:
         """
         assert wish.within is not None
         wanted = squared(wish.within / self._quantile(policy, wish, unbiased=True))
-        known = [self._variance(policy, query, place) for place in range(query.numbers)]
+        known = self._variances(policy, query)
         missing = max(1 / wanted - (0.0 if v is None else 1 / v) for v in known)
         if missing <= SLACK / wanted:
             return None
@@ -444,11 +447,12 @@ class GraphMechanism:
             return True
         return all(policy.variance_of(None, name) is not None for name in self._names(query))
 
-    def _variance(self, policy: GraphPolicy, query: Query, place: int) -> float | None:
-        """That of the unbiased value of one of a query's numbers, in counts; None where there is none."""
-        parts = self._parts(query)
-        found = policy.variance_of(parts[place] if parts else None, (query.digest, place))
-        return None if found is None else found * self._span**2
+    def _variances(self, policy: GraphPolicy, query: Query) -> list[float | None]:
+        """Those of the unbiased values of a query, in counts; None where there is none."""
+        names, parts = self._names(query), self._parts(query)
+        told = parts if 0 < len(parts) <= MOST_ESTIMATED else [None] * len(names)
+        found = [policy.variance_of(part, name) for part, name in zip(told, names, strict=True)]
+        return [None if variance is None else self._span**2 * variance for variance in found]
 
     def _answer(
         self, state: State, query: Query, wish: Wish, source: Source, measured: Measured | None = None

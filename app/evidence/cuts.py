@@ -8,6 +8,7 @@ between the two is counted once.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,6 +133,17 @@ class CutQuestion:
         """Coefficient, left and right side of each product."""
         first = (1.0, self.left, self.right)
         return (first,) if self.both is None else (first, (-0.5, self.both, self.both))
+
+    @lazy
+    def name(self) -> bytes:
+        """What tells it from others: the same for the same sides, whatever they were asked with."""
+        sides = []
+        for side in (self.left, self.right):
+            told = hashlib.sha256(side.places.astype("<i8").tobytes())
+            told.update(b"" if side.weights is None else b"/" + side.weights.astype("<f8").tobytes())
+            sides.append(told.digest())
+        # Of pairs the sides have no order.
+        return b"".join(sides if self.both is None else sorted(sides))
 
     @lazy
     def weight(self) -> float:
