@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from app.evidence.numbers import NumberBuy, NumberRelease
 from app.spaces.errors import CuratorError
 from app.spaces.query import Query
@@ -57,7 +59,7 @@ class Asked:
         return isinstance(other, Asked) and (self.form, self.cells) == (other.form, other.cells)
 
     def __hash__(self) -> int:
-        return hash((str(self.form), self.cells))
+        return hash((orjson.dumps(dict(self.form), option=orjson.OPT_SORT_KEYS), self.cells))
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
