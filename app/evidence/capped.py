@@ -56,8 +56,9 @@ class Capped:
         else:
             ordered = weights[self._order]
             plain = np.concatenate([[0.0], np.cumsum(ordered)])
-            scaled = np.concatenate([[0.0], np.cumsum(ordered * self.columns[self._order])])
-            sums = plain[self._full] + self.rows * (scaled[-1] - scaled[self._full])
+            # From the least factor on: beside the largest ones it would be lost.
+            scaled = np.concatenate([[0.0], np.cumsum((ordered * self.columns[self._order])[::-1])])[::-1]
+            sums = plain[self._full] + self.rows * scaled[self._full]
         return sums if self.loops else sums - self.diagonal * weights
 
     @lazy

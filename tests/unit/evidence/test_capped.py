@@ -48,6 +48,14 @@ def test_sums_are_those_of_the_matrix(n: int, m: int, scale: float, loops: bool,
     assert cells.capless == bool((np.outer(cells.rows, cells.columns) <= 1).all())
 
 
+@pytest.mark.parametrize("loops", [True, False])
+def test_factors_that_differ_by_far(loops: bool) -> None:
+    """Of full rows factors are huge. Would catch small ones that are lost beside them."""
+    cells = Capped(np.array([1e15, 1.0, 1e-3]), np.array([2e12, 0.5, 1e-10]), loops)
+    assert cells.row_sums(np.ones(3)) == pytest.approx(written(cells).sum(axis=1), rel=1e-9)
+    assert cells.flipped().row_sums(np.ones(3)) == pytest.approx(written(cells).sum(axis=0), rel=1e-9)
+
+
 @given(st.integers(1, 9), st.booleans(), st.integers(0, 10**6))
 def test_the_shortcut_says_what_the_long_way_does(n: int, loops: bool, seed: int) -> None:
     """Where no cell is capped; with one more column that is, and weighs nothing, sums are taken with caps. Would catch
