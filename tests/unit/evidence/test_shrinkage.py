@@ -142,6 +142,23 @@ def test_errors_are_as_small_and_as_large_as_told(shape: str, variance: float) -
     assert told <= 1.12 * error + (0.09 if shape in ("same", "two") else 0.01) * variance
 
 
+@pytest.mark.parametrize("count", [30, 100, 300, 1000])
+@pytest.mark.parametrize("spread", [3.0, 30.0, 90.0])
+def test_few_numbers_are_no_kinds_of_their_own(count: int, spread: float) -> None:
+    """Numbers that lie anywhere, few for their range: errors are hardly larger than the noise, and not far larger than
+    told. Would catch weights that are fitted until each noisy number is certain by itself.
+    """
+    error = told = 0.0
+    for seed in range(1000 // count + 4):
+        rng = np.random.default_rng([seed, count])
+        truth = rng.uniform(5, 5 + spread, count)
+        found = posterior(truth + rng.normal(0, 1, count), 1.0, 1e6)
+        error += float(((found.means - truth) ** 2).mean())
+        told += float(found.slopes.mean())
+    assert error <= 1.2 * (1000 // count + 4)
+    assert error <= 1.6 * told
+
+
 def test_many_numbers_are_binned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights from bins are those from all numbers, nearly. Would catch bins that count the same where they are not,
     and means for the bins alone.
