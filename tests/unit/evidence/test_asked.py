@@ -100,7 +100,7 @@ def test_a_query_of_another_space_is_refused(declared: dict[str, Any]) -> None:
     and a table whose counts would be asked.
     """
     query = space(DIRECTED).compile(parse_query(CUT))
-    with pytest.raises(ValueError, match="query|table"):
+    with pytest.raises(ValueError, match=r"query|table"):
         Asked.of(query).check(space(declared))
 
 
