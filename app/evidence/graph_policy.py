@@ -155,6 +155,8 @@ class GraphPolicy:
         self._next_refit, self._next_look = _REFIT, 2 * _REFIT
         self._scores: deque[float] = deque(maxlen=_SCORED)
         self._unbiased: dict[Hashable, _Unbiased] = {}
+        #: Of these what the posterior has not taken in.
+        self._apart: dict[Hashable, _Unbiased] = {}
         #: Of questions asked, their variances in three parts, what edges say beside the expectation, and its variance.
         self._looked: list[tuple[FloatArray, float, float]] = []
         for questions, names, values, variance in learnt.asked:
@@ -257,10 +259,10 @@ class GraphPolicy:
         if unbiased is None:
             return Shown(_cut(value, question.bounds), None, None, self.kappa * deviation)
         error = math.sqrt(unbiased.variance)
-        if name in self._unbiased and not self._is_kept(unbiased, deviation):
+        apart = self._apart.get(name)
+        if apart is not None:
             # What was measured was not kept: it moves its own question all the same.
-            share = deviation**2 / (deviation**2 + unbiased.variance)
-            value += share * (unbiased.value - value)
+            value += deviation**2 / (deviation**2 + apart.variance) * (apart.value - value)
         held = min(max(value, unbiased.value - REACH * error), unbiased.value + REACH * error)
         return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
 
@@ -276,11 +278,6 @@ class GraphPolicy:
         return None if found is None else found.variance
 
     # ------------------------------------------------------------------ within
-
-    @staticmethod
-    def _is_kept(unbiased: _Unbiased, deviation: float) -> bool:
-        """Whether a posterior is narrow enough to have taken the measurement in."""
-        return deviation**2 < unbiased.variance * (1 + 1e-3)
 
     def _unbiased_of(self, question: CutQuestion | None, name: Hashable) -> _Unbiased | None:
         found = _Unbiased()
@@ -316,15 +313,21 @@ class GraphPolicy:
     def _learn_all(
         self, questions: Sequence[CutQuestion], names: Sequence[Hashable], values: FloatArray, variance: float
     ) -> None:
-        for name, value in zip(names, values.tolist(), strict=True):
+        for place, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
             self._unbiased.setdefault(name, _Unbiased()).add(value, variance)
+            if place >= len(questions) or not self._kept(questions[place], value, variance):
+                self._apart.setdefault(name, _Unbiased()).add(value, variance)
+
+    def _kept(self, question: CutQuestion, value: float, variance: float) -> bool:
+        """Learn from a measured value where that is worth its while; whether it was."""
         if self._means.mode == "laplace":
-            return
-        for question, value in zip(questions, values.tolist(), strict=False):
-            known = self.posterior.known(question)
-            worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
-            if worth and self.posterior.has_room(question):
-                self.posterior.learn(question, known, value, variance)
+            return False
+        known = self.posterior.known(question)
+        worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
+        if not worth or not self.posterior.has_room(question):
+            return False
+        self.posterior.learn(question, known, value, variance)
+        return True
 
 
 def _cut(value: float, bounds: tuple[float, float]) -> float:
