@@ -244,6 +244,8 @@ def test_room_grows_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             )
     agrees(posterior.known(asked), textbook(posterior, questions, values, variances, asked))
     assert posterior.kept == 150
+    posterior.refit()
+    agrees(posterior.known(asked), textbook(posterior, questions, values, variances, asked))
     assert not posterior.has_room(asked)
 
 

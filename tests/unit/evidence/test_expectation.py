@@ -174,4 +174,6 @@ def test_errors_of_sums_are_as_told(kind: CellKind) -> None:
     found = expectation(kind, shape, [noisy_sums(rng, kind, truth, variance)])
     error = ((found.left.sums - truth.sum(axis=1)) ** 2).mean()
     assert (found.left.noise + found.left.shape).mean() == pytest.approx(error, rel=0.25)
-    assert (found.left.noise <= variance).all()
+    # The noise that is left is what a mean moves with its noisy sum; the rest is what the posterior adds.
+    both = found.left.noise + found.left.shape
+    assert found.left.noise == pytest.approx(both**2 / variance)

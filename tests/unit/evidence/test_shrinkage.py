@@ -47,7 +47,7 @@ def numbers(rng: np.random.Generator, shape: str, count: int) -> np.ndarray:
 SHAPES = ["normal", "two", "tail", "same"]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.sampled_from(SHAPES), st.sampled_from([2.0, 30.0, 400.0]), st.integers(0, 10**6))
 def test_the_posterior_is_that_of_the_mixture(shape: str, variance: float, seed: int) -> None:
     """Means and variances are those of Bayes' rule on a grid, and a mean grows with its noisy number by the variance
