@@ -80,10 +80,11 @@ class Capped:
         else:
             order = np.argsort(-y, kind="stable")
             plain = np.concatenate([[0.0], np.cumsum(right[order])])
-            scaled = np.concatenate([[0.0], np.cumsum((right * y)[order])])
+            # From the least factor on: beside the largest ones it would be lost.
+            scaled = np.concatenate([[0.0], np.cumsum((right * y)[order][::-1])])[::-1]
             with np.errstate(divide="ignore"):
                 full = np.searchsorted(-y[order], -1 / x, "left")
-            total = float(left @ (plain[full] + x * (scaled[-1] - scaled[full])))
+            total = float(left @ (plain[full] + x * scaled[full]))
         if self.loops:
             return total
         both, first, second = np.intersect1d(rows, columns, assume_unique=True, return_indices=True)
