@@ -19,6 +19,7 @@ import pytest
 from app.audit import records
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.curator.dataset import PublicDataset
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.ledger import Amounts
 from tests.api.support import ARROW, JSON, Noise, Service, ask, npy, refused, register, serving, unique
@@ -47,13 +48,6 @@ class Case:
         value = left @ self.cells @ right
         both = left * right if self.pairs else np.zeros(1)
         return float(value - (both @ self.cells @ both / 2 if self.pairs else 0))
-
-    def number(self, words: JSON) -> float:
-        """How many cells a cut has."""
-        ones = np.ones(self.cells.shape)
-        if self.spec["kind"] == "graph":
-            np.fill_diagonal(ones, 0)
-        return Case(self.spec, ones).truth(words)
 
     @staticmethod
     def weights(words: JSON, side: str, length: int) -> Floats:
@@ -299,7 +293,6 @@ def test_blocks_and_degrees(exact: Service, kind: str, tmp_path: Path) -> None:
     """
     analyst, case, name = exact.principal("analyst"), CASES[kind], registered(exact, kind)
     id = opened(analyst, name, epsilon=0.8)["id"]
-    order = Decimal(str(analyst.get(f"/v1/sessions/{id}").json()["plan"]["order"]))
     answers: list[JSON] = []
     groups: JSON = {"left": {"a": list(range(20)), "b": list(range(20, 40))}}
     if not case.pairs:
@@ -314,7 +307,7 @@ def test_blocks_and_degrees(exact: Service, kind: str, tmp_path: Path) -> None:
     assert all(low <= truth <= high for (low, high), truth in zip(answer["intervals"], truths, strict=True))
     assert answer["source"] == "measurement"
     gamma = Fraction(3 if kind == "matrix" else 1)
-    _held_against_its_price(exact, name, order, absolute=gamma, squared=gamma**2)
+    assert_price(exact, analyst, name, id, absolute=gamma, squared=gamma**2)
     side = {} if case.pairs else {"side": "left"}
     if kind in ("weighted", "matrix"):
         refused(analyst.post(f"/v1/sessions/{id}/queries", json={"type": "degrees", **side}), "invalid-query")
@@ -328,7 +321,7 @@ def test_blocks_and_degrees(exact: Service, kind: str, tmp_path: Path) -> None:
         assert answer["values"] == pytest.approx(truths, abs=1e-6)
         assert answer["axes"][0]["labels"][-1] == "25+"
         ends = 2 if case.pairs else 1
-        _held_against_its_price(exact, name, order, absolute=Fraction(2 * ends), squared=Fraction(2 * ends**2))
+        assert_price(exact, analyst, name, id, absolute=Fraction(2 * ends), squared=Fraction(2 * ends**2))
         again = ask(analyst, id, {"type": "degrees", "bins": bins, **side})
         assert (again["source"], again["charged_epsilon"], again["values"]) == ("cached", 0, answer["values"])
         if not case.pairs:
@@ -347,21 +340,20 @@ def assert_measured(service: Service, name: str, truths: set[float]) -> None:
     assert set(shown["values"]) == truths
 
 
-def _held_against_its_price(
-    service: Service, name: str, order: Decimal, *, absolute: Fraction, squared: Fraction
+def assert_price(
+    service: Service, client: httpx.Client, name: str, id: str, *, absolute: Fraction, squared: Fraction
 ) -> None:
-    """The last charge of the ledger is the price of the last measurement's noise, where neighbours differ by so much in
-    the L1 norm, and by so much in the square of the L2 norm."""
-    item = listed(service, name)[-1]
-    shown = service.admin.get(f"/v1/datasets/{name}/measurements/{item['id']}").json()
-    bits = 20
-    scale = Fraction(str(shown["noise"]["scale"])) * (1 << bits)
+    """The last charge of the ledger is the price of the last measurement's noise, to the last digit, where neighbours
+    differ by so much in the L1 norm, and by so much in the square of the L2 norm."""
+    item, told = listed(service, name)[-1], header(client, id)
+    unit = round(1 / told["plan"]["answer_grid"])
+    scale = Fraction(str(item["noise"]["scale"])) * unit
     if item["noise"]["kind"] == "gaussian":
-        event: Any = DiscreteGaussianAnswer(scale, int(squared * (1 << bits) ** 2))
+        event: Any = DiscreteGaussianAnswer(scale, int(squared * unit**2))
     else:
-        event = DiscreteLaplaceAnswer(scale, int(absolute * (1 << bits)))
+        event = DiscreteLaplaceAnswer(scale, int(absolute * unit))
     cost = Amounts.read(item["cost"])
-    assert float(cost.renyi) == pytest.approx(float(Amounts.of(event, order).renyi), rel=1e-4)
+    assert cost == Amounts.of(event, PublicDataset.from_descriptor(told["dataset"]).budget.order)
     ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
     charges = [entry for entry in ledger["entries"] if entry["kind"] == "charge"]
     assert Decimal(charges[-1]["amount"]) == cost.renyi
@@ -695,13 +687,12 @@ def test_a_node_as_the_unit(exact: Service, tmp_path: Path) -> None:
     analyst, m = exact.principal("analyst"), 50
     name = registered(exact, "bipartite", unit={"side": "left", "max_edges": m})
     id = opened(analyst, name, epsilon=0.9)["id"]
-    order = Decimal(str(analyst.get(f"/v1/sessions/{id}").json()["plan"]["order"]))
     case, answers = CASES["bipartite"], []
     query = {"type": "cut", "left": "all", "right": "all"}
     answers.append(ask(analyst, id, query | {"within": 20000}))
     assert answers[0]["unbiased"]["value"] == pytest.approx(case.truth(query), abs=1e-5)
-    _held_against_its_price(exact, name, order, absolute=Fraction(m), squared=Fraction(m**2))
+    assert_price(exact, analyst, name, id, absolute=Fraction(m), squared=Fraction(m**2))
     for side, nodes in (("left", 1), ("right", 50)):
         answers.append(ask(analyst, id, {"type": "degrees", "side": side, "bins": [0, 8, 12], "within": 10**5}))
-        _held_against_its_price(exact, name, order, absolute=Fraction(2 * nodes), squared=Fraction(2 * nodes**2))
+        assert_price(exact, analyst, name, id, absolute=Fraction(2 * nodes), squared=Fraction(2 * nodes**2))
     audited(exact, analyst, name, id, answers, tmp_path)

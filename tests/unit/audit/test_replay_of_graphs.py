@@ -1,0 +1,471 @@
+"""Replay of sessions on graphs and matrices: honest transcripts replay, and whoever changes one is found out.
+
+Forged as in :mod:`tests.unit.audit.test_replay_of_evidence`: what was changed is named by its new hash and the whole
+chain is sealed anew, so that the content alone can betray the forger.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.audit import records
+from app.curator.dataset import PublicDataset
+from app.curator.mechanisms import Answer, Measure, Measured, Wish
+from app.curator.opening import Opening, Pins
+from app.curator.planning import make_plan
+from app.curator.request import parse_request
+from app.curator.session import Session
+from app.evidence.edges import packed_numbers, unpacked_numbers
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import NOTHING, Account, Amounts
+from app.services.measuring import measured_all
+from app.spaces.query_request import parse_query
+from app.spaces.spec import parse_spec
+from app.spaces.tensor import DenseTensor
+from tests.unit.audit.test_replay_of_evidence import (
+    AT,
+    Document,
+    Player,
+    documents_of,
+    judged,
+    paid,
+    sealed,
+)
+
+pytestmark = pytest.mark.slow
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-9}
+SPECS: dict[str, Document] = {
+    "directed": {"kind": "graph", "nodes": 60, "directed": True},
+    "undirected": {"kind": "graph", "nodes": 60},
+    "matrix": {"kind": "matrix", "rows": 60, "columns": 60, "lower": -1, "upper": 2, "grid": 0.5},
+}
+MODES: dict[str, Document] = {
+    "degrees": {"epsilon": 0.5, "max_queries": 20},
+    "edges": {"epsilon": 0.5, "max_queries": 30, "mechanism": {"construction": "histogram"}},
+    "laplace": {"epsilon": 1.0, "max_queries": 3},
+}
+
+
+class Drawn:
+    """Noise from a seed, of the laws that are asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def laplace(self, scale: Any, ahead: int = 0) -> _Law:
+        return _Law(lambda n: self.rng.laplace(0, float(scale), n))
+
+    def gaussian(self, scale: Any, ahead: int = 0) -> _Law:
+        return _Law(lambda n: self.rng.normal(0, float(scale), n))
+
+    def flips(self, probability: Any) -> _Law:
+        return _Law(lambda n: self.rng.random(n) < float(probability), np.uint8)
+
+
+class _Law:
+    def __init__(self, draw: Callable[[int], Any], kind: Any = np.int64) -> None:
+        self._draw, self._kind = draw, kind
+
+    def take(self, n: int) -> Any:
+        return np.rint(self._draw(n)).astype(self._kind)
+
+
+def cells(kind: str) -> DenseTensor:
+    """Of a graph a tenth; of a matrix all, in halves."""
+    rng = np.random.default_rng(1)
+    if kind == "matrix":
+        return DenseTensor(rng.integers(-2, 5, (60, 60)))
+    found = (rng.random((60, 60)) < 0.4).astype(np.int64)
+    np.fill_diagonal(found, 0)
+    return DenseTensor(found if kind == "directed" else np.triu(found, 1) + np.triu(found, 1).T)
+
+
+class GraphPlayer(Player):
+    """One session on a graph or a matrix, and its transcript, line by line."""
+
+    def __init__(self, kind: str, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
+        spec = parse_spec({"name": "g", "budget": BUDGET, **SPECS[kind]})
+        whole = Account(PublicDataset(spec).budget).whole if words.get("epsilon") == 1 else None
+        dataset = PublicDataset(spec, left=whole)
+        self.drawn, self.cells = Drawn(seed), cells(kind)
+        request = parse_request({"dataset": "g", "mechanism": {"construction": "evidence"}, **words})
+        plan = make_plan(dataset, request)
+        pins = Pins(tuple(map(records.sha256, known)), ())
+        session = Session(Opening(dataset, request, plan, None, pins))
+        self.pin(session, known)
+        made = []
+        for measured in measured_all(self.drawn, self.cells, session.purchases()):  # type: ignore[arg-type]
+            made.append(self.record(measured, 0))
+            session.pin(measured)
+        opening = Opening(dataset, request, plan, None, Pins(pins.known, tuple(map(records.sha256, made))))
+        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+        self.session, self.lines = session, [header, *known, *made]
+        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+
+    @staticmethod
+    def pin(session: Session, known: tuple[bytes, ...]) -> None:
+        for line in known:
+            session.pin(replace(Measured.read(json.loads(line)), price=NOTHING))
+
+    def ask(self, words: Document, **wish: Any) -> Answer:
+        """Ask as the service does; the answer."""
+        session, asked = self.session, Wish(**wish)
+        query = session.dataset.space.compile(parse_query(words))
+        due = session.consider(query, wish=asked)
+        name, sequence = None, session.sequence + 1
+        if isinstance(due, Measure):
+            space = session.dataset.space
+            exact = query.exact(self.cells)
+            if isinstance(exact, int):
+                exact = np.array([space.to_answer_grid(exact, query)], np.int64)
+            else:
+                exact = space.to_answer_grid(exact, query)
+            noise = getattr(self.drawn, due.terms.noise.law)(due.terms.noise.scale).take(len(exact))
+            due = session.released(query, due, exact + noise)
+            assert due.measured is not None
+            line = self.record(due.measured, sequence)
+            name = records.sha256(line)
+            self.lines.append(line)
+        assert isinstance(due, Answer)
+        entry = records.answer_entry(
+            sequence=sequence,
+            query=query.canonical_bytes,
+            values=session.values(query, due.units),
+            source=due.source,
+            error_bound=None,
+            unverified=False,
+            recorded_at=AT,
+            previous_hash=self.head,
+            measurement=name,
+            wish=asked.document(),
+            asked=records.words(words),
+        )
+        session.record(query, due)
+        self.lines.append(entry.line)
+        self.learnt.take(entry.line)
+        self.head = entry.entry_hash
+        return due
+
+
+def cut(rng: np.random.Generator) -> Document:
+    left, right = (np.flatnonzero(rng.random(60) < 0.5).tolist() for _ in range(2))
+    return {"type": "cut", "left": left, "right": right}
+
+
+def played(kind: str, mode: str, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> GraphPlayer:
+    """A session that was asked cuts, one that is too small to be measured, one twice, and many numbers at once."""
+    player, rng = GraphPlayer(kind, known, seed, **(MODES[mode] | words)), np.random.default_rng(3)
+    first = cut(rng)
+    player.ask(first)
+    player.ask(cut(rng))
+    player.ask(first)
+    if mode == "laplace":
+        player.ask({"type": "rank_one", "left": [0.5] * 60, "right": [0.25] * 60})
+        return player
+    player.ask({"type": "cut", "left": [3], "right": [4]})
+    sides: Document = {"left": {"a": list(range(30)), "b": list(range(30, 60))}}
+    if kind == "matrix":
+        sides["right"] = {"x": list(range(60))}
+    player.ask({"type": "blocks", **sides})
+    if mode == "degrees":
+        player.ask(cut(rng), within=100.0)
+        if kind != "matrix":
+            player.ask({"type": "degrees", "bins": [0, 20], **({"side": "left"} if kind == "directed" else {})})
+        player.forfeit(Amounts(Decimal("0.001")))
+    for _ in range(4):
+        player.ask(cut(rng))
+    return player
+
+
+@lru_cache
+def honest(kind: str = "undirected", mode: str = "degrees") -> tuple[bytes, ...]:
+    return tuple(played(kind, mode).transcript())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", SPECS)
+def test_an_honest_session_replays(kind: str, mode: str) -> None:
+    """In every mode. Catches a rule that an honest session breaks, and an amount that is summed wrongly."""
+    lines = list(honest(kind, mode))
+    verdict = judged(lines)
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    documents = [json.loads(line) for line in lines]
+    spent = sum(Decimal(d["cost"]["renyi"]) for d in documents if d["record"] == "measurement")
+    spent += sum(Decimal(d["price"]["renyi"]) for d in documents if d["record"] == "forfeit")
+    assert Decimal(verdict.summary["spent"]) == spent
+    assert verdict.summary["cached_answers"] == 1
+    sources = {d.get("source") for d in documents if d["record"] == "answer"}
+    assert sources == {"degrees": {"cached", "estimate", "measurement"}, "edges": {"cached", "estimate"}}.get(
+        mode, {"cached", "measurement"}
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_honest_sessions_replay_whatever_the_noise(seed: int) -> None:
+    """Catches decisions that hang on what is not recorded."""
+    verdict = judged(played("directed", "degrees", seed=seed, epsilon=[0.05, 0.2, 0.9, 0.5][seed]).transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
+@pytest.mark.parametrize("mode", ["degrees", "edges"])
+def test_evidence_of_others_is_pinned(mode: str) -> None:
+    """What another session measured stands in the file and is no cost of this one; without a line of it, or with two
+    lines in each other's place, the file is none. Catches a replay that needs the other session."""
+    others = tuple(line for line in honest("undirected", mode) if b'"record":"measurement"' in line)
+    player = GraphPlayer("undirected", others, 4, epsilon=0.1, max_queries=5)
+    assert not player.session.purchases()
+    player.ask(cut(np.random.default_rng(9)))
+    lines = player.transcript()
+    verdict = judged(lines)
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+    assert judged([line for line in lines if line != others[1]]).problem is not None
+    lines[1], lines[2] = lines[2], lines[1]
+    assert judged(lines).problem == "a measurement is not what the header names"
+
+
+def test_a_restart_arrives_at_the_same_state() -> None:
+    """A session that is told its records decides as the one that made them. Catches a state that the records do not
+    tell, and an answer that is not taken note of."""
+    player = played("undirected", "degrees")
+    again = Session(player.session.opening)
+    waiting: Measured | None = None
+    for line in player.lines[1:]:
+        record = json.loads(line)
+        if record["record"] == "measurement":
+            waiting = Measured.read(record)
+            if record["sequence"] == 0:
+                again.pin(waiting)
+                waiting = None
+        elif record["record"] == "forfeit":
+            again.forfeit(Amounts.read(record["price"]))
+        elif record["source"] == "cached":
+            again.skip(cached=1)
+        else:
+            query = again.dataset.space.from_canonical(record["query"], {})
+            again.recall(query, again.units(query, records.values_of(record)), None, waiting, None)
+            waiting = None
+    assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
+    assert again.state.hypothesis.left == player.session.state.hypothesis.left
+    rng = np.random.default_rng(11)
+    for number in range(12):
+        words = cut(rng) if number % 3 else {"type": "cut", "left": [number], "right": [number + 1, 50]}
+        query = again.dataset.space.compile(parse_query(words))
+        one, other = again.consider(query), player.session.consider(query)
+        assert type(one) is type(other)
+        if isinstance(one, Measure) and isinstance(other, Measure):
+            assert (one.strategy, one.terms.noise.scale) == (other.strategy, other.terms.noise.scale)
+            assert _told(one.expected) == _told(other.expected)
+        if isinstance(one, Answer) and isinstance(other, Answer):
+            assert one.units.tolist() == other.units.tolist()
+
+
+def _told(expected: tuple[Any, int] | None) -> tuple[list[int], int] | None:
+    return None if expected is None else (expected[0].tolist(), expected[1])
+
+
+# ---------------------------------------------------------------------------------------------- the forger
+
+
+def free(documents: list[Document]) -> Document:
+    return next(d for d in documents if d.get("source") == "estimate")
+
+
+def single(documents: list[Document]) -> tuple[Document, Document]:
+    """The first answer to a cut that was measured, and its measurement."""
+    place = next(i for i, d in enumerate(documents) if "measurement" in d and d["record"] == "answer" and "value" in d)
+    return documents[place], documents[place - 1]
+
+
+def repacked(measured: Document, change: Callable[[Any], None]) -> None:
+    """Released values, changed."""
+    told = measured["measurement"]
+    units = unpacked_numbers(told["values"], told["asked"]["numbers"] if "asked" in told else 60).copy()
+    change(units)
+    told["values"] = packed_numbers(units)
+
+
+def added(number: int) -> Callable[[Any], None]:
+    def change(units: Any) -> None:
+        units[0] += number
+
+    return change
+
+
+def change_value(documents: list[Document]) -> None:
+    repacked(single(documents)[1], added(400 << 20))
+
+
+def change_degree(documents: list[Document]) -> None:
+    repacked(documents[1], added(2000))
+
+
+def smaller_noise(documents: list[Document]) -> None:
+    measured = single(documents)[1]["measurement"]["noise"]
+    measured["scale"] = str(Decimal(measured["scale"]) * Decimal("0.7"))
+
+
+def smaller_noise_of_degrees(documents: list[Document]) -> None:
+    noise = documents[1]["measurement"]["noise"]
+    noise["scale"] = str(Decimal(noise["scale"]) * Decimal("0.7"))
+
+
+def other_law(documents: list[Document]) -> None:
+    single(documents)[1]["measurement"]["noise"]["kind"] = "laplace"
+
+
+def lower_cost(documents: list[Document]) -> None:
+    single(documents)[1]["cost"]["renyi"] = "1E-24"
+
+
+def lower_cost_of_degrees(documents: list[Document]) -> None:
+    cost = documents[1]["cost"]
+    cost["renyi"] = str(Decimal(cost["renyi"]) - Decimal("1e-24"))
+
+
+def cheap_degrees(documents: list[Document]) -> None:
+    """A histogram of degrees at the price of a sum."""
+    many = [d for d in documents if "asked" in d.get("measurement", {})]
+    (measured,) = [d for d in many if d["measurement"]["asked"]["query"]["type"] == "degrees"]
+    measured["cost"]["renyi"] = str(floor_to(Fraction(measured["cost"]["renyi"]) / 2))
+
+
+def expected_more(documents: list[Document]) -> None:
+    single(documents)[1]["expected"]["values"][0] += 500 << 20
+
+
+def expected_better(documents: list[Document]) -> None:
+    single(documents)[1]["expected"]["standard_error"] //= 2
+
+
+def expected_nothing(documents: list[Document]) -> None:
+    single(documents)[1]["expected"] = None
+
+
+def other_question(documents: list[Document]) -> None:
+    """What was measured is another cut than was asked."""
+    first, second = (d for d in documents if "asked" in d.get("measurement", {}) and d["sequence"] <= 2)
+    first["measurement"]["asked"] = copy.deepcopy(second["measurement"]["asked"])
+
+
+def one_more_number(documents: list[Document]) -> None:
+    single(documents)[1]["measurement"]["asked"]["numbers"] = 2
+
+
+def no_opening(documents: list[Document]) -> None:
+    documents[0]["evidence"]["made"].clear()
+    del documents[1]
+
+
+def twice_at_the_opening(documents: list[Document]) -> None:
+    documents.insert(2, copy.deepcopy(documents[1]))
+    documents[0]["evidence"]["made"] *= 2
+
+
+def dropped(documents: list[Document]) -> None:
+    documents.remove(single(documents)[1])
+
+
+def doubled(documents: list[Document]) -> None:
+    place = documents.index(single(documents)[1])
+    documents.insert(place, copy.deepcopy(documents[place]))
+
+
+def reordered(documents: list[Document]) -> None:
+    """Two measurements in each other's place, each named by the entry behind it."""
+    first, second = (i for i, d in enumerate(documents) if "asked" in d.get("measurement", {}) and d["sequence"] <= 2)
+    documents[first], documents[second] = documents[second], documents[first]
+
+
+def estimate_moved(documents: list[Document]) -> None:
+    free(documents)["value"] += 40.0
+
+
+def answer_moved(documents: list[Document]) -> None:
+    single(documents)[0]["value"] += 40.0
+
+
+def many_moved(documents: list[Document]) -> None:
+    answer = next(d for d in documents if d["record"] == "answer" and "values" in d)
+    answer["values"][0] += 40.0
+
+
+def cached_moved(documents: list[Document]) -> None:
+    next(d for d in documents if d.get("source") == "cached")["value"] += 1.0
+
+
+def paid_as_free(documents: list[Document]) -> None:
+    answer, measured = single(documents)
+    documents.remove(measured)
+    del answer["measurement"]
+    answer["source"] = "estimate"
+    documents[-1]["updates"] -= 1
+
+
+def measured_for_nothing(documents: list[Document]) -> None:
+    documents.insert(len(documents) - 1, copy.deepcopy(paid(documents)[1]))
+
+
+def forfeit_for_free(documents: list[Document]) -> None:
+    del next(d for d in documents if d["record"] == "forfeit")["price"]
+
+
+def forfeit_of_everything(documents: list[Document]) -> None:
+    next(d for d in documents if d["record"] == "forfeit")["price"]["renyi"] = "0.900000000000000000000000"
+
+
+def other_mode(documents: list[Document]) -> None:
+    documents[0]["plan"]["mode"] = "edges"
+
+
+@pytest.mark.parametrize(
+    ("forge", "problem"),
+    [
+        (change_value, "follow"),
+        (change_degree, "follow"),
+        (smaller_noise, "not the one that was due"),
+        (smaller_noise_of_degrees, "not the one that was due"),
+        (other_law, "not the one that was due"),
+        (lower_cost, "cost is not that of its noise"),
+        (lower_cost_of_degrees, "not the one that was due"),
+        (cheap_degrees, "cost is not that of its noise"),
+        (expected_more, "expected does not follow"),
+        (expected_better, "expected does not follow"),
+        (expected_nothing, "expected is not told"),
+        (other_question, "not the one that was due"),
+        (one_more_number, "not the one that was due"),
+        (no_opening, "did not measure what was due"),
+        (twice_at_the_opening, "more at its opening than was due"),
+        (dropped, "not the one that it names"),
+        (doubled, "stands where none is due"),
+        (reordered, "another session or entry"),
+        (estimate_moved, "does not follow"),
+        (answer_moved, "does not follow"),
+        (many_moved, "does not follow"),
+        (cached_moved, "not the one that was due"),
+        (paid_as_free, "source that it cannot have"),
+        (measured_for_nothing, "another session or entry"),
+        (forfeit_for_free, "has a price"),
+        (forfeit_of_everything, "passes what the session holds"),
+        (other_mode, "plan does not follow"),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else "",
+)
+def test_a_forgery_is_found_out(forge: Callable[[list[Document]], None], problem: str) -> None:
+    """Each would catch the rule that is broken by it, were that missing."""
+    assert judged(sealed(documents_of(list(honest())))).ok
+    documents = documents_of(list(honest()))
+    forge(documents)
+    verdict = judged(sealed(documents))
+    assert not verdict.ok
+    assert problem in (verdict.problem or ""), verdict.problem
