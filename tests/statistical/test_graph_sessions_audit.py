@@ -1,0 +1,216 @@
+"""An audit of evidence sessions on graphs: what is measured for questions, through the whole service with real noise.
+
+Blocks and a histogram of degrees are asked in sessions that spend all of epsilon on one question with pure noise. Each
+pair of nodes, or each node, is a story of its own, which one edge tells: what is released of it hangs on no other, and
+noise is drawn for each number alone. The adversary counts how often what was released speaks for the edge. By the
+promise of the session no event may be e^epsilon times as likely with an edge as without, but for delta.
+
+Cuts and degrees of all nodes are held against what their records state: what is left of each must be an independent
+draw from the stated law (see :mod:`tests.statistical.test_direct_audit`), and its price that of the law, found here by
+how far an edge moves what was measured.
+
+The planted faults make that fail. Wrong alarms have a probability below 1e-6 a test.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.bootstrap.noise import SystemNoise
+from app.curator.graph_evidence import GraphMechanism
+from app.evidence.asked import AskedRelease
+from app.evidence.degrees import DegreeRelease
+from app.evidence.measurements import Noise
+from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import Amounts
+from app.releases import edge_designs
+from app.releases.pricing import Apart, price_of_degrees
+from app.spaces.degrees import CompiledDegrees
+from tests.api.support import npy
+from tests.integration.world import AUDITOR, World, make_world, open_session
+from tests.statistical.audit import proven_delta
+from tests.statistical.test_direct_audit import Scaled, alarms
+
+pytestmark = pytest.mark.statistical
+
+EPSILON, DELTA = 1.0, 1e-6
+BUDGET = {"epsilon": EPSILON, "delta": DELTA}
+#: Pairs of nodes; and nodes on the left, of which each has a degree of its own, in so many data sets.
+PAIRS, NODES, TIMES = 6000, 700, 8
+BLOCKS = {"type": "blocks", "left": {str(k): [2 * k, 2 * k + 1] for k in range(PAIRS)}, "only": "within"}
+DEGREES = {"type": "degrees", "side": "left", "bins": list(range(2 * NODES))}
+
+
+def released(world: World, name: str) -> list[tuple[dict[str, Any], Any]]:
+    """All measurements of a data set: what the list says of each, and the release."""
+    shown, items, after = world.built.services.measurements, [], "0"
+    while after is not None:
+        page = shown.list(AUDITOR, name, int(after), 1000)
+        items, after = items + page.items, page.after
+    return [(item, shown.get(AUDITOR, name, item["id"]).release) for item in items]
+
+
+def told(folder: Path, noise: SystemNoise, spec: dict[str, Any], file: str, data: bytes, question: Any) -> np.ndarray:
+    """What is released for a question on which all of epsilon is spent."""
+    world: World = make_world(folder, noise=noise)
+    try:
+        world.register_file({**spec, "budget": BUDGET, "name": "g"}, file, data)
+        ann = world.analyst("ann")
+        words = {"mechanism": {"construction": "evidence"}, "epsilon": EPSILON, "max_queries": 1, "max_updates": None}
+        id = world.open(ann, "g", **words)
+        assert world.built.services.sessions.get(ann, id)["plan"]["mode"] == "laplace"
+        answer = world.ask(ann, id, question)
+        assert answer["source"] == "measurement"
+        assert 0.99 * EPSILON < answer["charged_epsilon"] <= EPSILON
+        world.audit()
+        ((_, release),) = released(world, "g")
+        assert isinstance(release, AskedRelease)
+        assert release.noise.kind == "laplace"
+        return np.asarray(release.values)
+    finally:
+        world.stop()
+
+
+def delta_of_blocks(folder: Path, noise: SystemNoise) -> float:
+    """By pairs that are joined, or joined to others."""
+    worlds = []
+    for other in (1, 3):
+        edges = "".join(f"{2 * k} {(2 * k + other) % (2 * PAIRS)}\n" for k in range(PAIRS))
+        spec = {"kind": "graph", "nodes": 2 * PAIRS}
+        worlds.append(told(folder / str(other), noise, spec, "g.txt", edges.encode(), BLOCKS))
+    thresholds = np.arange(-1, 4.5, 0.5)
+    events = [(int((worlds[0] >= t).sum()), int((worlds[1] >= t).sum())) for t in thresholds]
+    return proven_delta(EPSILON, events, PAIRS, PAIRS)
+
+
+def delta_of_degrees(folder: Path, noise: SystemNoise) -> float:
+    """By nodes on the left of which the k-th has 2k neighbours, or one more: so that it is the only one in its bin, or
+    in the next."""
+    worlds = []
+    for more in (1, 0):
+        cells = (np.arange(2 * NODES) < 2 * np.arange(NODES)[:, None] + more).astype(np.uint8)
+        spec, data = {"kind": "bipartite", "left": NODES, "right": 2 * NODES}, npy(cells)
+        each = [told(folder / f"{more}-{k}", noise, spec, "g.npy", data, DEGREES) for k in range(TIMES)]
+        values = np.concatenate(each)
+        worlds.append((values[0::2], values[1::2]))
+    events = []
+    for t in (0.0, 0.5, 1.0):
+        counts = [int(((values[1] >= 1 - t) & (values[0] <= t)).sum()) for values in worlds]
+        events.append((counts[0], counts[1]))
+    return proven_delta(EPSILON, events, TIMES * NODES, TIMES * NODES)
+
+
+@pytest.mark.parametrize("delta_of", [delta_of_blocks, delta_of_degrees])
+def test_an_edge_is_hidden(tmp_path: Path, delta_of: Callable[[Path, SystemNoise], float]) -> None:
+    """Would catch what the faults below do, and noise that is shared out among the numbers of a question."""
+    assert delta_of(tmp_path, SystemNoise()) <= DELTA
+
+
+@pytest.mark.parametrize("delta_of", [delta_of_blocks, delta_of_degrees])
+def test_too_little_noise_is_found(tmp_path: Path, delta_of: Callable[[Path, SystemNoise], float]) -> None:
+    """The audits find noise that is 30% too small."""
+    assert delta_of(tmp_path, Scaled(Fraction(7, 10))) > DELTA
+
+
+def test_a_histogram_of_degrees_charged_as_a_sum_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that leaves one bin and enters another moves two numbers."""
+    monkeypatch.setattr(CompiledDegrees, "l1", lambda _, gamma, side=None: gamma)
+    assert delta_of_degrees(tmp_path, SystemNoise()) > DELTA
+
+
+# Cuts and degrees of all nodes, against what their records state.
+
+#: Of the session below.
+NODES_OF_CUTS, CUTS = 150, 220
+GRAPH = (np.random.default_rng(1).random((NODES_OF_CUTS, NODES_OF_CUTS)) < 0.2) & ~np.eye(NODES_OF_CUTS, dtype=bool)
+
+
+def oracle(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts:
+    """What noise costs where neighbours differ by so much in L1, and by so much in the square of L2, in counts."""
+    unit = 1 << noise.bits
+    scale = Fraction(noise.scale) * unit
+    if noise.kind == "gaussian":
+        return Amounts.of(DiscreteGaussianAnswer(scale, squared * unit**2), order)
+    return Amounts.of(DiscreteLaplaceAnswer(scale, absolute * unit), order)
+
+
+def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
+    """What is wrong with a session that measured all degrees and then cuts: a price, or the draws."""
+    world, wrong, left, spent = make_world(folder, noise=noise), [], [], Decimal(0)
+    rng, cells = np.random.default_rng(2), GRAPH.astype(np.int64)
+    try:
+        spec = {"kind": "graph", "nodes": NODES_OF_CUTS, "directed": True, "budget": {"epsilon": 2.0, "delta": DELTA}}
+        world.register_file({**spec, "name": "g"}, "g.npy", npy(GRAPH.astype(np.uint8)))
+        ann = world.analyst("ann")
+        # Of so many cuts the edges would be the better bargain: their number is not declared.
+        asked = {"dataset": "g", "mechanism": {"construction": "evidence"}, "epsilon": 2.0}
+        id = str(json.loads(open_session(world.built.services, ann, asked, None))["id"])
+        assert world.built.services.sessions.get(ann, id)["plan"]["mode"] == "degrees"
+        truths = []
+        for number in range(1, cuts + 1):
+            sides = [np.flatnonzero(rng.random(NODES_OF_CUTS) < 0.5) for _ in range(2)]
+            answer = world.ask(ann, id, {"type": "cut", "left": sides[0].tolist(), "right": sides[1].tolist()})
+            if answer["source"] == "measurement":
+                truths.append(int(cells[np.ix_(*sides)].sum()))
+            assert number == answer["sequence"]
+        order = world.built.services.datasets.public("g").budget.order
+        measured = iter(truths)
+        for item, release in released(world, "g"):
+            if isinstance(release, DegreeRelease):
+                exact, moved = np.concatenate([cells.sum(axis=1), cells.sum(axis=0)]), 2
+            else:
+                exact, moved = np.array([next(measured)]), 1
+            price = oracle(release.noise, moved, moved, order)
+            if item["cost"] != price.document():
+                wrong.append("price")
+            if release.noise.kind != "gaussian":
+                wrong.append("law")
+            left.append((np.asarray(release.values) - exact) / float(release.noise.scale))
+            spent += Amounts.read(item["cost"]).renyi
+        assert next(measured, None) is None
+        assert Decimal(world.built.services.sessions.get(ann, id)["spent"]) == spent
+        world.audit()
+    finally:
+        world.stop()
+    assert len(left) > cuts / 2
+    for draws in (np.concatenate(left), np.concatenate(left[1:])):
+        wrong += alarms(draws[len(draws) % 2 :], "gaussian")  # which looks at pairs
+    return wrong
+
+
+def test_what_is_measured_has_the_noise_that_is_stated_and_paid(tmp_path: Path) -> None:
+    """Degrees of all nodes, and more than a hundred cuts. Catches noise of another scale or law than stated, noise that
+    is used twice, and a price of other noise."""
+    assert kept(tmp_path, SystemNoise()) == []
+
+
+def test_stated_noise_that_is_not_drawn_is_found(tmp_path: Path) -> None:
+    """Noise that is 30% too small."""
+    assert "size" in kept(tmp_path, Scaled(Fraction(7, 10)))
+
+
+def test_degrees_charged_for_one_end_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edge is counted by the degrees of both of its ends."""
+
+    def one_end(noise: Noise, apart: Apart, order: Decimal) -> Amounts:
+        both = price_of_degrees(noise, apart, order)
+        return Amounts(floor_to(both.renyi / 2), None if both.pure is None else floor_to(both.pure / 2))
+
+    monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)
+    assert "price" in kept(tmp_path, SystemNoise(), 9)
+
+
+def test_cuts_that_are_charged_too_little_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if an edge moved them by half."""
+    moved = GraphMechanism._moved
+    monkeypatch.setattr(GraphMechanism, "_moved", lambda self, query: tuple(n // 2 for n in moved(self, query)))
+    assert "price" in kept(tmp_path, SystemNoise(), 9)
