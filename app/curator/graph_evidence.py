@@ -398,7 +398,11 @@ class GraphMechanism:
         assert wish.within is not None
         wanted = squared(wish.within / self._quantile(policy, wish, unbiased=True))
         known = self._variances(policy, query)
-        missing = max(1 / wanted - (0.0 if v is None else 1 / v) for v in known)
+        if self._is_estimable(policy, query, self._parts(query)):
+            # What is bound to lie within the interval that is wished takes no measurement to be told.
+            low, high = self._bounds(query)
+            known = [known[place] for place in np.flatnonzero(self._span * (high - low) > 2 * wish.within)]
+        missing = max((1 / wanted - (0.0 if v is None else 1 / v) for v in known), default=0.0)
         if missing <= SLACK / wanted:
             return None
         deviation = 1 / math.sqrt(missing)
