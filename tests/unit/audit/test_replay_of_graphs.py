@@ -469,3 +469,43 @@ def test_a_forgery_is_found_out(forge: Callable[[list[Document]], None], problem
     verdict = judged(sealed(documents))
     assert not verdict.ok
     assert problem in (verdict.problem or ""), verdict.problem
+
+
+def edges_of(documents: list[Document]) -> Document:
+    return next(d for d in documents if "edges" in d.get("measurement", {}))
+
+
+def other_edges(documents: list[Document]) -> None:
+    """None at all."""
+    released = edges_of(documents)["measurement"]
+    given = released["values"]
+    released["values"] = given[len(given.rstrip("=")) :].rjust(len(given), "A")
+
+
+def fewer_flips(documents: list[Document]) -> None:
+    edges_of(documents)["measurement"]["noise"]["flips"] -= 1
+
+
+def edges_for_less(documents: list[Document]) -> None:
+    cost = edges_of(documents)["cost"]
+    cost["renyi"] = str(Decimal(cost["renyi"]) - Decimal("1e-24"))
+
+
+@pytest.mark.parametrize(
+    ("forge", "problem"),
+    [
+        (other_edges, "does not follow"),
+        (fewer_flips, "not the one that was due"),
+        (edges_for_less, "not the one that was due"),
+        (estimate_moved, "does not follow"),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else "",
+)
+def test_forged_edges_are_found(forge: Callable[[list[Document]], None], problem: str) -> None:
+    """Of a session that measured all edges. Catches an audit that takes their noise or price from the record, and
+    answers that follow from nothing."""
+    documents = documents_of(list(honest("undirected", "edges")))
+    forge(documents)
+    verdict = judged(sealed(documents))
+    assert not verdict.ok
+    assert problem in (verdict.problem or ""), verdict.problem
