@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import digamma
 
 from app.evidence.cut_posterior import CutPosterior, Known
 from app.evidence.cuts import CutQuestion
@@ -182,8 +183,10 @@ class GraphPolicy:
         """The part of what is left that the next question may take."""
         if self._means.mode == "laplace":
             return 1 / (self.questions - self._asked)
-        shares = 1 / (np.arange(self._asked, self.questions) + EARLY + FEW / self.questions)
-        return float(shares[0] / shares.sum())
+        # One over a number, of the sum of that for all to come, which digamma tells.
+        first = self._asked + EARLY + FEW / self.questions
+        rest = digamma(first + self.questions - self._asked) - digamma(first)
+        return min(1.0, float(1 / (first * rest)))
 
     def predicted(self, question: CutQuestion) -> Prediction:
         """What is expected of a question."""
