@@ -37,6 +37,8 @@ PAID_FROM, FIRST = 0.4, 100
 #: Shares fall as one over the number of the question and so many, and as many more as these are times the number of
 #: questions: few questions teach little, and get shares that are more alike.
 EARLY, FEW = 200.0, 1e5
+#: Shares of so many questions to come are added one by one.
+_SUMMED = 1 << 12
 #: Beside edges, what is expected counts as if it varied by so many times what the posterior says: a few cuts differ
 #: from that by far more than most do.
 WIDER = 4.0
@@ -183,10 +185,11 @@ class GraphPolicy:
         """The part of what is left that the next question may take."""
         if self._means.mode == "laplace":
             return 1 / (self.questions - self._asked)
-        # One over a number, of the sum of that for all to come, which digamma tells.
-        first = self._asked + EARLY + FEW / self.questions
-        rest = digamma(first + self.questions - self._asked) - digamma(first)
-        return min(1.0, float(1 / (first * rest)))
+        first, count = self._asked + EARLY + FEW / self.questions, self.questions - self._asked
+        if count > _SUMMED:
+            return float(1 / (first * (digamma(first + count) - digamma(first))))
+        # The same without the loss of digits that differences of large numbers have.
+        return float(1 / (first * (1 / (first + np.arange(count))).sum()))
 
     def predicted(self, question: CutQuestion) -> Prediction:
         """What is expected of a question."""
