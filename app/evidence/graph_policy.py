@@ -189,7 +189,8 @@ class GraphPolicy:
         if count > _SUMMED:
             return float(1 / (first * (digamma(first + count) - digamma(first))))
         # The same without the loss of digits that differences of large numbers have.
-        return float(1 / (first * (1 / (first + np.arange(count))).sum()))
+        own = 1 / (first + np.arange(count))
+        return float(own[0] / own.sum())
 
     def predicted(self, question: CutQuestion) -> Prediction:
         """What is expected of a question."""
