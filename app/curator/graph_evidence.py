@@ -193,9 +193,10 @@ class GraphMechanism:
         if due is not None:
             return due
         if not self._is_estimable(policy, query, parts):
+            instead = "ask for fewer blocks, or" if parts else "ask for degrees"
             raise PlanInfeasible(
-                "nothing was measured that this could be answered from, and the session has too little left to pay "
-                "with: ask a part of it, or open another session"
+                "nothing was measured that this could be answered from, and the session has nothing left to pay with: "
+                f"{instead} in another session, of evidence"
             )
         return self._answer(state, query, wish, "estimate")
 
@@ -380,9 +381,9 @@ class GraphMechanism:
         if found is None:
             return None
         noise = Noise(found[0], self._scale(float(found[1])), self._bits)
+        if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
+            return None
         if len(parts) != 1:
-            if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
-                return None
             return self._due(query, noise, None, wish, left)
         prediction = policy.predicted(parts[0])
         if not policy.worth(parts[0], prediction, noise.variance / self._span**2, leaning):

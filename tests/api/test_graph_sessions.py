@@ -607,7 +607,7 @@ def test_degrees_where_all_edges_were_measured(exact: Service, tmp_path: Path) -
     id = opened(analyst, name, epsilon=0.4, max_queries=30, mechanism={"construction": "histogram"})["id"]
     stored = exact.stored()
     problem = refused(analyst.post(f"/v1/sessions/{id}/queries", json={"type": "degrees"}), "plan-infeasible")
-    assert "open another session" in problem["detail"]
+    assert "ask for degrees in another session" in problem["detail"]
     assert exact.stored() == stored
     replays(analyst, id, tmp_path)
 
