@@ -19,6 +19,7 @@ from app.curator.opening import Opening
 from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.evidence.asked import AskedBuy, AskedRelease
 from app.evidence.cut_posterior import CutPosterior
 from app.evidence.degrees import DegreeBuy, DegreeRelease
 from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
@@ -145,7 +146,11 @@ def make(of: Graph, epsilon: float, delta: float, questions: int, seed: int, **d
     return Auto("auto", of, session, rng)
 
 
-def _measured(of: Graph, buy: object, rng: np.random.Generator) -> DegreeRelease | EdgeRelease:
+def _measured(of: Graph, buy: object, rng: np.random.Generator) -> DegreeRelease | EdgeRelease | AskedRelease:
+    if isinstance(buy, AskedBuy):
+        draw = rng.normal if buy.kind == "gaussian" else rng.laplace
+        noisy = (of.edges + draw(0, float(buy.scale))) * 2**buy.noise.bits
+        return AskedRelease(buy.strategy, buy.noise, np.array([round(noisy)], np.int64))
     if isinstance(buy, DegreeBuy):
         rows, columns = (of.matrix.sum(axis=axis, dtype=np.float64) for axis in (1, 0))
         exact = rows if of.undirected else np.concatenate([rows, columns])

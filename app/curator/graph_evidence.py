@@ -155,6 +155,9 @@ class GraphMechanism:
             known = [noise for _, _, noise in learnt.degrees]
             if isinstance(buy.strategy, Edges):
                 known = [noise for _, noise in learnt.edges]
+            elif isinstance(buy.strategy, Asked):
+                name = self._names(buy.strategy.query(self._space))
+                known = [noise for _, names, _, noise in learnt.asked if names == name]
             bought = buy.noise.variance / self._span**2
             if sum(1 / noise for noise in known) < 1 / bought:
                 found.append((buy, price))

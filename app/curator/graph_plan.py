@@ -17,18 +17,27 @@ from app.curator.edge_plan import MOST_BITS, MOST_NUMBERS
 from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.evidence.asked import Asked, AskedBuy
 from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
 from app.evidence.edges import EdgeBuy, Edges
 from app.evidence.graph_policy import GraphMode
+from app.evidence.measurements import Noise
+from app.evidence.noise_choice import GREATEST_SCALE, LEAST_SCALE, least_noise, rounded_up
 from app.privacy.costs import DiscreteGaussianAnswer, PureStep
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime, total
-from app.releases.cut_bounds import rounded_up
+from app.releases import cut_bounds
 from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
+from app.releases.factorization import Unaffordable
+from app.releases.pricing import price_of_asked
+from app.spaces.query_request import CutQuery
+from app.spaces.space import Space
 
 #: The part of the share that degrees take, of a session with few questions and with many.
 DEGREES_PART, MANY_PART, MANY = Fraction(1, 10), Fraction(3, 20), 1000
+#: The part that the sum of all cells takes, which degrees leave less known than that.
+TOTAL_PART = Fraction(3, 100)
 #: The part of epsilon that degrees take where all edges are measured.
 BESIDE_EDGES = Fraction(1, 5)
 #: The error of a cut by edges, in standard deviations of a cell and roots of cells of the whole: what it was on streams
@@ -154,7 +163,25 @@ def _offer(
         return _plan(dataset, request, "degrees", (), (), request.within / 2)
     part = MANY_PART if questions is None or questions >= MANY else DEGREES_PART
     noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
-    return _plan(dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise),), (price,), each)
+    total_noise, total_price = _noise_of_total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART))
+    everything = Asked.of(dataset.space.compile(CutQuery(type="cut", left="all", right="all")))
+    bought = DegreeBuy(Degrees(edges), noise), AskedBuy(everything, total_noise)
+    return _plan(dataset, request, "degrees", bought, (price, total_price), each)
+
+
+def _noise_of_total(space: Space, order: Decimal, held: Decimal) -> tuple[Noise, Amounts]:
+    """The Gaussian noise of the least scale that a part of the share pays for, of the sum of all cells, and its price.
+
+    Raises:
+        Unaffordable: when it would be too large to be drawn.
+    """
+    bits = space.answer_bits
+    moved = int(space.sensitivity * (1 << bits))
+    found = least_noise(float(held), float(order), [moved], float(moved**2), GREATEST_SCALE * (1 << bits), pure=False)
+    if found is None:
+        raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
+    noise = Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
+    return noise, price_of_asked(noise, moved, moved**2, order)
 
 
 def _plan(
@@ -189,7 +216,7 @@ def _plan(
         declared=request.declared,
         buys=buys,
         prices=prices,
-        question_error=rounded_up(error),
+        question_error=cut_bounds.rounded_up(error),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app.evidence.asked import AskedRelease
+from app.evidence.asked import AskedBuy, AskedRelease
 from app.evidence.edges import EdgeBuy, EdgeRelease, Edges
 from app.evidence.numbers import NumberBuy, NumberRelease
 from app.evidence.products import ProductBuy, ProductRelease
@@ -77,5 +77,5 @@ class DegreeRelease(NumberRelease[Degrees]):
 
 
 #: What is measured of a graph or a matrix, and what was.
-GraphBuy: TypeAlias = EdgeBuy | DegreeBuy | ProductBuy
+GraphBuy: TypeAlias = EdgeBuy | DegreeBuy | ProductBuy | AskedBuy
 GraphRelease: TypeAlias = EdgeRelease | DegreeRelease | ProductRelease | AskedRelease

@@ -164,7 +164,7 @@ class GraphPolicy:
         self._looked: list[tuple[FloatArray, float, float]] = []
         for questions, names, values, variance in learnt.asked:
             self._learn_all(questions, names, values, variance)
-        if self.posterior.kept:
+        if self.posterior.kept >= _REFIT:
             self.posterior.refit()
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from app.curator.counting import all_exact_values, exact_cells, exact_degrees, exact_products
 from app.curator.mechanisms import Measured
+from app.evidence.asked import AskedBuy, AskedRelease
 from app.evidence.degrees import DegreeBuy, DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
 from app.evidence.measurements import Noise
@@ -18,6 +19,7 @@ from app.evidence.products import ProductBuy, ProductRelease
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
 from app.services.ports import NoisePort
+from app.spaces.space import Space
 from app.spaces.tensor import IntArray, PrivateTensor
 
 #: Of very many values the noise is drawn in parts: a sampler's own lists take several times their memory.
@@ -25,9 +27,12 @@ _PART = 1 << 16
 
 
 def measured_all(
-    noise: NoisePort, data: PrivateTensor, due: Sequence[tuple[Buy | GraphBuy, Amounts]]
+    noise: NoisePort,
+    data: PrivateTensor,
+    due: Sequence[tuple[Buy | GraphBuy, Amounts]],
+    space: Space | None = None,
 ) -> list[Measured]:
-    """What was due, measured, each with its price."""
+    """What was due, measured, each with its price; ``space`` is what the data are of, where queries are measured."""
     tables = [buy.strategy for buy, _ in due if isinstance(buy, Buy)]
     counts = iter(all_exact_values(tables, data) if tables else [])
     made = []
@@ -38,6 +43,9 @@ def measured_all(
             release = _degrees(noise, buy, data)
         elif isinstance(buy, ProductBuy):
             release = _products(noise, buy, data)
+        elif isinstance(buy, AskedBuy):
+            assert space is not None
+            release = _asked(noise, buy, space, data)
         else:
             release = _edges(noise, buy, data)
         made.append(Measured(release, price))
@@ -61,6 +69,13 @@ def _products(noise: NoisePort, buy: ProductBuy, data: PrivateTensor) -> Product
     """Products of cells with weights, noise drawn for each of them."""
     exact, law = exact_products(buy.strategy, data), buy.noise
     return ProductRelease(buy.strategy, law, exact + _source(noise, law, len(exact)).take(len(exact)))
+
+
+def _asked(noise: NoisePort, buy: AskedBuy, space: Space, data: PrivateTensor) -> AskedRelease:
+    """The values of a query with noise, on the answer grid, drawn for each of them."""
+    query, law = buy.strategy.query(space), buy.noise
+    exact = np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(data), query), np.int64))
+    return AskedRelease(buy.strategy, law, exact + _source(noise, law, len(exact)).take(len(exact)))
 
 
 def _edges(noise: NoisePort, buy: EdgeBuy, data: PrivateTensor) -> EdgeRelease:

@@ -345,7 +345,7 @@ class Sessions:
             session = Session(opening)
             pin_all(tx, row.name, session)
         data = self._private.tensor(opening.dataset.space, row.vault_entry)
-        made = tuple(measured_all(self._noise, data, session.purchases()))
+        made = tuple(measured_all(self._noise, data, session.purchases(), opening.dataset.space))
         return replace(prepared, opening=opening, made=made)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:

@@ -105,7 +105,7 @@ class GraphPlayer(Player):
         session = Session(Opening(dataset, request, plan, None, pins))
         self.pin(session, known)
         made = []
-        for measured in measured_all(self.drawn, self.cells, session.purchases()):  # type: ignore[arg-type]
+        for measured in measured_all(self.drawn, self.cells, session.purchases(), session.dataset.space):  # type: ignore[arg-type]
             made.append(self.record(measured, 0))
             session.pin(measured)
         opening = Opening(dataset, request, plan, None, Pins(pins.known, tuple(map(records.sha256, made))))
