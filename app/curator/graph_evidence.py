@@ -290,7 +290,12 @@ class GraphMechanism:
             weighed = sum(n if a is None else a.count for a, n in zip(query.axes, query.shape, strict=True))
         elif isinstance(query, CompiledPair) and not query.grid_bits:
             weighed = 3 * (query.left.count + query.right.count)
-        return _OWN_BYTES + _ASKED_BYTES * (weighed + query.numbers) + 2 * self._kept_bytes(2 * state.updates)
+        policy = self._policy(state)
+        # Of many numbers many may be kept, for which room may grow more than once.
+        many = (
+            0 if query.numbers == 1 else 2 * self._kept_bytes(policy.posterior.kept + min(query.numbers, MOST_LEARNT))
+        )
+        return _ASKED_BYTES * (weighed + query.numbers) + policy.working_bytes(weighed) + many
 
     def dump(self, state: State) -> Dump:
         """Nothing: the state is made of the transcript."""

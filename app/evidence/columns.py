@@ -34,6 +34,14 @@ class Columns:
         """Bytes that they take."""
         return self._bits.nbytes + 8 * self._length * len(self._real)
 
+    def working_bytes(self, places: int) -> int:
+        """Bytes that products with a vector of so many places take for a while, and room for one more set if there is
+        none.
+        """
+        full = len(self._sets) == 8 * self._bits.shape[1]
+        room = self._length * max(_LEAST // 8, 2 * self._bits.shape[1]) if full else 0
+        return room + 16 * min(_BLOCK, (places + 1) * (len(self._sets) + 8))
+
     def has_room(self, side: Side) -> bool:
         """Whether a vector may be added: any set, and others while they are few."""
         return side.weights is None or 8 * self._length * (len(self._real) + 1) <= MOST_REAL

@@ -96,6 +96,9 @@ class _Family:
     def nbytes(self) -> int:
         return self._columns.nbytes
 
+    def working_bytes(self, places: int) -> int:
+        return self._columns.working_bytes(places)
+
     def has_room(self, vectors: _Vectors) -> bool:
         return all(self._columns.has_room(side) for side in vectors.sides)
 
@@ -136,6 +139,17 @@ class CutPosterior:
     def nbytes(self) -> int:
         """Bytes that it takes."""
         return sum(family.nbytes for family in self._families) + self._parts.nbytes + self._root.nbytes
+
+    def working_bytes(self, places: int, *, refitted: bool) -> int:
+        """Bytes that a question which weighs so many nodes takes for a while, and what is new of keeping it.
+
+        ``refitted`` says whether factors are found anew after that.
+        """
+        n, room = self.kept, self._parts.shape[1]
+        grown = 4 * 8 * min(max(_ROOM, 2 * room), MOST_KEPT) ** 2 if n == room else 0
+        fit = 4 * 8 * n**2 if refitted else 0
+        own = sum(family.working_bytes(places) for family in self._families)
+        return own + grown + fit + 256 * (n + 1)
 
     # ------------------------------------------------------------------ covariances
 

@@ -179,6 +179,10 @@ class GraphPolicy:
         declared = self._means.questions
         return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
 
+    def working_bytes(self, places: int) -> int:
+        """Bytes that a question which weighs so many nodes takes for a while, and what is new of learning from it."""
+        return self.posterior.working_bytes(places, refitted=self._measured + 1 >= self._next_refit)
+
     # ------------------------------------------------------------------ what is bought
 
     def part(self) -> float:
