@@ -32,7 +32,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.dependencies
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## a real server and two audited sessions of 2,000 queries; DEMO_DATA=DIR runs on real data
+demo: setup ## a real server and three audited sessions of adaptive queries; DEMO_DATA=DIR runs on real data
 	$(BIN)/curator demo $(if $(DEMO_DATA),--data "$(DEMO_DATA)")
 
 serve: setup ## the service on port 8000, its data in ./var

@@ -233,6 +233,15 @@ class Curator:
             entries += _list(page, "entries")
         return Ledger.parse({**page, "entries": entries})
 
+    def measurements(self, dataset: str) -> list[JSON]:
+        """What was ever measured of a data set, in the order of recording, without values."""
+        return self._items(f"/v1/datasets/{_segment(dataset)}/measurements")
+
+    def measurement(self, dataset: str, id: str) -> JSON:
+        """A measurement with its values, as :meth:`measurements` has its ``id``."""
+        path = f"/v1/datasets/{_segment(dataset)}/measurements/{_segment(id)}"
+        return dict(self._transport.json(Call("GET", path)))
+
     def dummy(self, dataset: str, *, records: int = 1000, seed: int = 0) -> pa.Table:
         """Made-up records like those of a data set, drawn from its declaration alone: the same for the same seed."""
         with pa.ipc.open_stream(self._dummy(dataset, records, seed, ARROW)) as reader:

@@ -1,4 +1,4 @@
-"""Two analysts that choose every query by the answers so far. They know only public facts.
+"""Analysts that choose queries by what was released so far. They know only public facts.
 
 An analyst is a generator: it yields a query and is sent the answer. It never ends by itself.
 """
@@ -11,8 +11,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from app.demo.data import Axis, Flags
+from app.demo.data import Axis, Codes, Flags
+
+Floats = NDArray[np.float64]
 
 Where = dict[str, tuple[int, int]]
 PredicateAnalyst = Generator[Where, float, None]
@@ -139,3 +142,77 @@ def _interval(length: int, size: int, rng: np.random.Generator) -> Flags:
     mask = np.zeros(length, dtype=bool)
     mask[start : start + size] = True
     return mask
+
+
+def degree_cuts(degrees: tuple[Floats, Floats], rng: np.random.Generator) -> CutAnalyst:
+    """Cuts between the nodes above a threshold on either side, or below it.
+
+    Args:
+        degrees: those released, of sources and of targets.
+        rng: draws thresholds among these.
+    """
+    while True:
+        sides = []
+        for side in degrees:
+            above = side >= np.quantile(side, rng.uniform(0.05, 0.95))
+            sides.append(above if rng.integers(3) else ~above)
+        yield sides[0], sides[1]
+
+
+def group_cuts(groups: Codes, rng: np.random.Generator) -> CutAnalyst:
+    """Cuts within some of the groups, or from some of them to others.
+
+    Args:
+        groups: the number of each node's group, known from elsewhere.
+        rng: draws two groups or more, up to half of them.
+    """
+    count = int(groups.max()) + 1
+    while True:
+        left, right = (rng.permutation(count)[: int(rng.integers(2, count // 2 + 1))] for _ in range(2))
+        yield np.isin(groups, left), np.isin(groups, left if rng.integers(2) else right)
+
+
+class Told:
+    """What an analyst makes of all that it was told of a graph: a guess of every pair of nodes.
+
+    The guess begins with what released degrees let expect. Each answer moves the pairs of its cut alike, so that they
+    add up to it (Frieze, Kannan 1999).
+
+    Attributes:
+        degrees: those released, of sources and of targets.
+        moved: what answers moved the guess by, a row a source and a column a target.
+    """
+
+    def __init__(self, degrees: tuple[Floats, Floats]) -> None:
+        self.degrees = degrees
+        out, into = (np.maximum(side, 0.0) for side in degrees)
+        self._expected = np.outer(out, into) / max(float(out.sum() + into.sum()) / 2, 1.0)
+        self.moved = np.zeros_like(self._expected)
+
+    def guess(self, left: Flags, right: Flags) -> float:
+        """What is guessed of a cut."""
+        pairs = np.ix_(left, right)
+        return float(self._expected[pairs].sum() + self.moved[pairs].sum())
+
+    def learn(self, left: Flags, right: Flags, answer: float) -> None:
+        """Take in the answer to a cut neither side of which is empty."""
+        pairs = float(left.sum()) * float(right.sum())
+        self.moved[np.ix_(left, right)] += (answer - self.guess(left, right)) / pairs
+
+
+def spectral_cuts(told: Told, rng: np.random.Generator) -> CutAnalyst:
+    """Cuts along the leading singular vectors of what answers have told beyond degrees.
+
+    Args:
+        told: which somebody keeps up to date.
+        rng: chooses among the first three pairs of vectors, their signs, and thresholds.
+    """
+    side = told.moved.shape[1]
+    vectors = rng.normal(size=(side, 3))
+    while True:
+        # A power step from the vectors before is enough, as one answer changes little.
+        left = np.linalg.qr(told.moved @ vectors)[0]
+        vectors = np.linalg.qr(told.moved.T @ left)[0]
+        which, sign = int(rng.integers(3)), int(rng.choice([-1, 1]))
+        s, t = (sign * pair[:, which] for pair in (left, vectors))
+        yield s >= np.quantile(s, rng.uniform(0.5, 0.9)), t >= np.quantile(t, rng.uniform(0.5, 0.9))

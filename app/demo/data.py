@@ -258,6 +258,22 @@ def imbalanced_bipartite(seed: int, nodes: int = 256) -> Graph:
     return Graph(f"imbalanced bipartite graph, V = {nodes}", spec, adjacency, _edge_list(adjacency))
 
 
+def communities(seed: int, nodes: int = 640) -> tuple[Graph, Codes]:
+    """A directed graph of 16 communities of unequal sizes, and the community of each node.
+
+    Nodes are more or less active on either side, and ten times as likely to be joined to one of their own community as
+    to another node that is as active.
+    """
+    rng = np.random.default_rng([seed, 5])
+    of = _pick(rng, np.tile(np.linspace(1.0, 3.0, 16), (nodes, 1)))
+    active = np.exp(rng.normal(0.0, 0.5, (2, nodes)))
+    chances = 0.012 * np.where(of[:, None] == of, 10.0, 1.0) * np.outer(*active)
+    adjacency = rng.random((nodes, nodes)) < chances
+    np.fill_diagonal(adjacency, False)
+    spec = {"name": "demo-communities", "kind": "graph", "nodes": nodes, "directed": True, "budget": BUDGET}
+    return Graph(f"graph of 16 communities, {nodes} nodes", spec, adjacency, _edge_list(adjacency)), of
+
+
 def _edge_list(adjacency: Flags) -> bytes:
     return "".join(f"{i} {j}\n" for i, j in np.argwhere(adjacency).tolist()).encode()
 

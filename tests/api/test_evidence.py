@@ -13,6 +13,7 @@ import pytest
 
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
+from app.client import Curator
 from tests.api.support import JSON, Service, ask, refused, register, serving, unique
 
 SIZES = {"sex": 2, "work": 5, "age": 8, "race": 4, "state": 12}
@@ -182,7 +183,7 @@ def test_what_one_session_paid_for_serves_the_next(service: Service, analyst: ht
 def test_measurements_are_listed_for_all_who_may_see_them(service: Service, analyst: httpx.Client) -> None:
     """What was measured stands in the list of its data set with its noise and cost, and has its values; what is not
     shared is shown to auditors and admins alone. Catches a released number that is nowhere to be found, one that is
-    shown to those whom it does not serve, and a page that leaves one out.
+    shown to those whom it does not serve, a page that leaves one out, and a client that reads another page.
     """
     name = registered(service)
     id = opened(analyst, name, max_queries=8, epsilon=0.2)["id"]
@@ -205,6 +206,9 @@ def test_measurements_are_listed_for_all_who_may_see_them(service: Service, anal
     one = next(item for item in listed if item["strategy"]["attributes"] == ["sex"])
     shown = analyst.get(f"/v1/datasets/{name}/measurements/{one['id']}").json()
     assert shown["axes"] == [{"attribute": "sex", "labels": [0, 1]}]
+    with Curator(service.url, service.admin_key) as client:
+        assert client.measurements(name) == every
+        assert client.measurement(name, one["id"]) == shown
     truth = np.bincount(CODES["sex"], minlength=2)
     assert np.abs(np.array(shown["values"]) - truth).max() < 6 * shown["standard_error"]
     stream = analyst.get(

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.demo.cuts import CUTS
+
 QUERIES = "150"
 
 
@@ -43,16 +45,22 @@ def servers_of(folder: Path) -> list[psutil.Process]:
 
 
 def test_it_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:
-    """Exit code 0 means: every answer within its bound of the truth, and both transcripts replayed.
+    """Exit code 0 means: every answer that has a bound within it, 85% of the intervals right, all transcripts replayed.
 
     The bounds may fail with the probability they state, 5% a session by a union bound over all queries; what
-    this number of queries and updates can reach of it is below one in a thousand.
+    this number of queries and updates can reach of it is below one in a thousand. Of 600 intervals of 95% each at least
+    93% held in each of fifteen sessions with other noise.
     """
     demo = start(tmp_path)
     output, _ = demo.communicate(timeout=240)
     assert demo.returncode == 0, output
     assert output.count("promised bound") == 2
-    assert len(re.findall(r"The transcript of \S+ replays", output)) == 2
+    assert len(re.findall(r"The transcript of \S+ replays", output)) == 3
+    for kind in ("by degrees", "by groups", "spectral"):
+        row = re.search(rf"{kind} *│ +(\d+) │ +(\d+) │ +(\d+) │", output)
+        assert row is not None, output
+        asked, paid, free = map(int, row.groups())
+        assert asked == paid + free == CUTS
     assert list(tmp_path.iterdir()) == []
     assert servers_of(tmp_path) == []
 
@@ -78,7 +86,8 @@ def test_real_data(tmp_path: Path, shared: Path) -> None:
     output, _ = demo.communicate(timeout=280)
     assert demo.returncode == 0, output
     assert "Adult" in output
-    assert "email-Eu-core" in output
+    assert "email-Eu-core: Frieze/Kannan" in output
+    assert "email-Eu-core: evidence" in output
 
 
 def test_data_that_is_not_there(tmp_path: Path) -> None:

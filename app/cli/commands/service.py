@@ -110,10 +110,10 @@ def demo(
             show_default=False,
         ),
     ] = None,
-    queries: Annotated[int, typer.Option(min=1, help="Queries a session.")] = 2000,
+    queries: Annotated[int, typer.Option(min=1, help="Queries of each of the first two sessions.")] = 2000,
     seed: Annotated[int, typer.Option(help="Seed of the made-up data and of the analysts.")] = 2012,
 ) -> None:
-    """Run a real server for a few minutes: two sessions of adaptive queries, judged against the truth and
+    """Run a real server for half a minute: three sessions of adaptive queries, judged against the truth and
     audited.
     """
     from app.demo.runner import run

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.demo.analysts import drill_down, grow_cuts
-from app.demo.data import Table, adult, census, email_eu_core, imbalanced_bipartite
+from app.demo.analysts import Told, degree_cuts, drill_down, group_cuts, grow_cuts, spectral_cuts
+from app.demo.data import Flags, Table, adult, census, communities, email_eu_core, imbalanced_bipartite
 from app.spaces.spec import parse_spec
 
 
@@ -66,6 +66,17 @@ def test_imbalanced_graph_is_the_papers() -> None:
     graph = imbalanced_bipartite(7)
     degrees = Counter(graph.adjacency.sum(axis=1).tolist())
     assert degrees == {256: 64, 16: 192}
+    parse_spec(graph.spec)
+    sent = {tuple(map(int, line.split())) for line in graph.file.decode().splitlines()}
+    assert sent == set(zip(*np.nonzero(graph.adjacency), strict=True))
+
+
+def test_communities_are_denser_than_what_is_between_them() -> None:
+    """Of a graph without communities cuts by groups would be like any others."""
+    graph, groups = communities(7)
+    same = groups[:, None] == groups
+    assert graph.adjacency[same].mean() > 5 * graph.adjacency[~same].mean()
+    assert not graph.adjacency.diagonal().any()
     parse_spec(graph.spec)
     sent = {tuple(map(int, line.split())) for line in graph.file.decode().splitlines()}
     assert sent == set(zip(*np.nonzero(graph.adjacency), strict=True))
@@ -130,3 +141,50 @@ class TestAnalysts:
             left, right = analyst.send(answer)
         # The largest there is: all 64 full rows, whose every pair is an edge.
         assert best > 0.8 * 64 * 256 * (1 - density)
+
+
+class TestCuts:
+    def test_degree_cuts_take_the_nodes_of_a_range(self) -> None:
+        """Thresholds of a side must be its own: on either side the nodes chosen have larger degrees than all others, or
+        smaller ones."""
+        rng = np.random.default_rng(0)
+        degrees = rng.permutation(np.arange(50.0)), rng.permutation(np.arange(40.0))
+        analyst = degree_cuts(degrees, rng)
+        for _ in range(50):
+            for side, chosen in zip(degrees, next(analyst), strict=True):
+                assert 0 < chosen.sum() < len(side)
+                above = side[chosen].min() > side[~chosen].max()
+                assert above or side[chosen].max() < side[~chosen].min()
+
+    def test_group_cuts_split_no_group(self) -> None:
+        """A group that is cut in two would make it a question like any random one."""
+        groups = np.arange(60) % 8
+        analyst = group_cuts(groups, np.random.default_rng(0))
+        for _ in range(50):
+            for chosen in next(analyst):
+                shares = np.array([chosen[groups == group].mean() for group in range(8)])
+                assert set(shares) <= {0.0, 1.0}
+                assert 2 <= shares.sum() <= 4
+
+    def test_what_was_told_is_what_the_guess_says(self) -> None:
+        """After an answer the guess of its cut is the answer, before it that of degrees; other cuts are left alone."""
+        graph, groups = communities(7, nodes=100)
+        degrees = graph.adjacency.sum(axis=1, dtype=np.float64), graph.adjacency.sum(axis=0, dtype=np.float64)
+        told, some = Told(degrees), groups < 4
+
+        def by_degrees(left: Flags, right: Flags) -> float:
+            return float(degrees[0][left].sum() * degrees[1][right].sum() / graph.edges)
+
+        assert told.guess(some, some) == pytest.approx(by_degrees(some, some))
+        told.learn(some, some, by_degrees(some, some) + 100)
+        assert told.guess(some, some) == pytest.approx(by_degrees(some, some) + 100)
+        assert told.guess(~some, some) == pytest.approx(by_degrees(~some, some))
+
+    def test_spectral_cuts_find_what_answers_have_told(self) -> None:
+        """A dense block that answers told of must come up: else singular vectors are no better than chance."""
+        told, rng = Told((np.full(60, 5.0), np.full(60, 5.0))), np.random.default_rng(0)
+        block = np.arange(60) < 15
+        told.learn(block, block, 200.0)
+        cuts = spectral_cuts(told, rng)
+        best = max(left[:15].mean() - left[15:].mean() for left, _ in (next(cuts) for _ in range(30)))
+        assert best > 0.9
