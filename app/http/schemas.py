@@ -232,7 +232,8 @@ class PlanReply(PlanView):
     """A plan with the line it has to beat.
 
     ``expected_standard_errors``, of sessions that answer from evidence, are those of counts under conditions on
-    ``one_attribute`` and on ``two_attributes``, half the values of each, before anything is known of the data.
+    ``one_attribute`` and on ``two_attributes``, half the values of each, before anything is known of the data; of
+    graphs and matrices that of a ``cut``.
     """
 
     expected_standard_errors: dict[str, float] | None
