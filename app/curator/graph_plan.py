@@ -31,13 +31,14 @@ from app.releases import cut_bounds
 from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
 from app.releases.factorization import Unaffordable
 from app.releases.pricing import price_of_asked
+from app.spaces.matrix import MatrixSpace
 from app.spaces.query_request import CutQuery
 from app.spaces.space import Space
 
-#: The part of the share that degrees take, of a session with few questions and with many.
-DEGREES_PART, MANY_PART, MANY = Fraction(1, 10), Fraction(3, 20), 1000
+#: The part of the share that degrees take: of few questions, what each question adds to that, and at most.
+DEGREES_PART, EACH_PART, MOST_PART = Fraction(1, 20), Fraction(1, 50_000), Fraction(3, 20)
 #: The part that the sum of all cells takes, which degrees leave less known than that.
-TOTAL_PART = Fraction(3, 100)
+TOTAL_PART = Fraction(1, 50)
 #: The part of epsilon that degrees take where all edges are measured.
 BESIDE_EDGES = Fraction(1, 5)
 #: The error of a cut by edges, in standard deviations of a cell and roots of cells of the whole: what it was on streams
@@ -45,6 +46,9 @@ BESIDE_EDGES = Fraction(1, 5)
 _BY_EDGES = 0.19
 #: Beyond so many questions later ones are answered ever more from earlier ones; how fast errors fall by that.
 _ENOUGH, _LEARNING = 300, 0.2
+#: Half of what cuts of a graph, of which half of all pairs are edges, differ by from what its degrees let expect; in
+#: roots of the longer side times all cells.
+_BY_DEGREES = 0.0625
 #: The most nodes for which degrees are measured: each is a value of a record.
 MOST_NODES = 1 << 22
 #: Kinds of data sets that such sessions are of.
@@ -153,7 +157,9 @@ def _offer(
         by_edges = _BY_EDGES * deviation * math.sqrt(math.prod(edges.shape))
         many = 10**9 if questions is None else questions
         by_questions = once * math.sqrt(many) * min(1.0, (_ENOUGH / many) ** _LEARNING)
-        if whole or (questions is not None and by_edges < by_questions):
+        # However noisy questions are, a graph does not differ by more from what its degrees let expect.
+        by_degrees = _BY_DEGREES * math.sqrt(max(edges.shape) * math.prod(edges.shape)) * float(_largest(dataset.space))
+        if whole or (questions is not None and by_edges < min(by_questions, by_degrees)):
             buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
             error = deviation * math.sqrt(edges.cells) / 2
             return _plan(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
@@ -161,12 +167,17 @@ def _offer(
     if request.within is not None:
         # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
         return _plan(dataset, request, "degrees", (), (), request.within / 2)
-    part = MANY_PART if questions is None or questions >= MANY else DEGREES_PART
+    part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
     noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
     total_noise, total_price = _noise_of_total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART))
     everything = Asked.of(dataset.space.compile(CutQuery(type="cut", left="all", right="all")))
     bought = DegreeBuy(Degrees(edges), noise), AskedBuy(everything, total_noise)
     return _plan(dataset, request, "degrees", bought, (price, total_price), each)
+
+
+def _largest(space: Space) -> Fraction:
+    """How far apart two entries can be."""
+    return space.upper - space.lower if isinstance(space, MatrixSpace) else Fraction(1)
 
 
 def _noise_of_total(space: Space, order: Decimal, held: Decimal) -> tuple[Noise, Amounts]:
