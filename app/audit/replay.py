@@ -798,13 +798,14 @@ def _wish(told: Any) -> Wish:
     """
     if told is None:
         return NO_WISH
-    within, confidence = told.get("within"), told.get("confidence")
+    within, confidence, adaptive = told.get("within"), told.get("confidence"), told.get("adaptive")
     given = [number for number in (within, confidence) if number is not None]
-    if not given or len(given) != len(told) or any(type(number) not in (int, float) for number in given):
+    named = len(given) + (adaptive is True)
+    if not named or named != len(told) or any(type(number) not in (int, float) for number in given):
         raise InvalidRequest("no such accuracy can be asked for")
     if (within is not None and not 0 < within < math.inf) or (confidence is not None and not 0 < confidence < 1):
         raise InvalidRequest("no such accuracy can be asked for")
-    return Wish(within, confidence)
+    return Wish(within, confidence, adaptive is True)
 
 
 def _check_near(session: Session, query: Query, units: Units, answer: Answer, wish: Wish, sequence: int) -> None:

@@ -74,7 +74,8 @@ class Wish:
 
     def document(self) -> dict[str, float] | None:
         """What may decide on a measurement, as JSON; None where nothing is wished."""
-        told = {"confidence": self.confidence, "within": self.within}
+        # A wider interval may be one that is not good enough.
+        told = {"adaptive": self.adaptive or None, "confidence": self.confidence, "within": self.within}
         return {name: value for name, value in told.items() if value is not None} or None
 
     def over(self, other: Wish) -> Wish:
