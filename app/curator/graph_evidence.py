@@ -61,8 +61,9 @@ from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, Compi
 from app.spaces.tensor import FloatArray
 
 #: Of a question of more parts than the first others learn nothing, and beyond the second nothing is said of it but
-#: what was measured for it.
-MOST_LEARNT, MOST_ESTIMATED = 256, 1 << 12
+#: what was measured for it; nor of one whose parts together weigh so many nodes: each is looked at beside all that was
+#: kept, and a lane has others to answer.
+MOST_LEARNT, MOST_ESTIMATED, MOST_WEIGHED = 256, 1 << 12, 1 << 20
 #: About what a session takes beside what it keeps, and a node of it.
 _OWN_BYTES, _NODE_BYTES = 16 << 20, 256
 #: What a node that a question weighs takes while it is answered.
@@ -139,7 +140,7 @@ class GraphMechanism:
             query = release.strategy.query(self._space)
             values = self._cells(query, release.values)
             variance = release.variance / self._span**2
-            known.learnt.asked.append((self._parts(query), self._names(query), values, variance))
+            known.learnt.asked.append((self._learnt(query), self._names(query), values, variance))
         elif isinstance(release, ProductRelease):
             # Products with weights that were chosen by the data's noise are left to their release.
             release.strategy.check(self._space)
@@ -446,7 +447,7 @@ class GraphMechanism:
         known.left = known.left.minus(measured.price)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
         if measured.expected is None:
-            policy.record_all(parts if len(parts) <= MOST_LEARNT else [], names, values, variance)
+            policy.record_all(self._learnt(query), names, values, variance)
             return
         expected, error = (np.ldexp(np.asarray(each, np.float64), -self._bits) for each in measured.expected)
         (value,) = self._cells(query, expected)
@@ -454,16 +455,29 @@ class GraphMechanism:
             parts[0], names[0], Prediction(float(value), float(error) / self._span), float(values[0]), variance
         )
 
+    @staticmethod
+    def _is_modelled(parts: list[CutQuestion]) -> bool:
+        """Whether what is expected of the parts of a question is looked at; of a single one always."""
+        if len(parts) <= 1:
+            return len(parts) == 1
+        weighed = sum(len(side.places) for part in parts for side in (part.left, part.right))
+        return len(parts) <= MOST_ESTIMATED and weighed <= MOST_WEIGHED
+
+    def _learnt(self, query: Query) -> list[CutQuestion]:
+        """The parts of a question that others learn from."""
+        parts = self._parts(query)
+        return parts if len(parts) <= MOST_LEARNT and self._is_modelled(parts) else []
+
     def _is_estimable(self, policy: GraphPolicy, query: Query, parts: list[CutQuestion]) -> bool:
         """Whether something can be said of every number."""
-        if 0 < len(parts) <= MOST_ESTIMATED:
+        if self._is_modelled(parts):
             return True
         return all(policy.variance_of(None, name) is not None for name in self._names(query))
 
     def _variances(self, policy: GraphPolicy, query: Query) -> list[float | None]:
         """Those of the unbiased values of a query, in counts; None where there is none."""
         names, parts = self._names(query), self._parts(query)
-        told = parts if 0 < len(parts) <= MOST_ESTIMATED else [None] * len(names)
+        told = parts if self._is_modelled(parts) else [None] * len(names)
         found = [policy.variance_of(part, name) for part, name in zip(told, names, strict=True)]
         return [None if variance is None else self._span**2 * variance for variance in found]
 
@@ -477,7 +491,7 @@ class GraphMechanism:
 
     def _shown(self, state: State, query: Query) -> list[Shown]:
         policy, names = self._policy(state), self._names(query)
-        if isinstance(query, CompiledDegrees) or query.numbers > MOST_ESTIMATED:
+        if not self._is_modelled(self._parts(query)):
             bounds = np.stack(self._bounds(query), axis=1).tolist()
             return [policy.alone(name, (low, high)) for name, (low, high) in zip(names, bounds, strict=True)]
         return [policy.shown(part, name) for part, name in zip(self._parts(query), names, strict=True)]

@@ -59,6 +59,13 @@ class Side:
         return made
 
     @lazy
+    def name(self) -> bytes:
+        """What tells it from others: the same for the same nodes and weights."""
+        told = hashlib.sha256(self.places.astype("<i8").tobytes())
+        told.update(b"" if self.weights is None else b"/" + self.weights.astype("<f8").tobytes())
+        return told.digest()
+
+    @lazy
     def total(self) -> float:
         """Sum of the weights."""
         return float(self.own.sum())
@@ -79,6 +86,7 @@ class Side:
         """Values of all nodes, weighed and summed."""
         return float(values[self.places] @ self.own)
 
+    @lazy
     def parts(self) -> tuple[float, float]:
         """The sum of the negative weights and that of the positive ones."""
         return float(np.minimum(self.own, 0).sum()), float(np.maximum(self.own, 0).sum())
@@ -137,11 +145,7 @@ class CutQuestion:
     @lazy
     def name(self) -> bytes:
         """What tells it from others: the same for the same sides, whatever they were asked with."""
-        sides = []
-        for side in (self.left, self.right):
-            told = hashlib.sha256(side.places.astype("<i8").tobytes())
-            told.update(b"" if side.weights is None else b"/" + side.weights.astype("<f8").tobytes())
-            sides.append(told.digest())
+        sides = [self.left.name, self.right.name]
         # Of pairs the sides have no order.
         return b"".join(sides if self.both is None else sorted(sides))
 
@@ -168,7 +172,7 @@ class CutQuestion:
         """The sums of its negative and of its positive weights: what it can be where cells are from 0 to 1."""
         if self.both is not None:
             return 0.0, max(self.weight, 0.0)
-        (low_left, high_left), (low_right, high_right) = self.left.parts(), self.right.parts()
+        (low_left, high_left), (low_right, high_right) = self.left.parts, self.right.parts
         low, high = low_left * high_right + high_left * low_right, low_left * low_right + high_left * high_right
         if self.kind == "all":
             return low, high

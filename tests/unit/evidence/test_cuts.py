@@ -75,7 +75,7 @@ def test_what_a_side_weighs(real: bool, seed: int) -> None:
     assert made.places.tolist() == chosen.tolist()
     assert (made.total, made.square) == (on.sum(), (on**2).sum())
     assert made.summed(values) == pytest.approx(on @ values)
-    assert made.parts() == (on[on < 0].sum(), on[on > 0].sum())
+    assert made.parts == (on[on < 0].sum(), on[on > 0].sum())
 
 
 @pytest.mark.parametrize("axis", [None, Axis(6, slice(0, 6))])
