@@ -166,7 +166,7 @@ class CutPosterior:
             s, t, w = (expected.of_rows(side) for side in sides)
             told = [(sides, np.array([t, s, -w]))]
         return [
-            _Vectors(sides, np.array([f.model.weightings[:, a.places] @ a.own for a in sides]), slopes)
+            _Vectors(sides, np.array([a.summed(f.model.weightings) for a in sides]), slopes)
             for f, (sides, slopes) in zip(self._families, told, strict=True)
         ]
 

@@ -82,9 +82,12 @@ class Side:
         both, mine, others = np.intersect1d(self.places, other.places, assume_unique=True, return_indices=True)
         return both, self.own[mine] * other.own[others]
 
-    def summed(self, values: FloatArray) -> float:
-        """Values of all nodes, weighed and summed."""
-        return float(values[self.places] @ self.own)
+    def summed(self, values: FloatArray) -> FloatArray:
+        """Values of all nodes (the last axis), weighed and summed."""
+        found: FloatArray = values[..., self.places]
+        # Of a set without a product: a library that begins threads for each makes them wait for one another.
+        summed: FloatArray = found.sum(axis=-1) if self.weights is None else found @ self.weights
+        return summed
 
     @lazy
     def parts(self) -> tuple[float, float]:

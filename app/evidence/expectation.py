@@ -85,11 +85,11 @@ class Expectation:
 
     def of_rows(self, side: Side) -> float:
         """The part of all cells that lies in a side's rows."""
-        return side.summed(self.left.sums) / self.total
+        return float(side.summed(self.left.sums)) / self.total
 
     def of_columns(self, side: Side) -> float:
         """The part of all cells that lies in a side's columns."""
-        return side.summed(self.right.sums) / self.total
+        return float(side.summed(self.right.sums)) / self.total
 
 
 #: A side whose sums keep this part of how they vary is told.
