@@ -211,9 +211,14 @@ class CutPosterior:
         self._last = question, self._version, known
         return known
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more measurements are kept."""
+        return self.kept >= MOST_KEPT
+
     def has_room(self, question: CutQuestion) -> bool:
         """Whether one more measurement may be kept."""
-        if self.kept >= MOST_KEPT:
+        if self.is_full:
             return False
         return all(f.has_room(v) for f, v in zip(self._families, self._vectors(question), strict=True))
 

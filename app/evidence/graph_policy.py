@@ -331,7 +331,7 @@ class GraphPolicy:
 
     def _kept(self, question: CutQuestion, value: float, variance: float) -> bool:
         """Learn from a measured value where that is worth its while; whether it was."""
-        if self._means.mode == "laplace":
+        if self._means.mode == "laplace" or self.posterior.is_full:
             return False
         known = self.posterior.known(question)
         worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
