@@ -415,7 +415,8 @@ class GraphMechanism:
         missing = max((1 / wanted - (0.0 if v is None else 1 / v) for v in known), default=0.0)
         if missing <= SLACK / wanted:
             return None
-        deviation = 1 / math.sqrt(missing)
+        # Of so wide an interval there is no cheaper noise than the largest that is drawn.
+        deviation = min(1 / math.sqrt(missing), math.ldexp(_GREATEST_UNITS, -self._bits))
         pure = self._plan.regime == "pure"
         scales: dict[NoiseKind, float] = {"laplace": deviation / math.sqrt(2)}
         if not pure:
