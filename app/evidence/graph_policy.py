@@ -2,7 +2,7 @@
 
 Degrees are measured at the opening, and from them every cut is expected to be something (:mod:`.expectation`). Each
 question is then predicted from that and from all cuts measured so far, with a standard error
-(:mod:`.cut_posterior`). Where that is half of what the question's share of the remaining budget would buy, or less, the
+(:mod:`.cut_posterior`). Where that is a small part of what the question's share of the remaining budget would buy, the
 prediction is the answer and nothing is paid; else the share buys a measurement, from which later questions are
 predicted too. Early questions get larger shares, as more is left to be learnt from them. Small graphs are measured
 edge by edge at the opening, and few questions one by one, with pure noise, where that is the better bargain.
@@ -10,7 +10,7 @@ edge by edge at the opening, and few questions one by one, with pure noise, wher
 All decisions follow from public things: what the session may pay, the questions, and recorded values. Everything here
 is told in cells from 0 to 1, those of a matrix moved and scaled by its bounds.
 
-Constants, each with its reason, are in docs/evidence.md.
+Constants, each with its reason, are in docs/graphs.md.
 """
 
 from __future__ import annotations
