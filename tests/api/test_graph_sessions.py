@@ -69,6 +69,8 @@ class Case:
 
 
 SIDES = ("left", "right")
+#: The sum of all cells, which is measured beside degrees.
+EVERYTHING: JSON = {"type": "cut", "left": "all", "right": "all"}
 
 
 def _graph(*, directed: bool) -> Floats:
@@ -195,9 +197,9 @@ def audited(service: Service, client: httpx.Client, name: str, id: str, answers:
     first = client.get(f"/v1/sessions/{id}").json()["plan"]
     charged = sum(answer["charged_epsilon"] for answer in answers)
     # What was measured at the opening no answer was charged for.
-    before = [
-        cost for cost, item in zip(costs, listed(service, name), strict=True) if item["strategy"]["type"] != "query"
-    ]
+    made = header(client, id)["evidence"]["made"]
+    assert [item["id"] for item in listed(service, name)][: len(made)] == made
+    before = costs[: len(made)]
     if first["regime"] == "pure":
         assert sum(cost.pure or 0 for cost in costs) == Decimal(state["spent_pure"]) <= 1
         opening = float(sum(cost.pure or 0 for cost in before))
@@ -231,14 +233,16 @@ def test_without_noise_answers_are_the_truth(exact: Service, kind: str, mode: st
     assert (session["plan"]["mode"], session["queries_left"]) == (told, words.get("max_queries"))
     asked = [case.cut(rng), case.rank_one(rng), case.cut(rng)]
     if mode != "laplace":
-        asked += [{"type": "cut", "left": "all", "right": "all"}, case.rank_one(rng), case.cut(rng)]
+        asked += [EVERYTHING, case.rank_one(rng), case.cut(rng)]
     answers = []
     for number, query in enumerate(asked, start=1):
         answer, truth = ask(analyst, id, query), case.truth(query)
         answers.append(answer)
         assert answer["sequence"] == number
-        assert answer["source"] == ("estimate" if told == "edges" else "measurement")
-        assert (answer["charged_epsilon"] > 0) == (told != "edges")
+        # Of a question of many the share buys no more than is known of the sum of all cells already.
+        free = told == "edges" or (mode == "open" and query == EVERYTHING)
+        assert answer["source"] == ("estimate" if free else "measurement")
+        assert (answer["charged_epsilon"] > 0) == (not free)
         assert answer["interval_kind"] == "unbiased"
         coins = any(item["noise"]["kind"] == "flips" for item in listed(exact, name))
         error = answer["unbiased"]["standard_error"]
@@ -365,6 +369,20 @@ def assert_price(
 ) -> None:
     """The last charge of the ledger is the price of the last measurement's noise, to the last digit, where neighbours
     differ by so much in the L1 norm, and by so much in the square of the L2 norm."""
+    cost = assert_cost(service, client, name, id, absolute=absolute, squared=squared)
+    assert Decimal(moved(service, name, "charge")[-1]["amount"]) == cost.renyi
+
+
+def moved(service: Service, name: str, kind: str) -> list[JSON]:
+    """The ledger's entries of a kind."""
+    ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
+    return [entry for entry in ledger["entries"] if entry["kind"] == kind]
+
+
+def assert_cost(
+    service: Service, client: httpx.Client, name: str, id: str, *, absolute: Fraction, squared: Fraction
+) -> Amounts:
+    """What the last measurement is said to cost is the price of its noise in this sense; that."""
     item, told = listed(service, name)[-1], header(client, id)
     unit = round(1 / told["plan"]["answer_grid"])
     scale = Fraction(str(item["noise"]["scale"])) * unit
@@ -374,9 +392,40 @@ def assert_price(
         event = DiscreteLaplaceAnswer(scale, int(absolute * unit))
     cost = Amounts.read(item["cost"])
     assert cost == Amounts.of(event, PublicDataset.from_descriptor(told["dataset"]).budget.order)
-    ledger = service.admin.get(f"/v1/datasets/{name}/ledger").json()
-    charges = [entry for entry in ledger["entries"] if entry["kind"] == "charge"]
-    assert Decimal(charges[-1]["amount"]) == cost.renyi
+    return cost
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_sum_of_all_cells_is_known(exact: Service, kind: str, tmp_path: Path) -> None:
+    """It is measured beside degrees, at the price of one sum that an edge, or an entry, moves once, and asked within
+    what that gives it costs nothing, of a second session neither, which measures neither anew. Catches a sum that is
+    charged as degrees are, one that is measured and not learnt from, and one that is paid again.
+    """
+    analyst, case, name = exact.principal("analyst"), CASES[kind], registered(exact, kind)
+    first = opened(analyst, name, max_queries=12)
+    gamma = Fraction(3 if kind == "matrix" else 1)
+    assert_measured(exact, name, {case.truth(EVERYTHING)})
+    cost = assert_cost(exact, analyst, name, first["id"], absolute=gamma, squared=gamma**2)
+    items = listed(exact, name)
+    assert [item["strategy"]["type"] for item in items] == ["degrees", "query"]
+    assert header(analyst, first["id"])["evidence"] == {"known": [], "made": [item["id"] for item in items]}
+    share = Decimal(first["spent"]) + Decimal(first["reserved"])
+    assert Decimal("0.0297") < cost.renyi / share <= Decimal("0.03")
+    (purchase,) = moved(exact, name, "purchase")
+    assert Decimal(purchase["amount"]) == Decimal(first["spent"]) == Amounts.read(items[0]["cost"]).renyi + cost.renyi
+    within = 2 * items[1]["noise"]["scale"]
+    second = opened(analyst, name, epsilon=0.4, max_queries=12)
+    assert (Decimal(second["spent"]), listed(exact, name)) == (0, items)
+    assert header(analyst, second["id"])["evidence"] == {"known": [item["id"] for item in items], "made": []}
+    for session in (first, second):
+        answer = ask(analyst, session["id"], EVERYTHING | {"within": within})
+        assert (answer["source"], answer["charged_epsilon"]) == ("estimate", 0)
+        assert answer["unbiased"]["value"] == pytest.approx(case.truth(EVERYTHING), abs=1e-5)
+        assert answer["unbiased"]["standard_error"] == pytest.approx(items[1]["noise"]["scale"], rel=1e-3)
+        low, high = answer["interval"]
+        assert low <= case.truth(EVERYTHING) <= high <= low + 2 * within
+        replays(analyst, session["id"], tmp_path)
+    assert listed(exact, name) == items
 
 
 def test_accuracy_first(exact: Service, tmp_path: Path) -> None:
@@ -447,10 +496,10 @@ def header(client: httpx.Client, id: str) -> JSON:
 
 
 def test_what_one_session_paid_for_serves_the_next(exact: Service, tmp_path: Path) -> None:
-    """A second session starts from all that is shared, names it in its header, pays for degrees no more, and answers
-    what was measured without paying; one that starts from nothing pays anew; what is not shared serves nobody and is
-    shown to no analyst. All replay from their files alone. Catches evidence that is lost, paid twice, or used where it
-    may not be.
+    """A second session starts from all that is shared, names it in its header, pays for degrees and their sum no more,
+    and answers what was measured without paying; one that starts from nothing pays anew; what is not shared serves
+    nobody and is shown to no analyst. All replay from their files alone. Catches evidence that is lost, paid twice, or
+    used where it may not be.
     """
     analyst, case, name = exact.principal("analyst"), CASES["directed"], registered(exact, "directed")
     rng = np.random.default_rng(5)
@@ -458,7 +507,8 @@ def test_what_one_session_paid_for_serves_the_next(exact: Service, tmp_path: Pat
     first = opened(analyst, name, epsilon=0.4, max_queries=10)
     ask(analyst, first["id"], query)
     paid = [item["id"] for item in listed(exact, name)]
-    assert [item["strategy"]["type"] for item in listed(exact, name)] == ["degrees", "query"]
+    assert [item["strategy"]["type"] for item in listed(exact, name)] == ["degrees", "query", "query"]
+    assert header(analyst, first["id"])["evidence"] == {"known": [], "made": paid[:2]}
     hidden = opened(analyst, name, epsilon=0.05, max_queries=3, share=False)["id"]
     assert header(analyst, hidden)["evidence"] == {"known": paid, "made": []}
     ask(analyst, hidden, hidden_query | {"within": 500})
@@ -476,7 +526,8 @@ def test_what_one_session_paid_for_serves_the_next(exact: Service, tmp_path: Pat
     assert free["unbiased"]["value"] == pytest.approx(case.truth(query), abs=1e-5)
     alone = opened(analyst, name, epsilon=0.2, max_queries=10, start="nothing")
     assert Decimal(alone["spent"]) > 0
-    assert header(analyst, alone["id"])["evidence"]["known"] == []
+    evidence = header(analyst, alone["id"])["evidence"]
+    assert (evidence["known"], len(evidence["made"])) == ([], 2)
     assert ask(analyst, alone["id"], query)["source"] == "measurement"
     for id in (first["id"], hidden, mine, alone["id"]):
         replays(analyst, id, tmp_path)
@@ -537,10 +588,10 @@ def test_measurements_are_shown(exact: Service, kind: str) -> None:
     query = case.cut(np.random.default_rng(2))
     ask(analyst, id, query)
     items = analyst.get(f"/v1/datasets/{name}/measurements").json()["items"]
-    assert [item["strategy"]["type"] for item in items] == ["degrees", "query"]
+    assert [item["strategy"]["type"] for item in items] == ["degrees", "query", "query"]
     rows, columns = case.cells.sum(axis=1), case.cells.sum(axis=0)
     sums = rows if case.pairs else np.concatenate([rows, columns])
-    for item, truths in zip(items, (sums, [case.truth(query)]), strict=True):
+    for item, truths in zip(items, (sums, [case.truth(EVERYTHING)], [case.truth(query)]), strict=True):
         address = f"/v1/datasets/{name}/measurements/{item['id']}"
         shown = analyst.get(address).json()
         assert {field: shown[field] for field in item} == item
@@ -713,8 +764,12 @@ def test_a_node_as_the_unit(exact: Service, tmp_path: Path) -> None:
     name = registered(exact, "bipartite", unit={"side": "left", "max_edges": m})
     id = opened(analyst, name, epsilon=0.9)["id"]
     case, answers = CASES["bipartite"], []
-    query = {"type": "cut", "left": "all", "right": "all"}
-    answers.append(ask(analyst, id, query | {"within": 900}))
+    assert_measured(exact, name, {case.truth(EVERYTHING)})
+    assert_cost(exact, analyst, name, id, absolute=Fraction(m), squared=Fraction(m**2))
+    query = {"type": "cut", "left": list(range(30)), "right": "all"}
+    answers.append(ask(analyst, id, query | {"within": 500}))
+    assert answers[0]["source"] == "measurement"
+    assert_measured(exact, name, {case.truth(query)})
     assert answers[0]["unbiased"]["value"] == pytest.approx(case.truth(query), abs=1e-5)
     assert_price(exact, analyst, name, id, absolute=Fraction(m), squared=Fraction(m**2))
     for side, nodes in (("left", 1), ("right", 50)):

@@ -354,7 +354,7 @@ def expected_nothing(documents: list[Document]) -> None:
 
 def other_question(documents: list[Document]) -> None:
     """What was measured is another cut than was asked."""
-    first, second = (d for d in documents if "asked" in d.get("measurement", {}) and d["sequence"] <= 2)
+    first, second = (d for d in documents if "asked" in d.get("measurement", {}) and d["sequence"] in (1, 2))
     first["measurement"]["asked"] = copy.deepcopy(second["measurement"]["asked"])
 
 
@@ -364,12 +364,59 @@ def one_more_number(documents: list[Document]) -> None:
 
 def no_opening(documents: list[Document]) -> None:
     documents[0]["evidence"]["made"].clear()
-    del documents[1]
+    del documents[1:3]
 
 
 def twice_at_the_opening(documents: list[Document]) -> None:
-    documents.insert(2, copy.deepcopy(documents[1]))
+    documents[3:3] = copy.deepcopy(documents[1:3])
     documents[0]["evidence"]["made"] *= 2
+
+
+def no_total(documents: list[Document]) -> None:
+    """The sum of all cells, which stands behind the degrees, was never measured."""
+    documents[0]["evidence"]["made"].pop()
+    del documents[2]
+
+
+def no_degrees(documents: list[Document]) -> None:
+    del documents[0]["evidence"]["made"][0], documents[1]
+
+
+def total_twice(documents: list[Document]) -> None:
+    documents.insert(3, copy.deepcopy(documents[2]))
+    made = documents[0]["evidence"]["made"]
+    made.append(made[1])
+
+
+def total_for_degrees(documents: list[Document]) -> None:
+    """Twice, and no degrees."""
+    documents[1] = copy.deepcopy(documents[2])
+    made = documents[0]["evidence"]["made"]
+    made[0] = made[1]
+
+
+def total_before_degrees(documents: list[Document]) -> None:
+    documents[1], documents[2] = documents[2], documents[1]
+    documents[0]["evidence"]["made"].reverse()
+
+
+def total_of_less(documents: list[Document]) -> None:
+    """What was measured at the opening is a cut that was asked for later."""
+    documents[2]["measurement"]["asked"] = copy.deepcopy(single(documents)[1]["measurement"]["asked"])
+
+
+def change_total(documents: list[Document]) -> None:
+    repacked(documents[2], added(4000 << 20))
+
+
+def smaller_noise_of_total(documents: list[Document]) -> None:
+    noise = documents[2]["measurement"]["noise"]
+    noise["scale"] = str(Decimal(noise["scale"]) * Decimal("0.7"))
+
+
+def lower_cost_of_total(documents: list[Document]) -> None:
+    cost = documents[2]["cost"]
+    cost["renyi"] = str(Decimal(cost["renyi"]) - Decimal("1e-24"))
 
 
 def dropped(documents: list[Document]) -> None:
@@ -383,7 +430,9 @@ def doubled(documents: list[Document]) -> None:
 
 def reordered(documents: list[Document]) -> None:
     """Two measurements in each other's place, each named by the entry behind it."""
-    first, second = (i for i, d in enumerate(documents) if "asked" in d.get("measurement", {}) and d["sequence"] <= 2)
+    first, second = (
+        i for i, d in enumerate(documents) if "asked" in d.get("measurement", {}) and d["sequence"] in (1, 2)
+    )
     documents[first], documents[second] = documents[second], documents[first]
 
 
@@ -446,6 +495,15 @@ def other_mode(documents: list[Document]) -> None:
         (one_more_number, "not the one that was due"),
         (no_opening, "did not measure what was due"),
         (twice_at_the_opening, "more at its opening than was due"),
+        (no_total, "did not measure what was due"),
+        (no_degrees, "not the one that was due"),
+        (total_twice, "more at its opening than was due"),
+        (total_for_degrees, "not the one that was due"),
+        (total_before_degrees, "not the one that was due"),
+        (total_of_less, "not the one that was due"),
+        (change_total, "follow"),
+        (smaller_noise_of_total, "not the one that was due"),
+        (lower_cost_of_total, "not the one that was due"),
         (dropped, "not the one that it names"),
         (doubled, "stands where none is due"),
         (reordered, "another session or entry"),

@@ -23,6 +23,7 @@ from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.evidence.asked import AskedBuy
 from app.evidence.degrees import DegreeBuy, Degrees
 from app.evidence.edges import BitFlips, EdgeBuy, Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
@@ -59,16 +60,23 @@ def told(plan: GraphPlan) -> dict[str, Any]:
     return plan.document()
 
 
-def paid(plan: GraphPlan, order: Decimal, cells: int, moved: int) -> list[Amounts]:
-    """What the plan's noise costs where ``cells`` cells move by ``moved`` units each, all at one node."""
-    found, gamma = [], cells * moved
+def paid(plan: GraphPlan, order: Decimal, cells: int, by: Fraction) -> list[Amounts]:
+    """What the plan's noise costs where ``cells`` cells move by ``by`` each, all at one node: the sum of all cells
+    moves by all of that at once."""
+    found = []
     for buy in plan.buys:
         noise = buy.noise
         if isinstance(noise, BitFlips):
             found.append(Amounts.of(RandomisedResponse(noise.probability), order).times(cells))
             continue
         units, whole = Fraction(noise.scale) * (1 << noise.bits), isinstance(buy, DegreeBuy)
-        if noise.kind == "gaussian":
+        moved = int(by * (1 << noise.bits))
+        assert moved == by * (1 << noise.bits)
+        gamma = cells * moved
+        if isinstance(buy, AskedBuy):
+            assert noise.kind == "gaussian"
+            found.append(Amounts.of(DiscreteGaussianAnswer(units, gamma**2), order))
+        elif noise.kind == "gaussian":
             square = cells * moved**2 + (gamma**2 if whole else 0)
             found.append(Amounts.of(DiscreteGaussianAnswer(units, square), order))
         else:
@@ -121,8 +129,9 @@ def test_the_mode_of_very_many_nodes() -> None:
         plan = planned(data, max_queries=1000, epsilon=Decimal(1))
         assert time.perf_counter() - started < 1
         assert plan.mode == "degrees"
-        (buy,) = plan.buys
-        assert buy.strategy.cells == sum(data.space.shape) - (declared["kind"] == "graph") * 10**6
+        degrees, everything = plan.buys
+        assert everything.strategy.cells == 1
+        assert degrees.strategy.cells == sum(data.space.shape) - (declared["kind"] == "graph") * 10**6
         refusal = graph_plan(data, request(mechanism="histogram", max_queries=10))
         assert isinstance(refusal, Infeasible)
         assert "measures every cell" in refusal.detail
@@ -148,11 +157,9 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
     words = {"epsilon": epsilon, "mechanism": mechanism} | ({} if questions is None else {"max_queries": questions})
     plan = planned(data, **words)
     space = data.space
-    moved = space.unit * (1 << space.data_bits)
-    assert moved.denominator == 1
-    assert list(plan.prices) == paid(plan, data.budget.order, 1, int(moved))
+    assert list(plan.prices) == paid(plan, data.budget.order, 1, Fraction(space.unit))
     assert [type(buy) for buy in plan.buys] == {
-        "degrees": [DegreeBuy],
+        "degrees": [DegreeBuy, AskedBuy],
         "edges": [EdgeBuy, DegreeBuy],
         "laplace": [],
     }[plan.mode]
@@ -175,7 +182,8 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
         assert (spent.pure or 0) > Decimal("0.99") if plan.regime == "pure" else spent.renyi > share * Decimal("0.99")
     elif plan.mode == "degrees":
         part = Fraction(3, 20) if questions is None or questions >= 1000 else Fraction(1, 10)
-        assert Fraction("0.99") * part < Fraction(plan.prices[0].renyi) / Fraction(share) <= part
+        for price, most in zip(plan.prices, (part, Fraction(3, 100)), strict=True):
+            assert Fraction("0.99") * most < Fraction(price.renyi) / Fraction(share) <= most
 
 
 def test_a_wish_for_accuracy_buys_nothing_at_the_opening() -> None:
@@ -238,8 +246,8 @@ def test_what_is_chosen_where_nothing_is_said() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_node_as_the_unit(side: str) -> None:
     """Neighbours differ in up to m edges of one node: degrees get noise for its own degree, which moves by m, and m
-    others, and a question is expected to err m times as much; all of the share is worth no more. Would catch a plan
-    that takes an edge for the unit."""
+    others, the sum of all cells noise for m, and a question is expected to err m times as much; all of the share is
+    worth no more. Would catch a plan that takes an edge for the unit."""
     m = 6
     one, many = (
         dataset(BIPARTITE, weighted=False, unit={"side": side, "max_edges": most}, fresh=False) for most in (1, m)
@@ -247,12 +255,13 @@ def test_a_node_as_the_unit(side: str) -> None:
     first, second = planned(one, max_queries=8), planned(many, max_queries=8)
     assert second.question_error == pytest.approx(m * first.question_error, rel=1e-5)
     noises = [buy.noise for plan in (first, second) for buy in plan.buys]
-    assert [noise.kind for noise in noises] == ["gaussian", "gaussian"]
-    assert noises[1].variance / noises[0].variance == pytest.approx((m**2 + m) / 2, rel=5e-3)
-    assert list(second.prices) == paid(second, many.budget.order, m, 1)
+    assert [noise.kind for noise in noises] == ["gaussian"] * 4
+    assert noises[2].variance / noises[0].variance == pytest.approx((m**2 + m) / 2, rel=5e-3)
+    assert noises[3].variance / noises[1].variance == pytest.approx(m**2, rel=5e-3)
+    assert list(second.prices) == paid(second, many.budget.order, m, Fraction(1))
     assert second.holds == first.holds
     cells = planned(dataset(BIPARTITE, unit={"side": side, "max_edges": m}), mechanism="histogram", epsilon=Decimal(1))
-    assert list(cells.prices) == paid(cells, many.budget.order, m, 1)
+    assert list(cells.prices) == paid(cells, many.budget.order, m, Fraction(1))
     assert cells.reserved_pure == 1
     assert [type(buy.strategy) for buy in cells.buys] == [Edges, Degrees]
     assert isinstance(cells.buys[0].noise, BitFlips)

@@ -139,16 +139,20 @@ def test_rounds_of_the_power_method_grow_with_the_edges() -> None:
 
 
 def test_evidence_costs_what_a_node_can_move() -> None:
-    """The degrees that an opening buys, and the measurements of a cut and of the numbers of nodes by degree, against
-    the cost of noise where a node's five edges move: a cut by all five, nodes of its own side by one, those of the
-    other by five. Would catch a price, and so a charge, for one edge, and sides that are mistaken for each other."""
+    """The degrees and the sum of all cells that an opening buys, and the measurements of a cut and of the numbers of
+    nodes by degree, against the cost of noise where a node's five edges move: a sum and a cut by all five, nodes of its
+    own side by one, those of the other by five. Would catch a price, and so a charge, for one edge, and sides that are
+    mistaken for each other."""
     data, asked = dataset(MOST), request({"construction": "evidence"}, max_queries=10)
     order, unit = data.budget.order, 1 << data.space.answer_bits
     mechanism = GraphMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
     state = mechanism.start()
-    ((buy, price),) = mechanism.purchases(state)
+    (buy, price), (everything, total) = mechanism.purchases(state)
     assert buy.strategy == Degrees.of(data.space)
     assert price == price_of_degrees(buy.noise, Apart(1, MOST), order)
+    assert isinstance(everything.noise, Noise)
+    units = Fraction(everything.noise.scale) * unit
+    assert total.renyi == renyi_cost(DiscreteGaussianAnswer(units, (MOST * unit) ** 2), order)
     for query, absolute, squared, within in (
         ({"type": "cut", "left": list(range(20)), "right": list(range(30))}, MOST, MOST**2, 50.0),
         ({"type": "degrees", "side": "left", "bins": [0, 2, 4]}, 2, 2, None),
