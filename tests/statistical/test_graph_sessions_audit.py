@@ -5,9 +5,9 @@ pair of nodes, or each node, is a story of its own, which one edge tells: what i
 noise is drawn for each number alone. The adversary counts how often what was released speaks for the edge. By the
 promise of the session no event may be e^epsilon times as likely with an edge as without, but for delta.
 
-Cuts and degrees of all nodes are held against what their records state: what is left of each must be an independent
-draw from the stated law (see :mod:`tests.statistical.test_direct_audit`), and its price that of the law, found here by
-how far an edge moves what was measured.
+Cuts, degrees of all nodes and the sum of all cells are held against what their records state: what is left of each must
+be an independent draw from the stated law (see :mod:`tests.statistical.test_direct_audit`), and its price that of the
+law, found here by how far an edge moves what was measured.
 
 The planted faults make that fail. Wrong alarms have a probability below 1e-6 a test.
 """
@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
+from app.curator import graph_plan
 from app.curator.graph_evidence import GraphMechanism
 from app.evidence.asked import AskedRelease
 from app.evidence.degrees import DegreeRelease
@@ -33,7 +34,7 @@ from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases import edge_designs
-from app.releases.pricing import Apart, price_of_degrees
+from app.releases.pricing import Apart, price_of_asked, price_of_degrees
 from app.spaces.degrees import CompiledDegrees
 from tests.api.support import npy
 from tests.integration.world import AUDITOR, World, make_world, open_session
@@ -144,7 +145,8 @@ def oracle(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts
 
 
 def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
-    """What is wrong with a session that measured all degrees and then cuts: a price, or the draws."""
+    """What is wrong with a session that measured all degrees, the sum of all cells and then cuts: a price, the number
+    of cuts, or the draws."""
     world, wrong, left, spent = make_world(folder, noise=noise), [], [], Decimal(0)
     rng, cells = np.random.default_rng(2), GRAPH.astype(np.int64)
     try:
@@ -155,7 +157,7 @@ def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
         asked = {"dataset": "g", "mechanism": {"construction": "evidence"}, "epsilon": 2.0}
         id = str(json.loads(open_session(world.built.services, ann, asked, None))["id"])
         assert world.built.services.sessions.get(ann, id)["plan"]["mode"] == "degrees"
-        truths = []
+        truths = [int(cells.sum())]
         for number in range(1, cuts + 1):
             sides = [np.flatnonzero(rng.random(NODES_OF_CUTS) < 0.5) for _ in range(2)]
             answer = world.ask(ann, id, {"type": "cut", "left": sides[0].tolist(), "right": sides[1].tolist()})
@@ -181,15 +183,69 @@ def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
         world.audit()
     finally:
         world.stop()
-    assert len(left) > cuts / 2
+    if len(left) <= 2 + cuts / 2:  # of which too little could be told
+        wrong.append("few")
     for draws in (np.concatenate(left), np.concatenate(left[1:])):
         wrong += alarms(draws[len(draws) % 2 :], "gaussian")  # which looks at pairs
     return wrong
 
 
+#: Openings that measure the sum of all cells, each anew.
+OPENINGS = 120
+
+
+def kept_of_totals(folder: Path, noise: SystemNoise, openings: int = OPENINGS) -> list[str]:
+    """What is wrong with the sum of all cells in sessions that start from nothing: a price, or the draws."""
+    world, wrong, left = make_world(folder, noise=noise), [], []
+    try:
+        spec = {"kind": "graph", "nodes": NODES_OF_CUTS, "directed": True, "budget": {"epsilon": 2.0, "delta": DELTA}}
+        world.register_file({**spec, "name": "g"}, "g.npy", npy(GRAPH.astype(np.uint8)))
+        ann = world.analyst("ann")
+        asked = {"dataset": "g", "mechanism": {"construction": "evidence"}, "epsilon": 0.01, "start": "nothing"}
+        for _ in range(openings):
+            id = str(json.loads(open_session(world.built.services, ann, asked, None))["id"])
+            world.close(ann, id)
+        order = world.built.services.datasets.public("g").budget.order
+        for item, release in released(world, "g"):
+            if isinstance(release, AskedRelease):
+                if item["cost"] != oracle(release.noise, 1, 1, order).document():
+                    wrong.append("price")
+                if release.noise.kind != "gaussian":
+                    wrong.append("law")
+                left.append((float(release.values[0]) - int(GRAPH.sum())) / float(release.noise.scale))
+        world.audit()
+    finally:
+        world.stop()
+    assert len(left) == openings
+    return wrong + alarms(np.array(left), "gaussian")
+
+
+def test_the_sum_of_all_cells_has_the_noise_that_is_stated_and_paid(tmp_path: Path) -> None:
+    """Of very many openings, as each measures it once. Catches what the faults below do, and noise of degrees that is
+    used again."""
+    assert kept_of_totals(tmp_path, SystemNoise()) == []
+
+
+def test_stated_noise_of_the_sum_of_all_cells_that_is_not_drawn_is_found(tmp_path: Path) -> None:
+    """Noise that is half as large."""
+    assert "size" in kept_of_totals(tmp_path, Scaled(Fraction(1, 2)))
+
+
+def test_a_sum_of_all_cells_that_is_charged_too_little_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if an edge moved it by half."""
+
+    def half(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts:
+        return price_of_asked(noise, absolute // 2, squared // 4, order)
+
+    monkeypatch.setattr(graph_plan, "price_of_asked", half)
+    assert "price" in kept_of_totals(tmp_path, SystemNoise(), 2)
+
+
 def test_what_is_measured_has_the_noise_that_is_stated_and_paid(tmp_path: Path) -> None:
-    """Degrees of all nodes, and more than a hundred cuts. Catches noise of another scale or law than stated, noise that
-    is used twice, and a price of other noise."""
+    """Degrees of all nodes, the sum of all cells, and more than a hundred cuts. Catches noise of another scale or law
+    than stated, noise that is used twice, and a price of other noise."""
     assert kept(tmp_path, SystemNoise()) == []
 
 
