@@ -1,0 +1,372 @@
+"""Replay of sessions that answer from evidence of graphs and matrices.
+
+They are played in memory by hand, with noise of a seeded generator: measured at the opening, asked, measured again.
+Beside the one that played, a second session is told every record after each question, as one that is loaded anew or
+followed by another process is: both have to know the same at every step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.audit import records
+from app.audit.replay import Verdict, replay
+from app.curator import graph_evidence
+from app.curator.dataset import PublicDataset
+from app.curator.errors import PlanInfeasible, QueriesExhausted
+from app.curator.graph_evidence import GraphEvidence
+from app.curator.mechanisms import Answer, Measure, Measured, Wish
+from app.curator.opening import Opening, Pins
+from app.curator.planning import make_plan
+from app.curator.request import parse_request
+from app.curator.session import Session
+from app.evidence import graph_policy
+from app.privacy.ledger import NOTHING, Account, Amounts
+from app.services.measuring import measured_all
+from app.spaces.errors import CuratorError
+from app.spaces.query_request import parse_query
+from app.spaces.spec import parse_spec
+from app.spaces.tensor import PrivateTensor
+
+#: Each plays a session of some sixty questions.
+pytestmark = pytest.mark.slow
+
+Document = dict[str, Any]
+AT = "2026-01-01T00:00:00Z"
+NODES = 24
+#: What is declared of each kind, and what its cells may hold, in units of its grid.
+KINDS: dict[str, tuple[Document, int, int]] = {
+    "undirected": ({"kind": "graph", "nodes": NODES}, 0, 2),
+    "directed": ({"kind": "graph", "nodes": NODES, "directed": True}, 0, 2),
+    "bipartite": ({"kind": "bipartite", "left": NODES, "right": 17}, 0, 2),
+    "weighted": ({"kind": "graph", "nodes": NODES, "weighted": True, "grid": 0.25}, 0, 5),
+    "matrix": ({"kind": "matrix", "rows": NODES, "columns": 15, "lower": -1, "upper": 2, "grid": 0.5}, -2, 5),
+}
+#: What opens a session, and how it pays.
+MODES: dict[str, Document] = {
+    "degrees": {"max_queries": 200, "epsilon": 0.5},
+    "open": {"epsilon": 0.5},
+    "edges": {"max_queries": 400, "epsilon": 1.0, "mechanism": {"construction": "histogram"}},
+    "laplace": {"max_queries": 9, "epsilon": 1.0},
+    "within": {"epsilon": 0.9, "within": 60.0},
+}
+
+
+class Drawn:
+    """Noise of a seeded generator, in the place of the system's."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+
+    def laplace(self, scale: Any, ahead: int = 0) -> _Source:
+        return _Source(lambda n: np.rint(self._rng.laplace(0, float(scale), n)).astype(np.int64))
+
+    def gaussian(self, scale: Any, ahead: int = 0) -> _Source:
+        return _Source(lambda n: np.rint(self._rng.normal(0, float(scale), n)).astype(np.int64))
+
+    def flips(self, probability: Any) -> _Source:
+        return _Source(lambda n: (self._rng.random(n) < float(probability)).astype(np.uint8))
+
+
+class _Source:
+    def __init__(self, take: Callable[[int], Any]) -> None:
+        self.take = take
+
+
+def private(kind: str, rng: np.random.Generator) -> Any:
+    """Cells at random, with nodes of very different degrees."""
+    declared, low, high = KINDS[kind]
+    rows = declared.get("nodes") or declared.get("left") or declared["rows"]
+    columns = declared.get("nodes") or declared.get("right") or declared["columns"]
+    likely = np.minimum(0.9, np.outer(rng.pareto(1.5, rows) + 0.3, rng.pareto(1.5, columns) + 0.3) / 3)
+    cells = np.where(rng.random((rows, columns)) < likely, rng.integers(low, high, (rows, columns)), 0).astype(np.int64)
+    if declared["kind"] == "graph":
+        np.fill_diagonal(cells, 0)
+        if not declared.get("directed"):
+            cells = np.triu(cells, 1) + np.triu(cells, 1).T
+    return cells
+
+
+class Player:
+    """One session, its transcript line by line, and a second session that is told the records alone."""
+
+    def __init__(self, kind: str, seed: int = 0, **words: Any) -> None:
+        self.kind, self.rng = kind, np.random.default_rng(seed)
+        spec = {"name": "g", "budget": {"epsilon": 1.0, "delta": 1e-9}, **KINDS[kind][0]}
+        dataset = PublicDataset(parse_spec(spec), left=Account(PublicDataset(parse_spec(spec)).budget).whole)
+        request = parse_request({"dataset": "g", "mechanism": {"construction": "evidence"}, **words})
+        plan = make_plan(dataset, request)
+        self.drawn = Drawn(self.rng)
+        self.data: PrivateTensor = dataset.space.tensor(private(kind, self.rng))
+        session = Session(Opening(dataset, request, plan, None, Pins((), ())))
+        made = []
+        for measured in measured_all(self.drawn, self.data, session.purchases(), session.dataset.space):  # type: ignore[arg-type]
+            made.append(self._record(measured, 0))
+            session.pin(measured)
+        opening = Opening(dataset, request, plan, None, Pins((), tuple(map(records.sha256, made))))
+        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+        self.session, self.told, self.lines = session, Session(opening), [header]
+        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+        self._waiting: Measured | None = None
+        for line in made:
+            self._add(line)
+
+    @staticmethod
+    def _record(measured: Measured, sequence: int) -> bytes:
+        return records.measurement_record(
+            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
+        )
+
+    def _add(self, line: bytes) -> None:
+        """Write a line, and tell it to the second session as one that is loaded is told."""
+        self.lines.append(line)
+        record, told = json.loads(line), self.told
+        if record["record"] == "measurement":
+            measured = Measured.read(record)
+            if record["sequence"] == 0:
+                told.pin(measured)
+            else:
+                self._waiting = measured
+        elif record["record"] == "forfeit":
+            told.forfeit(Amounts.read(record["price"]))
+        elif record["source"] == "cached":
+            told.skip(cached=1)
+        else:
+            query = told.dataset.space.from_canonical(record["query"], {})
+            units = told.units(query, records.values_of(record))
+            told.recall(query, units, None, self._waiting, None)
+            self._waiting = None
+
+    def ask(self, words: Document, **wish: Any) -> Answer:
+        """Ask as the service does; the answer."""
+        session, asked = self.session, Wish(**wish)
+        query = session.dataset.space.compile(parse_query(words))
+        due = session.consider(query, wish=asked)
+        name, sequence = None, session.sequence + 1
+        if isinstance(due, Measure):
+            exact, terms = query.exact(self.data), due.terms.noise
+            units = np.atleast_1d(session.dataset.space.to_answer_grid(exact, query))
+            source = self.drawn.laplace(terms.scale) if terms.law == "laplace" else self.drawn.gaussian(terms.scale)
+            due = session.released(query, due, units + source.take(len(units)))
+            assert due.measured is not None
+            line = self._record(due.measured, sequence)
+            name = records.sha256(line)
+            self._add(line)
+        assert isinstance(due, Answer)
+        sealed = records.answer_entry(
+            sequence=sequence,
+            query=query.canonical_bytes,
+            values=session.values(query, due.units),
+            source=due.source,
+            error_bound=None,
+            unverified=False,
+            recorded_at=AT,
+            previous_hash=self.head,
+            measurement=name,
+            wish=asked.document(),
+            asked=records.words(words),
+        )
+        session.record(query, due)
+        self._add(sealed.line)
+        self.learnt.take(sealed.line)
+        self.head = sealed.entry_hash
+        return due
+
+    def forfeit(self, price: Amounts) -> None:
+        """A round that was begun and could not be recorded."""
+        self.session.forfeit(price)
+        sealed = records.forfeit_entry(
+            sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
+        )
+        self._add(sealed.line)
+        self.head = sealed.entry_hash
+
+    def transcript(self) -> list[bytes]:
+        trailer = records.trailer(
+            entries=self.session.sequence,
+            head_hash=self.head,
+            hypothesis_digest=self.learnt.hexdigest(),
+            updates=self.session.updates_used,
+            status="open",
+        )
+        return [*self.lines, trailer]
+
+    # ------------------------------------------------------------------ questions
+
+    def question(self, number: int) -> Document:
+        """One of many kinds."""
+        rng, shape = self.rng, self.session.dataset.space.shape
+        pairs, graph = self.kind in ("undirected", "weighted"), KINDS[self.kind][0]["kind"] != "matrix"
+        if number % 5 == 2:
+            sides = (np.round(rng.integers(0 if pairs else -4, 5, n) / 4, 2).tolist() for n in shape)
+            return {"type": "rank_one", **dict(zip(("left", "right"), sides, strict=True))}
+        if number % 11 == 3:
+            sides = (rng.integers(0, 2, n).tolist() for n in shape)  # a cut in other words
+            return {"type": "rank_one", **dict(zip(("left", "right"), sides, strict=True))}
+        if number % 11 == 5:
+            groups = {
+                name: part.tolist() for name, part in zip("ab", np.split(rng.permutation(NODES), [9]), strict=True)
+            }
+            other = {
+                name: part.tolist() for name, part in zip("xyz", np.split(rng.permutation(15), [4, 9]), strict=True)
+            }
+            return {"type": "blocks", "left": groups} | ({} if pairs else {"right": other})
+        if number % 11 == 7 and graph and self.kind != "weighted":
+            return {"type": "degrees", "bins": [0, 1 + number % 3, 5, 9]} | ({} if pairs else {"side": "left"})
+        left, right = (np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.5, 0.9])).tolist() for n in shape)
+        return {"type": "cut", "left": left, "right": right}
+
+
+def judged(lines: list[bytes]) -> Verdict:
+    return replay(line + b"\n" for line in lines)
+
+
+def known(session: Session) -> tuple[GraphEvidence, Any]:
+    evidence = session.state.hypothesis
+    assert isinstance(evidence, GraphEvidence)
+    return evidence, evidence.policy
+
+
+def same(player: Player) -> None:
+    """Hold all that decides in both sessions against each other, to the last bit."""
+    (one, first), (other, second) = (known(session) for session in (player.session, player.told))
+    assert one.left == other.left
+    assert player.session.updates_used == player.told.updates_used
+    if first is None or second is None:
+        return
+    assert (first._asked, first._measured, first.kappa, first.part()) == (
+        second._asked,
+        second._measured,
+        second.kappa,
+        second.part(),
+    )
+    assert {name: (u.precision, u.weighted) for name, u in first._unbiased.items()} == {
+        name: (u.precision, u.weighted) for name, u in second._unbiased.items()
+    }
+    a, b = first.posterior, second.posterior
+    assert (a.kept, a.factor, a.shape_factor) == (b.kept, b.factor, b.shape_factor)
+    assert np.array_equal(a._solved, b._solved)
+    assert np.array_equal(a._root, b._root)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_is_told_the_records_knows_the_same(kind: str, mode: str) -> None:
+    """After each of some sixty questions of all kinds, some repeated in other words or with other wishes, a forfeit
+    among them, a session that was told the records has the same left, and the same posterior, bit by bit; and the
+    transcript replays. Catches a state that hangs on anything but the records: on what was looked at, on words, or on
+    the order in which things were thought of.
+    """
+    player = Player(kind, seed=sum(map(ord, kind + mode)), **MODES[mode])
+    asked: list[Document] = []
+    sources = set()
+    for number in range(60):
+        words = player.question(number)
+        wish: Document = {}
+        if asked and number % 6 == 1:
+            words = asked[int(player.rng.integers(len(asked)))]
+            wish = [{"within": 40.0}, {"within": 90.0, "confidence": 0.8}, {"adaptive": True}, {"confidence": 0.99}][
+                number // 6 % 4
+            ]
+            if number % 4 == 1:
+                wish |= {"adaptive": True}
+        elif number % 13 == 4:
+            wish = {"within": 120.0}
+        elif number % 17 == 6:
+            price, left = Amounts(Decimal("0.00001"), Decimal("0.00001")), known(player.session)[0].left
+            if (
+                player.session.updates_left > 0
+                and price.renyi <= left.renyi
+                and (left.pure is None or price.renyi <= left.pure)
+            ):
+                player.forfeit(price)
+        # Looked at, and not asked in the end: leaves nothing behind.
+        with contextlib.suppress(CuratorError):
+            player.session.consider(player.session.dataset.space.compile(parse_query(player.question(number))))
+        with contextlib.suppress(PlanInfeasible, QueriesExhausted):
+            sources.add(player.ask(words, **wish).source)
+        asked.append(words)
+        same(player)
+    assert len(sources) > 1
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
+
+
+def blocks(groups: int) -> Document:
+    """All nodes, in so many groups."""
+    return {"type": "blocks", "left": {str(g): list(range(g, NODES, groups)) for g in range(groups)}}
+
+
+@pytest.mark.parametrize("groups", [2, 23])
+def test_of_many_numbers_nobody_learns(groups: int) -> None:
+    """Blocks are learnt from while they are few, by the session that asked and by one that starts from what it shared,
+    and beyond that answer for themselves alone. Catches a question whose thousands of numbers every later session
+    spends minutes on before its first answer.
+    """
+    player = Player("undirected", epsilon=0.5)
+    player.ask(blocks(groups))
+    kept = known(player.session)[1].posterior.kept
+    # Beside the sum of all cells, which was measured at the opening.
+    assert kept == (4 if groups == 2 else 1)
+    later = Session(player.session.opening)
+    for line in player.lines:
+        record = json.loads(line)
+        if record["record"] == "measurement":
+            later.pin(replace(Measured.read(record), price=NOTHING))
+    query = later.dataset.space.compile(parse_query(blocks(groups)))
+    assert later.mechanism.accuracy(later.state, query, np.zeros(query.numbers, np.int64), Wish()).unbiased.all()
+    assert known(later)[1].posterior.kept == kept
+
+
+def test_of_parts_that_weigh_many_nodes_nothing_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured of them is told all the same, asked again too, and cuts are answered as ever. Catches groups of
+    a large graph that a lane looks at for minutes, and an answer that is lost for that.
+    """
+    monkeypatch.setattr(graph_evidence, "MOST_WEIGHED", 2 * NODES)
+    player = Player("undirected", epsilon=0.5)
+    first, again = player.ask(blocks(3)), player.ask(blocks(3))
+    assert (first.source, again.source) == ("measurement", "cached")
+    assert first.accuracy is not None
+    assert first.accuracy.unbiased.all()
+    assert known(player.session)[1].posterior.kept == 1
+    player.ask({"type": "cut", "left": [0, 1, 2, 3], "right": "all"})
+    assert known(player.session)[1].posterior.kept == 2
+    same(player)
+    assert judged(player.transcript()).ok
+
+
+@pytest.mark.parametrize(
+    "asked", [{"type": "degrees", "bins": [0, 2]}, blocks(3), {"type": "cut", "left": [0], "right": [1]}]
+)
+def test_an_interval_may_be_as_wide_as_one_likes(asked: Document) -> None:
+    """Wider than the widest noise that is drawn: that is narrow enough. Catches a refusal that asks for a wider
+    interval still."""
+    player = Player("undirected", epsilon=0.5)
+    answer = player.ask(asked, within=1e12)
+    # What is bound to lie within it takes no measurement.
+    assert answer.source == ("measurement" if asked["type"] == "degrees" else "estimate")
+    assert judged(player.transcript()).ok
+
+
+@pytest.mark.parametrize(
+    ("paid_from", "problem"),
+    [(0.0, "the answer has a measurement that was not due"), (1e9, "the answer claims a source that it cannot have")],
+)
+def test_who_pays_otherwise_is_found_out(paid_from: float, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that pays for what it knows, and one that pays for nothing: neither replays, though every price, noise
+    and value in it is in order. Catches an audit that believes what decided."""
+    player, half = Player("directed", epsilon=0.5), list(range(12))
+    with monkeypatch.context() as changed:
+        changed.setattr(graph_policy, "PAID_FROM", paid_from)
+        # The noise of half of all cells is far smaller than they can be, and that of one is larger.
+        player.ask({"type": "cut", "left": "all", "right": half})
+        player.ask({"type": "cut", "left": [0], "right": [1]})
+    assert judged(player.transcript()).problem == problem
