@@ -88,7 +88,7 @@ def paid(plan: GraphPlan, order: Decimal, cells: int, by: Fraction) -> list[Amou
 #: Of what is declared: epsilon, questions, whether anything was ever taken of the budget; and the mode.
 MODES = [
     ("0.5", 10, True, "degrees"),
-    ("0.5", 400, True, "edges"),
+    ("0.5", 400, True, "degrees"),
     ("0.5", None, True, "degrees"),
     ("0.02", 5, True, "degrees"),
     ("1", 3, True, "laplace"),
@@ -181,8 +181,8 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
         spent = total(plan.prices)
         assert (spent.pure or 0) > Decimal("0.99") if plan.regime == "pure" else spent.renyi > share * Decimal("0.99")
     elif plan.mode == "degrees":
-        part = Fraction(3, 20) if questions is None or questions >= 1000 else Fraction(1, 10)
-        for price, most in zip(plan.prices, (part, Fraction(3, 100)), strict=True):
+        few = Fraction(1, 20) + Fraction(questions or 10**9, 50_000)
+        for price, most in zip(plan.prices, (min(few, Fraction(3, 20)), Fraction(1, 50)), strict=True):
             assert Fraction("0.99") * most < Fraction(price.renyi) / Fraction(share) <= most
 
 
