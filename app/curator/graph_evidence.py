@@ -380,7 +380,7 @@ class GraphMechanism:
         self, policy: GraphPolicy, query: Query, parts: list[CutQuestion], wish: Wish, left: Amounts, leaning: float
     ) -> Measure | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
-        if self._plan.mode == "edges":
+        if self._plan.mode in ("edges", "sums"):
             return None
         pure = self._plan.mode == "laplace"
         paid = float((left.pure if pure else left.renyi) or 0) * policy.part()

@@ -25,7 +25,7 @@ from app.evidence.measurements import Noise
 from app.evidence.noise_choice import GREATEST_SCALE, LEAST_SCALE, least_noise, rounded_up
 from app.privacy.costs import DiscreteGaussianAnswer, PureStep
 from app.privacy.errors import PrivacyError
-from app.privacy.exactness import floor_to
+from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts, Regime, total
 from app.releases import cut_bounds
 from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
@@ -49,6 +49,10 @@ _ENOUGH, _LEARNING = 300, 0.2
 #: Half of what cuts of a graph, of which half of all pairs are edges, differ by from what its degrees let expect; in
 #: roots of the longer side times all cells.
 _BY_DEGREES = 0.0625
+#: Degrees alone are measured where that is below this part of what the other ways are expected to err by.
+_SURELY = 0.8
+#: The part of epsilon that the total takes then.
+TOTAL_BESIDE = Fraction(1, 20)
 #: The most nodes for which degrees are measured: each is a value of a record.
 MOST_NODES = 1 << 22
 #: Kinds of data sets that such sessions are of.
@@ -56,6 +60,8 @@ GRAPHS = ("graph", "bipartite", "matrix")
 _HOW: dict[GraphMode, str] = {
     "degrees": "degrees are measured at the opening; each question is answered from them and from all cuts measured so "
     "far where that is good enough, and measured else",
+    "sums": "a small graph and little to pay with: degrees and the sum of all cells are measured at the opening, and "
+    "every answer is an estimate from that, free of charge",
     "edges": "every cell is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions: each is measured with its part of epsilon",
 }
@@ -159,6 +165,8 @@ def _offer(
         by_questions = once * math.sqrt(many) * min(1.0, (_ENOUGH / many) ** _LEARNING)
         # However noisy questions are, a graph does not differ by more from what its degrees let expect.
         by_degrees = _BY_DEGREES * math.sqrt(max(edges.shape) * math.prod(edges.shape)) * float(_largest(dataset.space))
+        if not whole and pure is not None and by_degrees < _SURELY * min(by_edges, by_questions):
+            return _sums(dataset, request, edges, grid, pure, by_degrees)
         if whole or (questions is not None and by_edges < min(by_questions, by_degrees)):
             buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
             error = deviation * math.sqrt(edges.cells) / 2
@@ -169,10 +177,24 @@ def _offer(
         return _plan(dataset, request, "degrees", (), (), request.within / 2)
     part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
     noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
-    total_noise, total_price = _noise_of_total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART))
-    everything = Asked.of(dataset.space.compile(CutQuery(type="cut", left="all", right="all")))
-    bought = DegreeBuy(Degrees(edges), noise), AskedBuy(everything, total_noise)
-    return _plan(dataset, request, "degrees", bought, (price, total_price), each)
+    total_buy, total_price = _total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART), pure=False)
+    return _plan(dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise), total_buy), (price, total_price), each)
+
+
+def _sums(
+    dataset: PublicDataset, request: SessionRequest, edges: Edges, grid: Grid, pure: Decimal, error: float
+) -> GraphPlan:
+    """Degrees and the total for all of epsilon, and nothing after.
+
+    Raises:
+        Unaffordable: when that pays for no noise that can be drawn.
+    """
+    order = dataset.budget.order
+    first = floor_to(Fraction(pure) * (1 - TOTAL_BESIDE))
+    noise, price = degrees_noise(grid, order, first, by_pure=True)
+    total_buy, total_price = _total(dataset.space, order, EXACT.subtract(pure, first), pure=True)
+    buys = DegreeBuy(Degrees(edges), noise), total_buy
+    return _plan(dataset, request, "sums", buys, (price, total_price), error)
 
 
 def _largest(space: Space) -> Fraction:
@@ -180,19 +202,20 @@ def _largest(space: Space) -> Fraction:
     return space.upper - space.lower if isinstance(space, MatrixSpace) else Fraction(1)
 
 
-def _noise_of_total(space: Space, order: Decimal, held: Decimal) -> tuple[Noise, Amounts]:
-    """The Gaussian noise of the least scale that a part of the share pays for, of the sum of all cells, and its price.
+def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[AskedBuy, Amounts]:
+    """The sum of all cells, with the noise of the least variance that so much pays for, and its price.
 
     Raises:
         Unaffordable: when it would be too large to be drawn.
     """
     bits = space.answer_bits
     moved = int(space.sensitivity * (1 << bits))
-    found = least_noise(float(held), float(order), [moved], float(moved**2), GREATEST_SCALE * (1 << bits), pure=False)
+    found = least_noise(float(held), float(order), [moved], float(moved**2), GREATEST_SCALE * (1 << bits), pure=pure)
     if found is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
     noise = Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
-    return noise, price_of_asked(noise, moved, moved**2, order)
+    everything = Asked.of(space.compile(CutQuery(type="cut", left="all", right="all")))
+    return AskedBuy(everything, noise), price_of_asked(noise, moved, moved**2, order)
 
 
 def _plan(
@@ -211,7 +234,7 @@ def _plan(
     if mode == "laplace":
         holds, regime = Amounts.of(PureStep(request.epsilon), budget.order), "pure"
         alone = min(alone, request.epsilon)
-    elif mode == "edges":
+    elif mode in ("edges", "sums"):
         price = total(prices)
         if price.renyi > share or (price.pure is not None and dataset.admits_pure(request.epsilon)):
             holds, regime = Amounts(price.renyi, floor_to(request.epsilon)), "pure"

@@ -58,8 +58,9 @@ _LEAST_KAPPA, _MOST_KAPPA = 1.0, 4.0
 #: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
 _LOOKED = 300
 
-#: How a session pays: ``degrees`` and then questions, ``edges`` all at once, or few questions one by one.
-GraphMode = Literal["degrees", "edges", "laplace"]
+#: How a session pays: ``degrees`` and then questions, all ``edges`` or all ``sums`` at once and nothing after, or few
+#: questions one by one.
+GraphMode = Literal["degrees", "edges", "sums", "laplace"]
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class GraphPolicy:
 
         ``leaning`` is the part by which the prediction is taken to be worse than it is.
         """
-        if self._means.mode == "edges":
+        if self._means.mode in ("edges", "sums"):
             return False
         low, high = question.bounds
         deviation = math.sqrt(variance)

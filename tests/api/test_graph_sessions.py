@@ -663,6 +663,32 @@ def test_degrees_where_all_edges_were_measured(exact: Service, tmp_path: Path) -
     replays(analyst, id, tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["directed", "undirected", "matrix"])
+def test_little_to_pay_with(noisy: Service, tmp_path: Path, kind: str) -> None:
+    """The whole of a small budget goes to degrees and the total, as pure noise; every cut is free then, and said to be
+    the model's, but for the total, which is known; what is not told by that is refused. Catches a charge after the
+    opening, and a data set that is taken for impure.
+    """
+    analyst, case = noisy.principal("analyst"), CASES[kind]
+    name = registered(noisy, kind, budget={"epsilon": 0.1, "delta": 1e-9})
+    session = opened(analyst, name, epsilon=0.1, max_queries=400)
+    assert session["plan"]["mode"] == "sums"
+    rng = np.random.default_rng(4)
+    for query in [case.cut(rng) for _ in range(5)]:
+        answer = ask(analyst, session["id"], query)
+        assert (answer["source"], answer["interval_kind"], answer["charged_epsilon"]) == ("estimate", "model", 0)
+    answer = ask(analyst, session["id"], EVERYTHING)
+    assert (answer["interval_kind"], answer["charged_epsilon"]) == ("unbiased", 0)
+    if kind != "matrix":
+        degrees = {"type": "degrees"} | ({} if case.pairs else {"side": "out"})
+        path = f"/v1/sessions/{session['id']}/queries"
+        assert "another session" in refused(analyst.post(path, json=degrees), "plan-infeasible")["detail"]
+    budget = noisy.admin.get(f"/v1/datasets/{name}").json()["budget"]
+    assert budget["impure"] is False
+    assert budget["pure"]["spent_epsilon"] == pytest.approx(0.1, rel=0.01)
+    replays(analyst, session["id"], tmp_path)
+
+
 def test_queries_run_out(exact: Service, tmp_path: Path) -> None:
     """Where their number was declared, and never where it was not. Catches a session that answers beyond its plan."""
     analyst, case, name = exact.principal("analyst"), CASES["bipartite"], registered(exact, "bipartite")

@@ -74,8 +74,8 @@ def paid(plan: GraphPlan, order: Decimal, cells: int, by: Fraction) -> list[Amou
         assert moved == by * (1 << noise.bits)
         gamma = cells * moved
         if isinstance(buy, AskedBuy):
-            assert noise.kind == "gaussian"
-            found.append(Amounts.of(DiscreteGaussianAnswer(units, gamma**2), order))
+            of_all = DiscreteGaussianAnswer(units, gamma**2)
+            found.append(Amounts.of(of_all if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, gamma), order))
         elif noise.kind == "gaussian":
             square = cells * moved**2 + (gamma**2 if whole else 0)
             found.append(Amounts.of(DiscreteGaussianAnswer(units, square), order))
@@ -161,6 +161,7 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
     assert [type(buy) for buy in plan.buys] == {
         "degrees": [DegreeBuy, AskedBuy],
         "edges": [EdgeBuy, DegreeBuy],
+        "sums": [DegreeBuy, AskedBuy],
         "laplace": [],
     }[plan.mode]
     plan.holds.minus(total(plan.prices))  # would raise
@@ -184,6 +185,30 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
         few = Fraction(1, 20) + Fraction(questions or 10**9, 50_000)
         for price, most in zip(plan.prices, (min(few, Fraction(3, 20)), Fraction(1, 50)), strict=True):
             assert Fraction("0.99") * most < Fraction(price.renyi) / Fraction(share) <= most
+
+
+@pytest.mark.parametrize("declared", [UNDIRECTED, BIPARTITE, MATRIX])
+def test_little_to_pay_with_buys_sums(declared: dict[str, Any]) -> None:
+    """A small graph whose whole budget is a tenth: all of it, as pure noise, goes to degrees and to the total, each at
+    its price, and nothing is left over. Would catch a price that is no price of its noise, and Gaussian noise in a
+    session that is held to be pure.
+    """
+    data = dataset(declared, budget={"epsilon": 0.1, "delta": 1e-9})
+    plan = planned(data, epsilon=Decimal("0.1"), max_queries=400)
+    assert plan.mode == "sums"
+    assert [type(buy) for buy in plan.buys] == [DegreeBuy, AskedBuy]
+    assert all(buy.kind == "laplace" for buy in plan.buys)
+    degrees, everything = plan.prices
+    assert list(plan.prices) == paid(plan, data.budget.order, 1, Fraction(data.space.unit))
+    assert (plan.regime, plan.reserved_pure) == ("pure", Decimal("0.1"))
+    assert degrees.pure is not None
+    assert everything.pure is not None
+    assert Decimal("0.0989") < degrees.pure + everything.pure <= Decimal("0.1")
+    # With more to pay with, or of a larger graph, questions are paid for.
+    assert planned(dataset(declared), epsilon=Decimal(1), max_queries=400).mode != "sums"
+    large = {"kind": "graph", "nodes": 2000}
+    data = dataset(large, budget={"epsilon": 0.1, "delta": 1e-9})
+    assert planned(data, epsilon=Decimal("0.1"), max_queries=400).mode == "degrees"
 
 
 def test_a_wish_for_accuracy_buys_nothing_at_the_opening() -> None:
