@@ -167,7 +167,9 @@ def _offer(
         by_degrees = _BY_DEGREES * math.sqrt(max(edges.shape) * math.prod(edges.shape)) * float(_largest(dataset.space))
         if not whole and pure is not None and by_degrees < _SURELY * min(by_edges, by_questions):
             return _sums(dataset, request, edges, grid, pure, by_degrees)
-        if whole or (questions is not None and by_edges < min(by_questions, by_degrees)):
+        # Who picks cuts by noisy edges is answered badly: that is not risked for few questions.
+        enough = questions is not None and questions >= _ENOUGH
+        if whole or (enough and by_edges < min(by_questions, by_degrees)):
             buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
             error = deviation * math.sqrt(edges.cells) / 2
             return _plan(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
