@@ -165,11 +165,12 @@ def _offer(
         by_questions = once * math.sqrt(many) * min(1.0, (_ENOUGH / many) ** _LEARNING)
         # However noisy questions are, a graph does not differ by more from what its degrees let expect.
         by_degrees = _BY_DEGREES * math.sqrt(max(edges.shape) * math.prod(edges.shape)) * float(_largest(dataset.space))
-        if not whole and pure is not None and by_degrees < _SURELY * min(by_edges, by_questions):
+        # Where nobody said how many questions there will be, something is kept to pay for them.
+        declared = questions is not None
+        if declared and not whole and pure is not None and by_degrees < _SURELY * min(by_edges, by_questions):
             return _sums(dataset, request, edges, grid, pure, by_degrees)
         # Who picks cuts by noisy edges is answered badly: that is not risked for few questions.
-        enough = questions is not None and questions >= _ENOUGH
-        if whole or (enough and by_edges < min(by_questions, by_degrees)):
+        if whole or (declared and many >= _ENOUGH and by_edges < min(by_questions, by_degrees)):
             buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
             error = deviation * math.sqrt(edges.cells) / 2
             return _plan(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)

@@ -557,7 +557,7 @@ class OnlineQueryResponse(_Planned):
         if query.numbers > 1:
             raise InvalidQuery(
                 "the session's construction answers one sum at a time: ask for many of a session whose mechanism is "
-                "gaussian or laplace, of a table also evidence or histogram"
+                "evidence, gaussian, laplace or histogram"
             )
         self.construction.admit(query)
 

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.statistical
 EPSILON, DELTA = 1.0, 1e-6
 BUDGET = {"epsilon": EPSILON, "delta": DELTA}
 #: Pairs of nodes; and nodes on the left, of which each has a degree of its own, in so many data sets.
-PAIRS, NODES, TIMES = 6000, 700, 8
+PAIRS, NODES, TIMES = 6000, 700, 20
 BLOCKS = {"type": "blocks", "left": {str(k): [2 * k, 2 * k + 1] for k in range(PAIRS)}, "only": "within"}
 DEGREES = {"type": "degrees", "side": "left", "bins": list(range(2 * NODES))}
 
