@@ -17,7 +17,7 @@ from app.constructions.dumps import Dump
 from app.curator.certificates import Certificate, Certificates, whole_counts
 from app.curator.contract_plan import MOST_TESTED, Contract
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.evidence import Evidence, EvidenceMechanism, noise_of
+from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import (
     Answer,
     Due,
@@ -31,6 +31,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
+from app.curator.recorded import noise_of
 from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question, Sum
 from app.evidence.strategies import Release, Strategy
@@ -120,7 +121,7 @@ class ContractMechanism(EvidenceMechanism):
             race=self._contract.race,
             noise=self._tests,
             terms=self._terms,
-            expected=(self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)),
+            expected=(self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)),
             wish=wish,
         )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +25,6 @@ from app.curator.mechanisms import (
     Accuracy,
     Answer,
     Due,
-    Estimate,
     Measure,
     Measured,
     RoundNoise,
@@ -37,11 +35,11 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.plan import SessionPlan
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
+from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Measurement, Noise
+from app.evidence.measurements import Measurement
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
@@ -91,7 +89,7 @@ class Evidence:
             known.add(measurement)
 
 
-class EvidenceMechanism:
+class EvidenceMechanism(RecordedMechanism):
     """Answers from evidence.
 
     Args:
@@ -99,12 +97,9 @@ class EvidenceMechanism:
     """
 
     def __init__(self, opening: Opening) -> None:
-        plan = opening.plan
-        assert isinstance(plan, EvidencePlan)
-        self._opening, self._plan, self._space = opening, plan, opening.dataset.space
-        self._farthest = math.ldexp(GREATEST_ANSWER, -plan.answer_bits)
-        request = opening.request
-        self._wish = Wish(request.within, request.confidence)
+        super().__init__(opening)
+        assert isinstance(opening.plan, EvidencePlan)
+        self._plan = opening.plan
 
     # ------------------------------------------------------------------ the state
 
@@ -175,7 +170,7 @@ class EvidenceMechanism:
             price = self._price(buy)
             if price.within(known.left) == price and buy.strategy.cells <= MOST_COUNTED:
                 noise = RoundNoise(buy.kind, Fraction(buy.scale))
-                expected = self._grid(prediction.values.reshape(-1)), self._units(prediction.standard_error)
+                expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
                 return Measure(RoundTerms(noise, price), None, buy.strategy, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
@@ -190,14 +185,6 @@ class EvidenceMechanism:
         bought = self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", bought, measured)
 
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """Never: nothing is tested."""
-        raise AssertionError("an evidence session without a contract tests nothing")
-
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """Never: every measurement is recorded as one."""
-        raise AssertionError("an evidence session learns from measurements")
-
     def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Take in a first answer and what was measured for it."""
         if query.is_zero:
@@ -209,24 +196,7 @@ class EvidenceMechanism:
         else:
             self._learn(state, query, measured)
 
-    def forfeit(self, state: State, price: Amounts) -> State:
-        """What the round cost is gone."""
-        known: Evidence = state.hypothesis
-        known.left = known.left.minus(price)
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
     # ------------------------------------------------------------------ what is known
-
-    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """Whether no narrower interval is asked for than the one there is."""
-        wish = self._wished(wish)
-        if wish.within is None or query.is_zero:
-            return True
-        found = self.accuracy(state, query, units, wish)
-        # Where there is no value there is nothing to know better.
-        return not bool((found.highs - found.lows > 2 * wish.within).any())
 
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
         """How well values that were given before are known by now."""
@@ -240,25 +210,6 @@ class EvidenceMechanism:
         question, chosen = question_of(query, self._space.shape)
         wish, given = self._wished(wish), spread(values, chosen, question.shape)
         return _accuracy(self._policy(state).shown(question, None, wish.probability, wish.adaptive, given), chosen)
-
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""
-        raise InvalidRequest("every answer from evidence says how well it is known: leave unverified out")
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid."""
-        return self._grid(np.array(estimate.values))
-
-    def error_bound(self, query: Query) -> None:
-        """Nothing is promised of all answers at once."""
-
-    def largest_bound(self, query: Query) -> None:
-        """The same."""
-
-    @property
-    def bound(self) -> int | None:
-        """No number is known."""
-        return None
 
     # ------------------------------------------------------------------ what it takes
 
@@ -284,10 +235,6 @@ class EvidenceMechanism:
         whole = 8 * (1 + statistic) * math.prod(self._space.shape[a] for a in named)
         return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells
 
-    def dump(self, state: State) -> Dump:
-        """Nothing: the state is made of the transcript."""
-        return Dump()
-
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
         raise InvalidRequest(NO_TABLE)
@@ -310,10 +257,6 @@ class EvidenceMechanism:
 
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
         return out_of_reach(error, self._plan)
-
-    def _wished(self, wish: Wish) -> Wish:
-        """What a question wishes, or else its session."""
-        return wish.over(self._wish)
 
     def _price(self, buy: Buy) -> Amounts:
         gamma = self._opening.dataset.gamma
@@ -439,34 +382,6 @@ class EvidenceMechanism:
             linear_errors=found.linear_errors,
         )
         return found.values, accuracy
-
-    def _grid(self, values: FloatArray) -> Units:
-        held = np.clip(values, -self._farthest, self._farthest)
-        return np.rint(np.ldexp(held, self._plan.answer_bits)).astype(np.int64)
-
-    def _units(self, value: float) -> int:
-        return round(math.ldexp(min(value, self._farthest), self._plan.answer_bits))
-
-
-def noise_of(noise: RoundNoise) -> Noise:
-    """The noise of a measurement in whole counts, its scale a decimal fraction."""
-    return Noise(noise.law, Decimal(noise.scale.numerator) / noise.scale.denominator, 0)
-
-
-def out_of_reach(error: OutOfReach, plan: SessionPlan) -> PlanInfeasible:
-    """The refusal of what cannot be paid, in epsilon."""
-    holds = plan.holds
-    each = float(plan.epsilon) / float(holds.renyi if holds.pure is None else holds.pure)
-    left = max(0.0, error.left) * each
-    if not math.isfinite(error.needed):
-        return PlanInfeasible("no noise is so small: ask for a wider interval", left=left)
-    needed = error.needed * each
-    return PlanInfeasible(
-        f"the accuracy asked for takes {needed:.4g} of epsilon, and the session has {left:.4g} left: ask for less, "
-        "or open a session with a larger share",
-        needed=needed,
-        left=left,
-    )
 
 
 def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:

@@ -121,11 +121,11 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
                 return found
             contract = found
             hit = events_of_hit(contract.scale, request.release, dataset.gamma)
-            events = [(_gaussian(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
+            events = [(gaussian_of(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
             events += [(event, contract.max_updates) for event in hit]
         else:
             # All that it may draw is Gaussian noise of this share at most.
-            events = [(_gaussian(Fraction(share), budget.order), 1)]
+            events = [(gaussian_of(Fraction(share), budget.order), 1)]
         alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
     except PrivacyError as error:
         return Infeasible(str(error))
@@ -162,7 +162,7 @@ def expected_errors(dataset: PublicDataset, request: SessionRequest) -> dict[str
     return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
 
 
-def _gaussian(share: Fraction, order: Decimal) -> PrivacyEvent:
+def gaussian_of(share: Fraction, order: Decimal) -> PrivacyEvent:
     """What a share is spent on that may draw Gaussian noise alone: as one answer of the same concentration."""
     return DiscreteGaussianAnswer(Fraction(1), 2 * share / Fraction(order))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
@@ -21,14 +20,11 @@ from scipy.special import chdtri
 from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence import out_of_reach
 from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import (
-    GREATEST_ANSWER,
     Accuracy,
     Answer,
     Due,
-    Estimate,
     Measure,
     Measured,
     RoundNoise,
@@ -39,15 +35,16 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
+from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.cut_posterior import MOST_KEPT
 from app.evidence.cuts import CutQuestion
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
-from app.evidence.edges import EdgeRelease, Edges
+from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.estimates import normal_quantile
 from app.evidence.graph_policy import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
 from app.evidence.measurements import Noise, NoiseKind
-from app.evidence.noise_choice import GREATEST_SCALE, LEAST_SCALE, SLACK, least_noise, rounded_down, rounded_up
+from app.evidence.noise_choice import LEAST_SCALE, SLACK, noise_on_grid, rounded_down
 from app.evidence.policy import OutOfReach, squared
 from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release
@@ -82,14 +79,17 @@ _ASKED: WeakKeyDictionary[Query, list[CutQuestion]] = WeakKeyDictionary()
 
 @dataclass(eq=False)
 class GraphEvidence:
-    """What a session knows: what is left to pay with, what was measured before the first question, and the policy."""
+    """What a session knows: what is left to pay with, what was measured before the first question, with the noise of
+    each measurement of cells, and the policy.
+    """
 
     left: Amounts
     learnt: Learnt = field(default_factory=Learnt)
+    noises: list[Noise | BitFlips] = field(default_factory=list)
     policy: GraphPolicy | None = None
 
 
-class GraphMechanism:
+class GraphMechanism(RecordedMechanism):
     """Answers from evidence of a graph or a matrix.
 
     Args:
@@ -97,13 +97,10 @@ class GraphMechanism:
     """
 
     def __init__(self, opening: Opening) -> None:
-        plan, space = opening.plan, opening.dataset.space
-        assert isinstance(plan, GraphPlan)
-        self._opening, self._plan, self._space = opening, plan, space
+        super().__init__(opening)
+        assert isinstance(opening.plan, GraphPlan)
+        self._plan, space = opening.plan, self._space
         self._edges = Edges.of(space)
-        self._bits = plan.answer_bits
-        self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
-        self._wish = Wish(opening.request.within, opening.request.confidence)
         # Entries are these numbers and multiples of these from 0 to 1.
         self._floor, self._span = 0.0, 1.0
         if isinstance(space, MatrixSpace):
@@ -135,6 +132,7 @@ class GraphMechanism:
             release.strategy.check(self._space)
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
             known.learnt.edges.append((matrix, release.variance / self._span**2))
+            known.noises.append(release.noise)
         elif isinstance(release, AskedRelease):
             release.strategy.check(self._space)
             query = release.strategy.query(self._space)
@@ -187,7 +185,7 @@ class GraphMechanism:
         """
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "estimate", None)
-        policy, wish, left = self._policy(state), wish.over(self._wish), _evidence(state).left
+        policy, wish, left = self._policy(state), self._wished(wish), _evidence(state).left
         parts = self._parts(query)
         due: Measure | None
         if wish.within is not None:
@@ -208,18 +206,10 @@ class GraphMechanism:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert isinstance(due.strategy, Asked)
-        noise = Noise(due.terms.noise.law, _decimal(due.terms.noise.scale / (1 << self._bits)), self._bits)
+        noise = noise_of(due.terms.noise, self._bits)
         measured = Measured(AskedRelease(due.strategy, noise, units), due.terms.price, due.expected)
         self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", measured)
-
-    def missed(self, state: State, query: Query, due: Due) -> Answer:
-        """Never: nothing is tested."""
-        raise AssertionError("an evidence session of a graph tests nothing")
-
-    def learn(self, state: State, query: Query, units: Units) -> State:
-        """Never: every measurement is recorded as one."""
-        raise AssertionError("an evidence session learns from measurements")
 
     def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Take in a first answer and what was measured for it."""
@@ -231,50 +221,15 @@ class GraphMechanism:
         parts = self._parts(query)
         self._policy(state).note(parts[0] if len(parts) == 1 else None)
 
-    def forfeit(self, state: State, price: Amounts) -> State:
-        """What the round cost is gone."""
-        known = _evidence(state)
-        known.left = known.left.minus(price)
-        state.updates += 1
-        state.forfeits += 1
-        return state
-
     # ------------------------------------------------------------------ what is known
-
-    def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """Whether no narrower interval is asked for than the one there is."""
-        wish = wish.over(self._wish)
-        if wish.within is None or query.is_zero:
-            return True
-        found = self.accuracy(state, query, units, wish)
-        return not bool((found.highs - found.lows > 2 * wish.within).any())
 
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
         """How well values that were given before are known by now."""
-        given = np.ldexp(units.astype(np.float64), -self._bits)
+        given = self._real(units)
         if query.is_zero:
             nothing = np.zeros(len(given))
             return Accuracy(nothing, nothing, nothing, np.ones(len(given), dtype=bool), wish.probability)
-        return self._accuracy(state, query, self._shown(state, query), given, wish.over(self._wish))
-
-    def estimate(self, state: State, query: Query) -> Estimate:
-        """Never by itself: what is known without paying is an answer like any other, and says how well it is known."""
-        raise InvalidRequest("every answer from evidence says how well it is known: leave unverified out")
-
-    def units(self, estimate: Estimate) -> Units:
-        """Estimated values on the answer grid."""
-        return self._grid(np.array(estimate.values))
-
-    def error_bound(self, query: Query) -> None:
-        """Nothing is promised of all answers at once."""
-
-    def largest_bound(self, query: Query) -> None:
-        """The same."""
-
-    @property
-    def bound(self) -> int | None:
-        """No number is known."""
-        return None
+        return self._accuracy(state, query, self._shown(state, query), given, self._wished(wish))
 
     # ------------------------------------------------------------------ what it takes
 
@@ -297,10 +252,6 @@ class GraphMechanism:
             0 if query.numbers == 1 else 2 * self._kept_bytes(policy.posterior.kept + min(query.numbers, MOST_LEARNT))
         )
         return _ASKED_BYTES * (weighed + query.numbers) + policy.working_bytes(weighed) + many
-
-    def dump(self, state: State) -> Dump:
-        """Nothing: the state is made of the transcript."""
-        return Dump()
 
     def export(self, state: State) -> Hypothesis:
         """Nothing."""
@@ -325,8 +276,7 @@ class GraphMechanism:
         if known.policy is None:
             plan = self._plan
             questions = plan.max_queries if plan.declared else None
-            gamma = float(self._space.unit) / self._span
-            means = GraphMeans(plan.mode, float(plan.order), questions, gamma)
+            means = GraphMeans(plan.mode, questions)
             known.policy = GraphPolicy(self._edges.kind, self._edges.shape, means, known.learnt)
         return known.policy
 
@@ -357,10 +307,6 @@ class GraphMechanism:
     def _price(self, query: Query, noise: Noise) -> Amounts:
         return price_of_asked(noise, *self._moved(query), self._plan.order)
 
-    def _scale(self, units: float) -> Decimal:
-        """A scale in units of the answer grid as one in counts, of few digits, that costs no more."""
-        return rounded_up(math.ldexp(units, -self._bits), math.ldexp(LEAST_SCALE, -self._bits))
-
     def _due(
         self, query: Query, noise: Noise, expected: Prediction | None, wish: Wish, left: Amounts
     ) -> Measure | None:
@@ -370,9 +316,8 @@ class GraphMechanism:
             return None
         told = None
         if expected is not None:
-            (question,) = self._parts(query)
-            value = self._counts(question, np.array([expected.value]))
-            told = self._grid(value), round(math.ldexp(self._span * expected.standard_error, self._bits))
+            value = self._told(query, np.array([expected.value]))
+            told = self._grid(value), self._unit(self._span * expected.standard_error)
         units = Fraction(noise.scale) * (1 << self._bits)
         return Measure(RoundTerms(RoundNoise(noise.kind, units), price), None, Asked.of(query), told, wish)
 
@@ -384,12 +329,9 @@ class GraphMechanism:
             return None
         pure = self._plan.mode == "laplace"
         paid = float((left.pure if pure else left.renyi) or 0) * policy.part()
-        absolute, square = self._moved(query)
-        units = float(1 << self._bits)
-        found = least_noise(paid, float(self._plan.order), [absolute], square, GREATEST_SCALE * units, pure=pure)
-        if found is None:
+        noise = noise_on_grid(paid, float(self._plan.order), *self._moved(query), self._bits, pure=pure)
+        if noise is None:
             return None
-        noise = Noise(found[0], self._scale(float(found[1])), self._bits)
         if all(v is not None and v <= noise.variance for v in self._variances(policy, query)):
             return None
         if len(parts) != 1:
@@ -450,7 +392,7 @@ class GraphMechanism:
         if measured.expected is None:
             policy.record_all(self._learnt(query), names, values, variance)
             return
-        expected, error = (np.ldexp(np.asarray(each, np.float64), -self._bits) for each in measured.expected)
+        expected, error = map(self._real, measured.expected)
         (value,) = self._cells(query, expected)
         policy.record(
             parts[0], names[0], Prediction(float(value), float(error) / self._span), float(values[0]), variance
@@ -507,10 +449,12 @@ class GraphMechanism:
         reach = np.where(unbiased, errors, deviations) * np.where(
             unbiased, self._quantile(policy, wish, unbiased=True), self._quantile(policy, wish, unbiased=False)
         )
-        if wish.adaptive and policy.edges is not None and not isinstance(query, CompiledDegrees):
-            # Who picks a cut by the noise of edges finds one that errs by far more than a cut does.
-            reach = np.maximum(reach, self._of_all_cuts(wish))
         centres = np.where(unbiased, linear, values)
+        if wish.adaptive and policy.edges is not None and self._is_modelled(self._parts(query)):
+            # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
+            # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
+            plain = self._told(query, np.array([policy.edges.plain(part) for part in self._parts(query)]))
+            reach = np.maximum(reach, self._of_all_cuts(state, wish) + np.abs(centres - plain))
         lows, highs = centres - reach, centres + reach
         least, most = (self._told(query, each) for each in self._bounds(query))
         return Accuracy(
@@ -534,12 +478,12 @@ class GraphMechanism:
             return normal_quantile(wish.probability)
         return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - wish.probability)))
 
-    def _of_all_cuts(self, wish: Wish) -> float:
-        """What the errors of all cuts by edges keep at once."""
-        buys = [buy for buy in self._plan.buys if isinstance(buy.strategy, Edges)]
-        if not buys:
-            return math.inf
-        return all_cuts_bound(self._edges, [Term(buys[0].noise)], 1 - wish.probability)
+    def _of_all_cuts(self, state: State, wish: Wish) -> float:
+        """What the errors of all cuts by edges keep at once, in counts; each measurement of these by its precision."""
+        noises = _evidence(state).noises
+        precision = sum(1 / noise.variance for noise in noises)
+        terms = [Term(noise, 1 / (noise.variance * precision)) for noise in noises]
+        return all_cuts_bound(self._edges, terms, 1 - wish.probability)
 
     def _bounds(self, query: Query) -> tuple[FloatArray, FloatArray]:
         """What each number can be, in cells."""
@@ -562,20 +506,8 @@ class GraphMechanism:
             return np.zeros(query.numbers)
         return np.array([part.weight for part in self._parts(query)])
 
-    def _counts(self, question: CutQuestion, values: FloatArray) -> FloatArray:
-        return self._floor * question.weight + self._span * values
-
-    def _grid(self, values: FloatArray) -> Units:
-        held = np.clip(values, -self._farthest, self._farthest)
-        return np.rint(np.ldexp(held, self._bits)).astype(np.int64)
-
 
 def _evidence(state: State) -> GraphEvidence:
     known = state.hypothesis
     assert isinstance(known, GraphEvidence)
     return known
-
-
-def _decimal(value: Fraction) -> Decimal:
-    """A fraction whose denominator is a product of twos and fives, in full."""
-    return Decimal(value.numerator) / Decimal(value.denominator)

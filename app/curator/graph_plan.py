@@ -14,6 +14,7 @@ from typing import Any
 
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import MOST_BITS, MOST_NUMBERS
+from app.curator.evidence_plan import gaussian_of
 from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
@@ -21,9 +22,8 @@ from app.evidence.asked import Asked, AskedBuy
 from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
 from app.evidence.edges import EdgeBuy, Edges
 from app.evidence.graph_policy import GraphMode
-from app.evidence.measurements import Noise
-from app.evidence.noise_choice import GREATEST_SCALE, LEAST_SCALE, least_noise, rounded_up
-from app.privacy.costs import DiscreteGaussianAnswer, PureStep
+from app.evidence.noise_choice import noise_on_grid
+from app.privacy.costs import PureStep
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts, Regime, total
@@ -124,10 +124,9 @@ def graph_plan(dataset: PublicDataset, request: SessionRequest) -> GraphPlan | I
             f"{space.kind} has {edges.cells:,}: use evidence"
         )
     try:
-        offer = _offer(dataset, request, edges, grid, whole=name == "histogram", may=edges.cells <= most)
+        return _offer(dataset, request, edges, grid, whole=name == "histogram", may=edges.cells <= most)
     except PrivacyError as error:
         return Infeasible(str(error))
-    return offer
 
 
 def _offer(
@@ -213,10 +212,9 @@ def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[
     """
     bits = space.answer_bits
     moved = int(space.sensitivity * (1 << bits))
-    found = least_noise(float(held), float(order), [moved], float(moved**2), GREATEST_SCALE * (1 << bits), pure=pure)
-    if found is None:
+    noise = noise_on_grid(float(held), float(order), moved, moved**2, bits, pure=pure)
+    if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
-    noise = Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
     everything = Asked.of(space.compile(CutQuery(type="cut", left="all", right="all")))
     return AskedBuy(everything, noise), price_of_asked(noise, moved, moved**2, order)
 
@@ -233,7 +231,7 @@ def _plan(
     regime: Regime = "renyi"
     holds = Amounts(share)
     # All that it may draw is Gaussian noise of this share at most, or Laplace noise that costs no more.
-    alone = least_epsilon(((_gaussian(share, budget.order), 1),), Fraction(budget.delta) - budget.set_aside)
+    alone = least_epsilon(((gaussian_of(Fraction(share), budget.order), 1),), Fraction(budget.delta) - budget.set_aside)
     if mode == "laplace":
         holds, regime = Amounts.of(PureStep(request.epsilon), budget.order), "pure"
         alone = min(alone, request.epsilon)
@@ -255,8 +253,3 @@ def _plan(
         prices=prices,
         question_error=cut_bounds.rounded_up(error),
     )
-
-
-def _gaussian(share: Decimal, order: Decimal) -> DiscreteGaussianAnswer:
-    """What a share is spent on that may draw Gaussian noise alone: as one answer of the same concentration."""
-    return DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(order))

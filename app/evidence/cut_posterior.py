@@ -33,36 +33,6 @@ _ROOM = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """The covariance of a question with all that were kept, and with itself last: what cells differ by, the noise of
-    degrees and what their posterior is off by, one below the other.
-    """
-
-    parts: FloatArray
-
-    def covariance(self, factor: float, shape_factor: float) -> FloatArray:
-        """All three together."""
-        found: FloatArray = factor * self.parts[0] + self.parts[1] + shape_factor * self.parts[2]
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What is known of a question, in cells: its mean, the standard deviation, and its covariances.
-
-    Attributes:
-        prior: what degrees let expect.
-        projected: the covariances in terms of what was measured, one after another.
-    """
-
-    mean: float
-    deviation: float
-    prior: float
-    rows: Rows
-    projected: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class _Vectors:
     """The vectors of a question over the nodes of one side, with their sums under all weightings, and by how much the
     question's expectation moves with the sums of the nodes of each.
@@ -83,6 +53,42 @@ class _Vectors:
         return centred
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The covariance of a question with all that were kept, and with itself last: what cells differ by, the noise of
+    degrees and what their posterior is off by, one below the other.
+
+    Attributes:
+        parts: these.
+        vectors: of the question, over the nodes of each side, or of both.
+        moved: by how much its expectation moves with the total.
+    """
+
+    parts: FloatArray
+    vectors: list[_Vectors]
+    moved: float
+
+    def covariance(self, factor: float, shape_factor: float) -> FloatArray:
+        """All three together."""
+        return _combined(self.parts, factor, shape_factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of a question, in cells: its mean, the standard deviation, and its covariances.
+
+    Attributes:
+        prior: what degrees let expect.
+        projected: the covariances in terms of what was measured, one after another.
+    """
+
+    mean: float
+    deviation: float
+    prior: float
+    rows: Rows
+    projected: FloatArray
+
+
 class _Family:
     """The vectors over the nodes of one side of all questions that were kept."""
 
@@ -92,15 +98,11 @@ class _Family:
         self._sums = np.zeros((0, each, 3))
         self.slopes = np.zeros((0, each))
 
-    @property
-    def nbytes(self) -> int:
-        return self._columns.nbytes
-
     def working_bytes(self, places: int) -> int:
         return self._columns.working_bytes(places)
 
-    def has_room(self, vectors: _Vectors) -> bool:
-        return all(self._columns.has_room(side) for side in vectors.sides)
+    def has_room(self, sides: tuple[Side, ...]) -> bool:
+        return all(self._columns.has_room(side) for side in sides)
 
     def add(self, vectors: _Vectors) -> None:
         for side in vectors.sides:
@@ -135,11 +137,6 @@ class CutPosterior:
         self._root = self._grown = np.zeros((0, 0))
         self._residuals, self._solved, self._variances = np.zeros(0), np.zeros(0), np.zeros(0)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes."""
-        return sum(family.nbytes for family in self._families) + self._parts.nbytes + self._root.nbytes
-
     def working_bytes(self, places: int, *, refitted: bool) -> int:
         """Bytes that a question which weighs so many nodes takes for a while, and what is new of keeping it.
 
@@ -153,21 +150,23 @@ class CutPosterior:
 
     # ------------------------------------------------------------------ covariances
 
-    def _vectors(self, question: CutQuestion) -> list[_Vectors]:
-        expected = self.expected
+    @staticmethod
+    def _sides(question: CutQuestion) -> list[tuple[Side, ...]]:
+        """The sides of a question over the nodes of each family."""
         if question.both is None:
-            s, t = expected.of_rows(question.left), expected.of_columns(question.right)
-            told: list[tuple[tuple[Side, ...], FloatArray]] = [
-                ((question.left,), np.array([t])),
-                ((question.right,), np.array([s])),
-            ]
+            return [(question.left,), (question.right,)]
+        return [(question.left, question.right, question.both)]
+
+    def _vectors(self, question: CutQuestion) -> list[_Vectors]:
+        if question.both is None:
+            s, t = self.expected.of_rows(question.left), self.expected.of_columns(question.right)
+            slopes = [np.array([t]), np.array([s])]
         else:
-            sides = question.left, question.right, question.both
-            s, t, w = (expected.of_rows(side) for side in sides)
-            told = [(sides, np.array([t, s, -w]))]
+            s, t, w = (self.expected.of_rows(side) for side in self._sides(question)[0])
+            slopes = [np.array([t, s, -w])]
         return [
-            _Vectors(sides, np.array([a.summed(f.model.weightings) for a in sides]), slopes)
-            for f, (sides, slopes) in zip(self._families, told, strict=True)
+            _Vectors(sides, np.array([a.summed(f.model.weightings) for a in sides]), each)
+            for f, sides, each in zip(self._families, self._sides(question), slopes, strict=True)
         ]
 
     def _moved(self, question: CutQuestion) -> float:
@@ -191,7 +190,7 @@ class CutPosterior:
             parts[1:] += np.einsum("k,wkqj,qj->wq", v.slopes, gram[1:], slopes)
         moved = self._moved(question)
         parts[1] += self.expected.total_variance * moved * np.append(self._moves, moved)
-        return Rows(parts)
+        return Rows(parts, vectors, moved)
 
     # ------------------------------------------------------------------ what is known
 
@@ -220,12 +219,12 @@ class CutPosterior:
         """Whether one more measurement may be kept."""
         if self.is_full:
             return False
-        return all(f.has_room(v) for f, v in zip(self._families, self._vectors(question), strict=True))
+        return all(f.has_room(sides) for f, sides in zip(self._families, self._sides(question), strict=True))
 
-    def learn(self, question: CutQuestion, known: Known, value: float, variance: float) -> None:
-        """Keep a measured value, in cells, whose noise has a variance; ``known`` is of the same moment."""
+    def learn(self, known: Known, value: float, variance: float) -> None:
+        """Keep a measured value of a question, in cells, whose noise has a variance; ``known`` is of this moment."""
         n, covariance = self.kept, known.rows.covariance(self.factor, self.shape_factor)
-        for family, vectors in zip(self._families, self._vectors(question), strict=True):
+        for family, vectors in zip(self._families, known.rows.vectors, strict=True):
             family.add(vectors)
         self._make_room()
         self._parts[:, n, : n + 1] = self._parts[:, : n + 1, n] = known.rows.parts
@@ -237,7 +236,7 @@ class CutPosterior:
         self._solved = np.append(self._solved, (residual - float(known.projected @ self._solved)) / pivot)
         self._residuals = np.append(self._residuals, residual)
         self._variances = np.append(self._variances, variance)
-        self._moves = np.append(self._moves, self._moved(question))
+        self._moves = np.append(self._moves, known.rows.moved)
         self.kept += 1
         self._version += 1
 
@@ -247,11 +246,8 @@ class CutPosterior:
         parts, residuals, variances = self._parts[:, :n, :n], self._residuals[:n], self._variances[:n]
         best, found = -math.inf, (self.factor, self.shape_factor)
         for factor, shape in self._tried():
-            covariance = factor * parts[0] + parts[1] + shape * parts[2]
-            covariance[np.diag_indices(n)] *= 1 + _JITTER
-            covariance[np.diag_indices(n)] += variances
             try:
-                root = cholesky(covariance, lower=True, check_finite=False)
+                root = _root_of(parts, factor, shape, variances)
             except LinAlgError:
                 continue
             solved = solve_triangular(root, residuals, lower=True, check_finite=False)
@@ -280,7 +276,7 @@ class CutPosterior:
     def _likelihood_alone(
         self, factor: float, shape: float, parts: FloatArray, residuals: FloatArray, variances: FloatArray
     ) -> float:
-        total = factor * parts[0] + parts[1] + shape * parts[2] + variances
+        total = _combined(parts, factor, shape) + variances
         return self._expected_factors(factor, shape) - 0.5 * float((residuals**2 / total + np.log(total)).sum())
 
     def _expected_factors(self, factor: float, shape: float) -> float:
@@ -297,11 +293,7 @@ class CutPosterior:
         n = self.kept
         if not n:
             return
-        parts = self._parts[:, :n, :n]
-        covariance = self.factor * parts[0] + parts[1] + self.shape_factor * parts[2]
-        covariance[np.diag_indices(n)] *= 1 + _JITTER
-        covariance[np.diag_indices(n)] += self._variances
-        self._grown[:n, :n] = cholesky(covariance, lower=True, check_finite=False)
+        self._grown[:n, :n] = _root_of(self._parts[:, :n, :n], self.factor, self.shape_factor, self._variances)
         self._root = self._grown[:n, :n]
         self._solved = solve_triangular(self._root, self._residuals, lower=True, check_finite=False)
 
@@ -315,6 +307,25 @@ class CutPosterior:
         parts[:, :n, :n] = self._parts[:, :n, :n]
         grown[:n, :n] = self._root
         self._parts, self._grown, self._root = parts, grown, grown[:n, :n]
+
+
+def _combined(parts: FloatArray, factor: float, shape_factor: float) -> FloatArray:
+    """The three parts of a covariance together."""
+    found: FloatArray = factor * parts[0] + parts[1] + shape_factor * parts[2]
+    return found
+
+
+def _root_of(parts: FloatArray, factor: float, shape_factor: float, variances: FloatArray) -> FloatArray:
+    """The Cholesky factor of the covariance of measured values.
+
+    Raises:
+        LinAlgError: when it is none in floating point.
+    """
+    covariance = _combined(parts, factor, shape_factor)
+    covariance[np.diag_indices(len(variances))] *= 1 + _JITTER
+    covariance[np.diag_indices(len(variances))] += variances
+    root: FloatArray = cholesky(covariance, lower=True, check_finite=False)
+    return root
 
 
 def _of_pairs(gram: FloatArray) -> FloatArray:

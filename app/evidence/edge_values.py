@@ -10,6 +10,7 @@ differ from a multiple of the identity by sums alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -45,14 +46,24 @@ class EdgeValues:
         return self.matrix.nbytes
 
     @lazy
+    def _found(self) -> WeakKeyDictionary[CutQuestion, tuple[float, float]]:
+        return WeakKeyDictionary()
+
+    @lazy
     def sums(self) -> Sums:
         """The sums of rows and columns of the cells alone, and about the variance of each."""
         rows, columns = (self.matrix.sum(axis=axis, dtype=np.float64) for axis in (1, 0))
         return rows, columns, self.variance * (len(rows) * len(columns)) ** 0.5
 
     def of(self, question: CutQuestion) -> tuple[float, float]:
-        """The unbiased value of a question and its variance."""
-        value = sum(c * self._plain(a.vector, b.vector) for c, a, b in question.terms)
+        """The unbiased value of a question and its variance; found once, as an answer asks for it several times."""
+        known = self._found.get(question)
+        if known is None:
+            known = self._found[question] = self._of(question)
+        return known
+
+    def _of(self, question: CutQuestion) -> tuple[float, float]:
+        value = self.plain(question)
         if self.degrees is None:
             return value, self.variance * question.square
         rows, columns, variance = self.degrees
@@ -61,6 +72,10 @@ class EdgeValues:
         value += float(first @ (rows - self.sums[0])) + float(second @ (columns - self.sums[1]))
         explained = float(incident[0] @ first) + float(incident[1] @ second)
         return value, self.variance * max(question.square - explained, 0.0)
+
+    def plain(self, question: CutQuestion) -> float:
+        """The value of a question by its own cells alone."""
+        return sum(c * self._plain(a.vector, b.vector) for c, a, b in question.terms)
 
     def _coefficients(
         self, rows: FloatArray, columns: FloatArray, ratio: float, weight: float

@@ -69,15 +69,11 @@ class GraphMeans:
 
     Attributes:
         mode: how it pays.
-        order: the ledger's Renyi order.
         questions: how many are declared, None where not.
-        gamma: by how much all cells together move between neighbours, in cells from 0 to 1.
     """
 
     mode: GraphMode
-    order: float
     questions: int | None
-    gamma: float
 
 
 @dataclass(frozen=True)
@@ -338,7 +334,7 @@ class GraphPolicy:
         worth = known.deviation**2 > WORTH_KEEPING * variance or self.posterior.kept < KEPT_ANYHOW
         if not worth or not self.posterior.has_room(question):
             return False
-        self.posterior.learn(question, known, value, variance)
+        self.posterior.learn(known, value, variance)
         return True
 
 

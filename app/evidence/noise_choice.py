@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from scipy.optimize import brentq
 
-from app.evidence.measurements import NoiseKind
+from app.evidence.measurements import Noise, NoiseKind
 
 #: Noise of a smaller or larger scale is not bought, in the units that are released.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
@@ -77,3 +77,22 @@ def least_noise(
         scale = math.exp(brentq(lambda x: cost(math.exp(x)) - share, low, high, xtol=1e-12))
         return "laplace", rounded_up(max(scale, LEAST_SCALE))
     return "gaussian", rounded_up(max(sigma, LEAST_SCALE))
+
+
+def noise_on_grid(share: float, order: float, absolute: int, squared: int, bits: int, *, pure: bool) -> Noise | None:
+    """The noise of least variance that a share pays for, of values on a grid of 2^-bits; None where that is none to
+    speak of.
+
+    Args:
+        share: what is paid, of epsilon where noise must be pure, else at the Renyi order.
+        order: of the ledger.
+        absolute: by how much neighbours differ in the L1 norm, in units of the grid.
+        squared: the same in the square of the L2 norm.
+        bits: of the grid.
+        pure: whether noise must be pure.
+    """
+    found = least_noise(share, order, [absolute], float(squared), GREATEST_SCALE * (1 << bits), pure=pure)
+    if found is None:
+        return None
+    # Of few digits in counts, too: a record is read by people.
+    return Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)

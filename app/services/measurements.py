@@ -237,21 +237,18 @@ def _sees(actor: Principal, row: EvidenceRow) -> bool:
 
 def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, Any]:
     released = record["measurement"]
+    law = read_noise(released["noise"])
+    noise = {"kind": law.kind, "scale": float(law.scale)}
     if "edges" in released:
-        law = read_noise(released["noise"])
-        told = _edges_view(Edges.read(released["edges"]))
-        return _told(row, record, told, {"kind": law.kind, "scale": float(law.scale)})
+        return _told(row, record, _edges_view(Edges.read(released["edges"])), noise)
     if "degrees" in released:
         degrees = Degrees.read(released["degrees"])
-        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
         return _told(row, record, _edges_view(degrees.edges) | {"type": "degrees", "cells": degrees.cells}, noise)
     if "products" in released:
         products = Products.read(released["products"])
-        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
         told = _edges_view(products.edges) | {"type": "products", "cells": products.cells, "weight_bits": products.bits}
         return _told(row, record, told, noise)
     if "asked" in released:
-        noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
         asked = released["asked"]
         return _told(row, record, {"type": "query", "of": asked["query"]["type"], "cells": asked["numbers"]}, noise)
     assert isinstance(space, TableSpace)
@@ -259,7 +256,6 @@ def _view(space: Space, row: EvidenceRow, record: dict[str, Any]) -> dict[str, A
         told = {"type": "marginal", "attributes": [space.names[a] for a in released["marginal"]["attributes"]]}
     else:
         told = {"type": "parts", "parts": [_part_view(space, part) for part in released["strategy"]]}
-    noise = {"kind": released["noise"]["kind"], "scale": float(released["noise"]["scale"])}
     return _told(row, record, told | {"cells": len(released["values"])}, noise)
 
 

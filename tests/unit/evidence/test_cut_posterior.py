@@ -75,7 +75,7 @@ def covariances(known: Expectation, questions: list[CutQuestion]) -> np.ndarray:
 
 def learn(posterior: CutPosterior, questions: list[CutQuestion], values: np.ndarray, variances: np.ndarray) -> None:
     for each, value, variance in zip(questions, values.tolist(), variances.tolist(), strict=True):
-        posterior.learn(each, posterior.known(each), value, variance)
+        posterior.learn(posterior.known(each), value, variance)
 
 
 def case(
@@ -275,7 +275,7 @@ def test_the_last_answer_is_not_told_of_before() -> None:
     learn(posterior, questions[:5], values[:5], variances[:5])
     assert posterior.known(asked).deviation < before.deviation
     learnt = posterior.known(asked)
-    posterior.learn(questions[5], posterior.known(questions[5]), values[5], variances[5])
+    posterior.learn(posterior.known(questions[5]), values[5], variances[5])
     posterior.known(asked)
     posterior.refit()
     agrees(posterior.known(asked), textbook(posterior, questions, values, variances, asked))
@@ -294,7 +294,7 @@ def test_what_is_measured_again_and_again_is_certain() -> None:
     posterior = CutPosterior(expected(rng, "pairs", (8, 8)))
     asked = question(rng, "pairs", (8, 8), least=4)
     for _ in range(20):
-        posterior.learn(asked, posterior.known(asked), 5.0, 1e-9)
+        posterior.learn(posterior.known(asked), 5.0, 1e-9)
     posterior.refit()
     assert posterior.known(asked).mean == pytest.approx(5.0, abs=0.01)
     assert 0 < posterior.known(asked).deviation < 0.1

@@ -17,7 +17,7 @@ from app.evidence.edges import CellKind
 from app.evidence.graph_policy import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphMeans, GraphPolicy, Learnt, Prediction
 from tests.unit.evidence.graphs import KINDS, data, question, weights
 
-MEANS = GraphMeans("degrees", 30.0, 200, 1.0)
+MEANS = GraphMeans("degrees", 200)
 SHAPE = (12, 12)
 #: The part of independent noise's error that a session has at most.
 BETTER = 0.9
@@ -50,7 +50,7 @@ def test_shares_add_up_to_the_whole(count: int, mode: str, seed: int) -> None:
     leaves something over.
     """
     rng = np.random.default_rng(seed)
-    policy, _, _ = made(rng, means=GraphMeans(mode, 30.0, count, 1.0))  # type: ignore[arg-type]
+    policy, _, _ = made(rng, means=GraphMeans(mode, count))  # type: ignore[arg-type]
     paid = rng.random(count) < rng.choice([0.1, 0.7, 1.0])
     ahead = np.arange(count) + EARLY + FEW / count
     planned = np.ones(count) if mode == "laplace" else 1 / ahead
@@ -89,7 +89,7 @@ def test_undeclared_questions_never_run_out(mode: str) -> None:
     hundredth question, and shares that fall off by a factor each.
     """
     rng = np.random.default_rng(2)
-    policy, _, _ = made(rng, means=GraphMeans(mode, 30.0, None, 1.0))  # type: ignore[arg-type]
+    policy, _, _ = made(rng, means=GraphMeans(mode, None))  # type: ignore[arg-type]
     left = 1.0
     for k in range(3000):
         part = policy.part()
