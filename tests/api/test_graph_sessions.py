@@ -566,6 +566,35 @@ def test_edges_that_were_measured_serve_all(exact: Service, kind: str, tmp_path:
         replays(analyst, session["id"], tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["directed", "bipartite"])
+def test_who_searched_for_a_cut_is_told_of_all_of_them(noisy: Service, tmp_path: Path, kind: str) -> None:
+    """A cut that is picked by where the released cells err most: the interval of one question misses it by far, that of
+    a question which says so holds, and says something. Catches an interval that is no wider for who searched.
+    """
+    analyst, case = noisy.principal("analyst"), CASES[kind]
+    name = registered(noisy, kind, budget={"epsilon": 4.0, "delta": 1e-9})
+    id = opened(analyst, name, epsilon=4.0, max_queries=30, mechanism={"construction": "histogram"})["id"]
+    (edges,) = (item for item in listed(noisy, name) if item["strategy"]["type"] == "edges")
+    released = noisy.admin.get(f"/v1/datasets/{name}/measurements/{edges['id']}").json()["values"]
+    rows, columns = case.cells.shape
+    off = np.zeros(case.cells.shape)
+    off[~np.eye(rows, dtype=bool) if kind == "directed" else np.ones(off.shape, dtype=bool)] = released
+    off -= case.cells
+    left, right = np.ones(rows, dtype=bool), np.arange(columns) % 2 == 0
+    for _ in range(20):
+        left = off[:, right].sum(axis=1) > 0
+        right = off[left].sum(axis=0) > 0
+    query = {"type": "cut", "left": np.flatnonzero(left).tolist(), "right": np.flatnonzero(right).tolist()}
+    one, every = (ask(analyst, id, query | more) for more in ({}, {"adaptive": True}))
+    truth, (low, high) = case.truth(query), _bounds(case, query)
+    assert not one["interval"][0] <= truth <= one["interval"][1]
+    assert every["interval"][0] <= truth <= every["interval"][1]
+    assert every["interval"][1] - every["interval"][0] < 0.9 * (high - low)
+    # As far as the released cells are off the cut's true value at least, which is not known to who asks.
+    assert every["interval"][1] - every["unbiased"]["value"] > off[np.ix_(left, right)].sum()
+    replays(analyst, id, tmp_path)
+
+
 def _bounds(case: Case, words: JSON) -> tuple[float, float]:
     """What a query can be at all."""
     left, right = (case.weights(words, side, length) for side, length in zip(SIDES, case.cells.shape, strict=True))
