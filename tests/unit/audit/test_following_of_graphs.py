@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -17,30 +16,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit import records
-from app.audit.replay import Verdict, replay
 from app.curator import graph_evidence
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, QueriesExhausted
 from app.curator.graph_evidence import GraphEvidence
-from app.curator.mechanisms import Answer, Measure, Measured, Wish
-from app.curator.opening import Opening, Pins
-from app.curator.planning import make_plan
-from app.curator.request import parse_request
+from app.curator.mechanisms import Measured, Wish
+from app.curator.opening import Opening
 from app.curator.session import Session
 from app.evidence import graph_policy
 from app.privacy.ledger import NOTHING, Account, Amounts
-from app.services.measuring import measured_all
 from app.spaces.errors import CuratorError
 from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
-from app.spaces.tensor import PrivateTensor
+from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 
 #: Each plays a session of some sixty questions.
 pytestmark = pytest.mark.slow
 
-Document = dict[str, Any]
-AT = "2026-01-01T00:00:00Z"
 NODES = 24
 #: What is declared of each kind, and what its cells may hold, in units of its grid.
 KINDS: dict[str, tuple[Document, int, int]] = {
@@ -60,27 +52,6 @@ MODES: dict[str, Document] = {
 }
 
 
-class Drawn:
-    """Noise of a seeded generator, in the place of the system's."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-
-    def laplace(self, scale: Any, ahead: int = 0) -> _Source:
-        return _Source(lambda n: np.rint(self._rng.laplace(0, float(scale), n)).astype(np.int64))
-
-    def gaussian(self, scale: Any, ahead: int = 0) -> _Source:
-        return _Source(lambda n: np.rint(self._rng.normal(0, float(scale), n)).astype(np.int64))
-
-    def flips(self, probability: Any) -> _Source:
-        return _Source(lambda n: (self._rng.random(n) < float(probability)).astype(np.uint8))
-
-
-class _Source:
-    def __init__(self, take: Callable[[int], Any]) -> None:
-        self.take = take
-
-
 def private(kind: str, rng: np.random.Generator) -> Any:
     """Cells at random, with nodes of very different degrees."""
     declared, low, high = KINDS[kind]
@@ -95,109 +66,27 @@ def private(kind: str, rng: np.random.Generator) -> Any:
     return cells
 
 
-class Player:
+class Player(PlayingGraphs):
     """One session, its transcript line by line, and a second session that is told the records alone."""
 
     def __init__(self, kind: str, seed: int = 0, **words: Any) -> None:
         self.kind, self.rng = kind, np.random.default_rng(seed)
-        spec = {"name": "g", "budget": {"epsilon": 1.0, "delta": 1e-9}, **KINDS[kind][0]}
-        dataset = PublicDataset(parse_spec(spec), left=Account(PublicDataset(parse_spec(spec)).budget).whole)
-        request = parse_request({"dataset": "g", "mechanism": {"construction": "evidence"}, **words})
-        plan = make_plan(dataset, request)
-        self.drawn = Drawn(self.rng)
-        self.data: PrivateTensor = dataset.space.tensor(private(kind, self.rng))
-        session = Session(Opening(dataset, request, plan, None, Pins((), ())))
-        made = []
-        for measured in measured_all(self.drawn, self.data, session.purchases(), session.dataset.space):  # type: ignore[arg-type]
-            made.append(self._record(measured, 0))
-            session.pin(measured)
-        opening = Opening(dataset, request, plan, None, Pins((), tuple(map(records.sha256, made))))
-        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
-        self.session, self.told, self.lines = session, Session(opening), [header]
-        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
-        self._waiting: Measured | None = None
-        for line in made:
-            self._add(line)
+        spec = parse_spec({"name": "g", "budget": {"epsilon": 1.0, "delta": 1e-9}, **KINDS[kind][0]})
+        dataset = PublicDataset(spec, left=Account(PublicDataset(spec).budget).whole)
+        self.drawn, self.cells = Drawn(self.rng), dataset.space.tensor(private(kind, self.rng))
+        self.open(dataset, {"dataset": "g", **words})
 
-    @staticmethod
-    def _record(measured: Measured, sequence: int) -> bytes:
-        return records.measurement_record(
-            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
-        )
+    def begin(self, opening: Opening) -> None:
+        self._second = Told(opening)
 
-    def _add(self, line: bytes) -> None:
-        """Write a line, and tell it to the second session as one that is loaded is told."""
-        self.lines.append(line)
-        record, told = json.loads(line), self.told
-        if record["record"] == "measurement":
-            measured = Measured.read(record)
-            if record["sequence"] == 0:
-                told.pin(measured)
-            else:
-                self._waiting = measured
-        elif record["record"] == "forfeit":
-            told.forfeit(Amounts.read(record["price"]))
-        elif record["source"] == "cached":
-            told.skip(cached=1)
-        else:
-            query = told.dataset.space.from_canonical(record["query"], {})
-            units = told.units(query, records.values_of(record))
-            told.recall(query, units, None, self._waiting, None)
-            self._waiting = None
+    def add(self, line: bytes) -> None:
+        """Write a line, and tell it to the second session."""
+        super().add(line)
+        self._second.take(line)
 
-    def ask(self, words: Document, **wish: Any) -> Answer:
-        """Ask as the service does; the answer."""
-        session, asked = self.session, Wish(**wish)
-        query = session.dataset.space.compile(parse_query(words))
-        due = session.consider(query, wish=asked)
-        name, sequence = None, session.sequence + 1
-        if isinstance(due, Measure):
-            exact, terms = query.exact(self.data), due.terms.noise
-            units = np.atleast_1d(session.dataset.space.to_answer_grid(exact, query))
-            source = self.drawn.laplace(terms.scale) if terms.law == "laplace" else self.drawn.gaussian(terms.scale)
-            due = session.released(query, due, units + source.take(len(units)))
-            assert due.measured is not None
-            line = self._record(due.measured, sequence)
-            name = records.sha256(line)
-            self._add(line)
-        assert isinstance(due, Answer)
-        sealed = records.answer_entry(
-            sequence=sequence,
-            query=query.canonical_bytes,
-            values=session.values(query, due.units),
-            source=due.source,
-            error_bound=None,
-            unverified=False,
-            recorded_at=AT,
-            previous_hash=self.head,
-            measurement=name,
-            wish=asked.document(),
-            asked=records.words(words),
-        )
-        session.record(query, due)
-        self._add(sealed.line)
-        self.learnt.take(sealed.line)
-        self.head = sealed.entry_hash
-        return due
-
-    def forfeit(self, price: Amounts) -> None:
-        """A round that was begun and could not be recorded."""
-        self.session.forfeit(price)
-        sealed = records.forfeit_entry(
-            sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
-        )
-        self._add(sealed.line)
-        self.head = sealed.entry_hash
-
-    def transcript(self) -> list[bytes]:
-        trailer = records.trailer(
-            entries=self.session.sequence,
-            head_hash=self.head,
-            hypothesis_digest=self.learnt.hexdigest(),
-            updates=self.session.updates_used,
-            status="open",
-        )
-        return [*self.lines, trailer]
+    @property
+    def told(self) -> Session:
+        return self._second.session
 
     # ------------------------------------------------------------------ questions
 
@@ -223,10 +112,6 @@ class Player:
             return {"type": "degrees", "bins": [0, 1 + number % 3, 5, 9]} | ({} if pairs else {"side": "left"})
         left, right = (np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.5, 0.9])).tolist() for n in shape)
         return {"type": "cut", "left": left, "right": right}
-
-
-def judged(lines: list[bytes]) -> Verdict:
-    return replay(line + b"\n" for line in lines)
 
 
 def known(session: Session) -> tuple[GraphEvidence, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -20,14 +19,10 @@ import pytest
 import rfc8785
 
 from app.audit import records
-from app.audit.replay import Verdict, replay
 from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
-from app.curator.evidence import noise_of
-from app.curator.mechanisms import Answer, Measure, Measured, Wish
-from app.curator.opening import Opening, Pins
-from app.curator.planning import make_plan
-from app.curator.request import parse_request
+from app.curator.mechanisms import Answer, Measure, Measured, Units
+from app.curator.recorded import noise_of
 from app.curator.session import Session
 from app.evidence.measurements import Marginal, Noise
 from app.evidence.policy import Buy
@@ -35,14 +30,15 @@ from app.evidence.strategies import Part, Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
+from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
 from app.spaces.spec import parse_spec
+from tests.unit.audit.playing import Document, Playing, Told, judged
 
 #: Each plays and replays a session of some thirty fits.
 pytestmark = pytest.mark.slow
 
-Document = dict[str, Any]
 SIZES = {"a": 4, "b": 3, "c": 6, "d": 2, "e": 5, "f": 2, "g": 3, "h": 4}
 SPEC: Document = {
     "name": "survey",
@@ -50,7 +46,6 @@ SPEC: Document = {
     "attributes": [{"name": name, "size": size} for name, size in SIZES.items()],
     "budget": {"epsilon": 1.0, "delta": 1e-9},
 }
-AT = "2026-01-01T00:00:00Z"
 
 
 def records_of(seed: int, number: int = 5_000) -> RecordsTensor:
@@ -63,8 +58,8 @@ def records_of(seed: int, number: int = 5_000) -> RecordsTensor:
     return RecordsTensor(columns, tuple(SIZES.values()))
 
 
-class Player:
-    """One session and its transcript, line by line."""
+class Player(Playing):
+    """One session on a table."""
 
     def __init__(
         self,
@@ -76,92 +71,25 @@ class Player:
     ) -> None:
         self.rng, self.data = np.random.default_rng(seed), records_of(7) if data is None else data
         dataset = PublicDataset(parse_spec(spec), left=words.pop("left", None), records=words.pop("records", None))
-        evidence = {"construction": "evidence"}
-        request = parse_request(
-            {"dataset": spec["name"], "mechanism": evidence, "epsilon": 0.5, "max_queries": 27} | words
-        )
-        plan = make_plan(dataset, request)
-        pins = Pins(tuple(map(records.sha256, known)), ())
-        session = Session(Opening(dataset, request, plan, None, pins))
-        for line in known:
-            session.pin(replace(Measured.read(json.loads(line)), price=NOTHING))
-        made = []
+        self.open(dataset, {"dataset": spec["name"], "epsilon": 0.5, "max_queries": 27} | words, known)
+
+    def at_opening(self, session: Session) -> Iterator[Measured]:
         for buy, price in session.purchases():
+            assert isinstance(buy, Buy)
             noise = Noise(buy.kind, buy.scale, 0)
             exact = exact_values(buy.strategy, self.data)
-            measured = Measured(Release(buy.strategy, noise, exact + self.noise(noise, exact.shape)), price)
-            made.append(self.record(measured, 0))
-            session.pin(measured)
-        pins = Pins(pins.known, tuple(map(records.sha256, made)))
-        opening = Opening(dataset, request, plan, None, pins)
-        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
-        self.session, self.lines = session, [header, *known, *made]
-        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+            yield Measured(Release(buy.strategy, noise, exact + self.noise(noise, exact.shape)), price)
+
+    def drawn_for(self, query: Query, due: Measure) -> Units:
+        assert isinstance(due.strategy, Strategy)
+        exact = exact_values(due.strategy, self.data)
+        found: Units = exact + self.noise(noise_of(due.terms.noise), exact.shape)
+        return found
 
     def noise(self, noise: Noise, shape: tuple[int, ...]) -> Any:
         scale = float(noise.scale)
         draw = self.rng.laplace if noise.kind == "laplace" else self.rng.normal
         return np.rint(draw(0, scale, shape)).astype(np.int64)
-
-    @staticmethod
-    def record(measured: Measured, sequence: int) -> bytes:
-        return records.measurement_record(
-            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
-        )
-
-    def ask(self, words: Document, **wish: Any) -> Answer:
-        """Ask as the service does; the answer."""
-        session, asked = self.session, Wish(**wish)
-        query = session.dataset.space.compile(parse_query(words))
-        due = session.consider(query, wish=asked)
-        name, sequence = None, session.sequence + 1
-        if isinstance(due, Measure):
-            assert due.strategy is not None
-            exact = exact_values(due.strategy, self.data)
-            due = session.released(query, due, exact + self.noise(noise_of(due.terms.noise), exact.shape))
-            assert due.measured is not None
-            line = self.record(due.measured, sequence)
-            name = records.sha256(line)
-            self.lines.append(line)
-        assert isinstance(due, Answer)
-        values = session.values(query, due.units)
-        sealed = records.answer_entry(
-            sequence=sequence,
-            query=query.canonical_bytes,
-            values=values,
-            source=due.source,
-            error_bound=due.error_bound,
-            unverified=False,
-            recorded_at=AT,
-            previous_hash=self.head,
-            measurement=name,
-            wish=asked.document(),
-            asked=records.words(words),
-        )
-        session.record(query, due)
-        self.lines.append(sealed.line)
-        self.learnt.take(sealed.line)
-        self.head = sealed.entry_hash
-        return due
-
-    def forfeit(self, price: Amounts) -> None:
-        """A round that was begun and could not be recorded."""
-        self.session.forfeit(price)
-        sealed = records.forfeit_entry(
-            sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
-        )
-        self.lines.append(sealed.line)
-        self.head = sealed.entry_hash
-
-    def transcript(self) -> list[bytes]:
-        trailer = records.trailer(
-            entries=self.session.sequence,
-            head_hash=self.head,
-            hypothesis_digest=self.learnt.hexdigest(),
-            updates=self.session.updates_used,
-            status="open",
-        )
-        return [*self.lines, trailer]
 
 
 def predicate(rng: np.random.Generator) -> Document:
@@ -184,10 +112,6 @@ def played(number: int = 24, **words: Any) -> Player:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})
     return player
-
-
-def judged(lines: list[bytes]) -> Verdict:
-    return replay(line + b"\n" for line in lines)
 
 
 def test_an_honest_session_replays() -> None:
@@ -276,24 +200,10 @@ def test_a_restart_arrives_at_the_same_state() -> None:
     """A session that is told its records decides as the one that made them. Catches a state that the records do not
     tell."""
     player = played()
-    again = Session(player.session.opening)
-    waiting: Measured | None = None
+    told = Told(player.session.opening)
     for line in player.lines[1:]:
-        record = json.loads(line)
-        if record["record"] == "measurement":
-            waiting = Measured.read(record)
-            if record["sequence"] == 0:
-                again.pin(waiting)
-                waiting = None
-        elif record["record"] == "forfeit":
-            again.forfeit(Amounts.read(record["price"]))
-        elif record["source"] == "cached":
-            again.skip(cached=1)
-        else:
-            query = again.dataset.space.from_canonical(record["query"], {})
-            units = np.array([again.grid(value) for value in records.values_of(record)])
-            again.recall(query, units, None, waiting, None)
-            waiting = None
+        told.take(line)
+    again = told.session
     assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
     assert again.state.hypothesis.left == player.session.state.hypothesis.left
     rng = np.random.default_rng(11)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -18,29 +17,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.audit import records
 from app.curator.dataset import PublicDataset
-from app.curator.mechanisms import Answer, Measure, Measured, Wish
-from app.curator.opening import Opening, Pins
-from app.curator.planning import make_plan
-from app.curator.request import parse_request
-from app.curator.session import Session
+from app.curator.mechanisms import Answer, Measure
 from app.evidence.edges import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import NOTHING, Account, Amounts
-from app.services.measuring import measured_all
+from app.privacy.ledger import Account, Amounts
 from app.spaces.query_request import parse_query
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
-from tests.unit.audit.test_replay_of_evidence import (
-    AT,
-    Document,
-    Player,
-    documents_of,
-    judged,
-    paid,
-    sealed,
-)
+from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
+from tests.unit.audit.test_replay_of_evidence import documents_of, paid, sealed
 
 pytestmark = pytest.mark.slow
 
@@ -57,30 +43,6 @@ MODES: dict[str, Document] = {
 }
 
 
-class Drawn:
-    """Noise from a seed, of the laws that are asked for."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def laplace(self, scale: Any, ahead: int = 0) -> _Law:
-        return _Law(lambda n: self.rng.laplace(0, float(scale), n))
-
-    def gaussian(self, scale: Any, ahead: int = 0) -> _Law:
-        return _Law(lambda n: self.rng.normal(0, float(scale), n))
-
-    def flips(self, probability: Any) -> _Law:
-        return _Law(lambda n: self.rng.random(n) < float(probability), np.uint8)
-
-
-class _Law:
-    def __init__(self, draw: Callable[[int], Any], kind: Any = np.int64) -> None:
-        self._draw, self._kind = draw, kind
-
-    def take(self, n: int) -> Any:
-        return np.rint(self._draw(n)).astype(self._kind)
-
-
 def cells(kind: str) -> DenseTensor:
     """Of a graph a tenth; of a matrix all, in halves."""
     rng = np.random.default_rng(1)
@@ -91,71 +53,14 @@ def cells(kind: str) -> DenseTensor:
     return DenseTensor(found if kind == "directed" else np.triu(found, 1) + np.triu(found, 1).T)
 
 
-class GraphPlayer(Player):
-    """One session on a graph or a matrix, and its transcript, line by line."""
+class GraphPlayer(PlayingGraphs):
+    """One session on a graph or a matrix."""
 
     def __init__(self, kind: str, known: tuple[bytes, ...] = (), seed: int = 0, **words: Any) -> None:
         spec = parse_spec({"name": "g", "budget": BUDGET, **SPECS[kind]})
         whole = Account(PublicDataset(spec).budget).whole if words.get("epsilon") == 1 else None
-        dataset = PublicDataset(spec, left=whole)
-        self.drawn, self.cells = Drawn(seed), cells(kind)
-        request = parse_request({"dataset": "g", "mechanism": {"construction": "evidence"}, **words})
-        plan = make_plan(dataset, request)
-        pins = Pins(tuple(map(records.sha256, known)), ())
-        session = Session(Opening(dataset, request, plan, None, pins))
-        self.pin(session, known)
-        made = []
-        for measured in measured_all(self.drawn, self.cells, session.purchases(), session.dataset.space):  # type: ignore[arg-type]
-            made.append(self.record(measured, 0))
-            session.pin(measured)
-        opening = Opening(dataset, request, plan, None, Pins(pins.known, tuple(map(records.sha256, made))))
-        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
-        self.session, self.lines = session, [header, *known, *made]
-        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
-
-    @staticmethod
-    def pin(session: Session, known: tuple[bytes, ...]) -> None:
-        for line in known:
-            session.pin(replace(Measured.read(json.loads(line)), price=NOTHING))
-
-    def ask(self, words: Document, **wish: Any) -> Answer:
-        """Ask as the service does; the answer."""
-        session, asked = self.session, Wish(**wish)
-        query = session.dataset.space.compile(parse_query(words))
-        due = session.consider(query, wish=asked)
-        name, sequence = None, session.sequence + 1
-        if isinstance(due, Measure):
-            space = session.dataset.space
-            exact = query.exact(self.cells)
-            if isinstance(exact, int):
-                exact = np.array([space.to_answer_grid(exact, query)], np.int64)
-            else:
-                exact = space.to_answer_grid(exact, query)
-            noise = getattr(self.drawn, due.terms.noise.law)(due.terms.noise.scale).take(len(exact))
-            due = session.released(query, due, exact + noise)
-            assert due.measured is not None
-            line = self.record(due.measured, sequence)
-            name = records.sha256(line)
-            self.lines.append(line)
-        assert isinstance(due, Answer)
-        entry = records.answer_entry(
-            sequence=sequence,
-            query=query.canonical_bytes,
-            values=session.values(query, due.units),
-            source=due.source,
-            error_bound=None,
-            unverified=False,
-            recorded_at=AT,
-            previous_hash=self.head,
-            measurement=name,
-            wish=asked.document(),
-            asked=records.words(words),
-        )
-        session.record(query, due)
-        self.lines.append(entry.line)
-        self.learnt.take(entry.line)
-        self.head = entry.entry_hash
-        return due
+        self.drawn, self.cells = Drawn(np.random.default_rng(seed)), cells(kind)
+        self.open(PublicDataset(spec, left=whole), {"dataset": "g", **words}, known)
 
 
 def cut(rng: np.random.Generator) -> Document:
@@ -238,23 +143,10 @@ def test_a_restart_arrives_at_the_same_state() -> None:
     """A session that is told its records decides as the one that made them. Catches a state that the records do not
     tell, and an answer that is not taken note of."""
     player = played("undirected", "degrees")
-    again = Session(player.session.opening)
-    waiting: Measured | None = None
+    told = Told(player.session.opening)
     for line in player.lines[1:]:
-        record = json.loads(line)
-        if record["record"] == "measurement":
-            waiting = Measured.read(record)
-            if record["sequence"] == 0:
-                again.pin(waiting)
-                waiting = None
-        elif record["record"] == "forfeit":
-            again.forfeit(Amounts.read(record["price"]))
-        elif record["source"] == "cached":
-            again.skip(cached=1)
-        else:
-            query = again.dataset.space.from_canonical(record["query"], {})
-            again.recall(query, again.units(query, records.values_of(record)), None, waiting, None)
-            waiting = None
+        told.take(line)
+    again = told.session
     assert (again.sequence, again.updates_used) == (player.session.sequence, player.session.updates_used)
     assert again.state.hypothesis.left == player.session.state.hypothesis.left
     rng = np.random.default_rng(11)

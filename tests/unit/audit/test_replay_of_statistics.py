@@ -20,7 +20,8 @@ import pytest
 from app.curator.errors import PlanInfeasible
 from app.privacy.ledger import Amounts
 from app.spaces.records import RecordsTensor
-from tests.unit.audit.test_replay_of_evidence import Document, Player, documents_of, judged, sealed
+from tests.unit.audit.playing import Document, judged
+from tests.unit.audit.test_replay_of_evidence import Player, documents_of, sealed
 
 #: Each plays and replays sessions of many fits.
 pytestmark = pytest.mark.slow

@@ -1,0 +1,203 @@
+"""Sessions of evidence that are played in memory by hand, with injected noise: measured at the opening, asked, measured
+again. Their transcripts are what the service would have written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.audit import records
+from app.audit.replay import Verdict, replay
+from app.curator.dataset import PublicDataset
+from app.curator.mechanisms import Answer, Measure, Measured, Units, Wish
+from app.curator.opening import Opening, Pins
+from app.curator.planning import make_plan
+from app.curator.request import parse_request
+from app.curator.session import Session
+from app.privacy.ledger import NOTHING, Amounts
+from app.services.measuring import measured_all
+from app.spaces.query import Query
+from app.spaces.query_request import parse_query
+from app.spaces.tensor import PrivateTensor
+
+Document = dict[str, Any]
+AT = "2026-01-01T00:00:00Z"
+
+
+class Playing:
+    """One session and its transcript, line by line. Who plays says what is measured, and with which noise."""
+
+    session: Session
+    lines: list[bytes]
+    head: str
+    learnt: records.HypothesisDigest
+
+    def open(self, dataset: PublicDataset, words: Document, known: tuple[bytes, ...] = ()) -> None:
+        """Open it, with what others measured, and measure what is due."""
+        request = parse_request({"mechanism": {"construction": "evidence"}, **words})
+        plan = make_plan(dataset, request)
+        pins = Pins(tuple(map(records.sha256, known)), ())
+        session = Session(Opening(dataset, request, plan, None, pins))
+        for line in known:
+            session.pin(replace(Measured.read(json.loads(line)), price=NOTHING))
+        made = []
+        for measured in self.at_opening(session):
+            made.append(self.record(measured, 0))
+            session.pin(measured)
+        opening = Opening(dataset, request, plan, None, Pins(pins.known, tuple(map(records.sha256, made))))
+        header = records.header(session="e1d2", opening=opening.document(), opened_at=AT)
+        self.session, self.lines = session, [header]
+        self.head, self.learnt = records.sha256(header), records.HypothesisDigest(opening.document())
+        self.begin(opening)
+        for line in (*known, *made):
+            self.add(line)
+
+    def begin(self, opening: Opening) -> None:
+        """What is to be done before the first line after the header."""
+
+    def at_opening(self, session: Session) -> Iterable[Measured]:
+        """What is due at the opening, measured."""
+        raise NotImplementedError
+
+    def drawn_for(self, query: Query, due: Measure) -> Units:
+        """What is due for a question, measured."""
+        raise NotImplementedError
+
+    def add(self, line: bytes) -> None:
+        """Write a line."""
+        self.lines.append(line)
+
+    @staticmethod
+    def record(measured: Measured, sequence: int) -> bytes:
+        return records.measurement_record(
+            session="e1d2", sequence=sequence, measured=measured.document(), recorded_at=AT
+        )
+
+    def ask(self, words: Document, **wish: Any) -> Answer:
+        """Ask as the service does; the answer."""
+        session, asked = self.session, Wish(**wish)
+        query = session.dataset.space.compile(parse_query(words))
+        due = session.consider(query, wish=asked)
+        name, sequence = None, session.sequence + 1
+        if isinstance(due, Measure):
+            due = session.released(query, due, self.drawn_for(query, due))
+            assert due.measured is not None
+            line = self.record(due.measured, sequence)
+            name = records.sha256(line)
+            self.add(line)
+        assert isinstance(due, Answer)
+        sealed = records.answer_entry(
+            sequence=sequence,
+            query=query.canonical_bytes,
+            values=session.values(query, due.units),
+            source=due.source,
+            error_bound=due.error_bound,
+            unverified=False,
+            recorded_at=AT,
+            previous_hash=self.head,
+            measurement=name,
+            wish=asked.document(),
+            asked=records.words(words),
+        )
+        session.record(query, due)
+        self.add(sealed.line)
+        self.learnt.take(sealed.line)
+        self.head = sealed.entry_hash
+        return due
+
+    def forfeit(self, price: Amounts) -> None:
+        """A round that was begun and could not be recorded."""
+        self.session.forfeit(price)
+        sealed = records.forfeit_entry(
+            sequence=self.session.sequence, recorded_at=AT, previous_hash=self.head, price=price.document()
+        )
+        self.add(sealed.line)
+        self.head = sealed.entry_hash
+
+    def transcript(self) -> list[bytes]:
+        trailer = records.trailer(
+            entries=self.session.sequence,
+            head_hash=self.head,
+            hypothesis_digest=self.learnt.hexdigest(),
+            updates=self.session.updates_used,
+            status="open",
+        )
+        return [*self.lines, trailer]
+
+
+class PlayingGraphs(Playing):
+    """One on a graph or a matrix, of these cells, with noise from a seed."""
+
+    cells: PrivateTensor
+    drawn: Drawn
+
+    def at_opening(self, session: Session) -> Iterable[Measured]:
+        return measured_all(self.drawn, self.cells, session.purchases(), session.dataset.space)  # type: ignore[arg-type]
+
+    def drawn_for(self, query: Query, due: Measure) -> Units:
+        exact = np.atleast_1d(self.session.dataset.space.to_answer_grid(query.exact(self.cells), query))
+        noise = getattr(self.drawn, due.terms.noise.law)(due.terms.noise.scale).take(len(exact))
+        found: Units = exact + noise
+        return found
+
+
+class Drawn:
+    """Noise of a seeded generator, of the laws that are asked for, in the place of the system's."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def laplace(self, scale: Any, ahead: int = 0) -> _Law:
+        return _Law(lambda n: self.rng.laplace(0, float(scale), n))
+
+    def gaussian(self, scale: Any, ahead: int = 0) -> _Law:
+        return _Law(lambda n: self.rng.normal(0, float(scale), n))
+
+    def flips(self, probability: Any) -> _Law:
+        return _Law(lambda n: self.rng.random(n) < float(probability), np.uint8)
+
+
+class _Law:
+    def __init__(self, draw: Callable[[int], Any], kind: Any = np.int64) -> None:
+        self._draw, self._kind = draw, kind
+
+    def take(self, n: int) -> Any:
+        return np.rint(self._draw(n)).astype(self._kind)
+
+
+class Told:
+    """A session that is told the records of another one, line by line behind the header, as one that is loaded anew or
+    followed by another process is.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self.session = Session(opening)
+        self._waiting: Measured | None = None
+
+    def take(self, line: bytes) -> None:
+        """Take in a record."""
+        record, session = json.loads(line), self.session
+        if record["record"] == "measurement":
+            measured = Measured.read(record)
+            if record["sequence"] == 0:
+                session.pin(measured)
+            else:
+                self._waiting = measured
+        elif record["record"] == "forfeit":
+            session.forfeit(Amounts.read(record["price"]))
+        elif record["source"] == "cached":
+            session.skip(cached=1)
+        else:
+            query = session.dataset.space.from_canonical(record["query"], {})
+            units = session.units(query, records.values_of(record))
+            session.recall(query, units, None, self._waiting, None)
+            self._waiting = None
+
+
+def judged(lines: list[bytes]) -> Verdict:
+    return replay(line + b"\n" for line in lines)
