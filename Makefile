@@ -41,7 +41,7 @@ serve: setup ## the service on port 8000, its data in ./var
 test: lint types layers unit ## everything that must hold: style, types, layering, all tests
 
 quick: lint types layers ## the inner loop, under a minute: style, types, layering, fast tests without a server
-	$(PYTEST) -m "not slow and not statistical and not postgres" tests/unit tests/contracts $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow and not statistical and not postgres" --hypothesis-profile=few tests/unit tests/contracts $(PYTEST_ARGS)
 
 lint: setup ## style
 	$(BIN)/ruff check .
