@@ -1,0 +1,196 @@
+"""Checkpoints and the signed notes that carry them (C2SP tlog-checkpoint and signed-note).
+
+A checkpoint is three lines: the log's origin, its size, its tree hash in base64. A note is a text, an empty line, and
+a line for each signature: an em dash, the key's name, and in base64 the key's hash (4 bytes) with the signature. The
+key's name is the log's origin. Only Ed25519 is known here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from app.audit.merkle import HASH_BYTES
+
+#: What an origin looks like: printable, as names of keys have neither spaces nor a plus sign.
+ORIGIN = re.compile(r"[!-*,-~]{1,255}")
+KEY_BYTES, SIGNATURE_BYTES = 32, 64
+#: A note that is longer is not read.
+MOST_BYTES = 1 << 16
+_ED25519 = b"\1"
+_HASH_BYTES = 4
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+_SIGNATURE = "— "
+
+
+class NoteRefused(ValueError):
+    """A note, a checkpoint or a key is not what it should be."""
+
+
+class NoteMalformed(NoteRefused):
+    """It is not written as the specification says."""
+
+
+class NoteUnsigned(NoteRefused):
+    """It has no signature of the key, or one that is not its own."""
+
+
+def _decode(text: str, what: str) -> bytes:
+    """Bytes from their one spelling in base64."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data or base64.b64encode(data).decode() != text:
+        raise NoteMalformed(f"{what} is not base64")
+    return data
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a log says of itself: how many leaves it has, and the tree hash over them."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    def text(self) -> str:
+        """The three lines."""
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
+
+    @staticmethod
+    def parse(text: str) -> Checkpoint:
+        """A checkpoint from its lines. Further lines, which others may add, are not looked at.
+
+        Raises:
+            NoteMalformed: when it is none.
+        """
+        lines = text.split("\n")
+        if len(lines) < 4 or lines[-1] or not ORIGIN.fullmatch(lines[0]) or not _SIZE.fullmatch(lines[1]):
+            raise NoteMalformed("a checkpoint has three lines: origin, size, tree hash")
+        root = _decode(lines[2], "the tree hash")
+        if len(root) != HASH_BYTES:
+            raise NoteMalformed(f"a tree hash has {HASH_BYTES} bytes")
+        return Checkpoint(lines[0], int(lines[1]), root)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Who checks a log's signatures: its name and its public key (32 bytes)."""
+
+    name: str
+    public_key: bytes
+
+    @property
+    def key_hash(self) -> bytes:
+        """Four bytes by which a signature says whose it is."""
+        return hashlib.sha256(self.name.encode() + b"\n" + _ED25519 + self.public_key).digest()[:_HASH_BYTES]
+
+    def text(self) -> str:
+        """Name, hash and key in one line, as tools take them."""
+        return f"{self.name}+{self.key_hash.hex()}+{base64.b64encode(_ED25519 + self.public_key).decode()}"
+
+    @staticmethod
+    def parse(text: str) -> Verifier:
+        """A verifier from its line.
+
+        Raises:
+            NoteMalformed: when it is none, or of another kind of signature.
+        """
+        name, _, rest = text.partition("+")
+        told, _, key = rest.partition("+")
+        data = _decode(key, "the key") if ORIGIN.fullmatch(name) else b""
+        if data[:1] != _ED25519 or len(data) != 1 + KEY_BYTES:
+            raise NoteMalformed("a key is NAME+HASH+KEY, with the base64 of an Ed25519 key")
+        made = Verifier(name, data[1:])
+        if made.key_hash.hex() != told:
+            raise NoteMalformed("the key's hash is not its own")
+        return made
+
+    def open(self, note: bytes) -> str:
+        """The text of a note that this key has signed; other signatures may stand beside.
+
+        Raises:
+            NoteMalformed: when it is no note.
+            NoteUnsigned: when this key's signature is missing or wrong.
+        """
+        text, signatures = _parts(note)
+        own = [data[_HASH_BYTES:] for name, data in signatures if name == self.name and data[:4] == self.key_hash]
+        if not own:
+            raise NoteUnsigned(f"the note is not signed by {self.name} with the key that is known of it")
+        try:
+            for signature in own:
+                Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, text.encode())
+        except (InvalidSignature, ValueError):
+            raise NoteUnsigned(f"the note's signature by {self.name} is not one of this text") from None
+        return text
+
+    def checkpoint(self, note: bytes) -> Checkpoint:
+        """The checkpoint that a note of this log carries.
+
+        Raises:
+            NoteRefused: when it is no note that this key has signed, or no checkpoint of this log.
+        """
+        found = Checkpoint.parse(self.open(note))
+        if found.origin != self.name:
+            raise NoteRefused(f"the checkpoint is of {found.origin}, not of {self.name}")
+        return found
+
+
+def _parts(note: bytes) -> tuple[str, list[tuple[str, bytes]]]:
+    """The text of a note, its last line's end included, and its signatures: names and what stands in base64."""
+    if len(note) > MOST_BYTES:
+        raise NoteMalformed(f"a note has at most {MOST_BYTES} bytes")
+    try:
+        whole = note.decode()
+    except UnicodeDecodeError:
+        raise NoteMalformed("a note is UTF-8 text") from None
+    if any(ord(letter) < 0x20 and letter != "\n" for letter in whole):
+        raise NoteMalformed("a note has no control characters")
+    text, separator, below = whole.rpartition("\n\n")
+    if not separator or not below.endswith("\n"):
+        raise NoteMalformed("a note is a text, an empty line and signatures")
+    signatures = []
+    for line in below[:-1].split("\n"):
+        name, _, data = line.removeprefix(_SIGNATURE).partition(" ")
+        if not line.startswith(_SIGNATURE) or not name or "+" in name:
+            raise NoteMalformed("a signature is an em dash, a name and base64")
+        signatures.append((name, _decode(data, "a signature")))
+        if len(signatures[-1][1]) <= _HASH_BYTES:
+            raise NoteMalformed("a signature follows on the hash of its key")
+    return text + "\n", signatures
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Who signs for a log.
+
+    Args:
+        seed: the private key, 32 bytes.
+        origin: the log's name; None for one that is made of the public key.
+    """
+
+    seed: bytes = field(repr=False)
+    origin: str | None = None
+
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    @property
+    def verifier(self) -> Verifier:
+        """Who checks what this one signs."""
+        public = self._key().public_key().public_bytes_raw()
+        return Verifier(self.origin or f"curator/{hashlib.sha256(public).hexdigest()[:16]}", public)
+
+    def note(self, size: int, root: bytes) -> bytes:
+        """The signed checkpoint of so many leaves with this tree hash."""
+        verifier = self.verifier
+        text = Checkpoint(verifier.name, size, root).text()
+        signature = base64.b64encode(verifier.key_hash + self._key().sign(text.encode())).decode()
+        return f"{text}\n{_SIGNATURE}{verifier.name} {signature}\n".encode()
