@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticUndefined
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.audit.notes import ORIGIN
 from app.storage.database import embedded_file
 
 PREFIX = "CURATOR_"
@@ -92,6 +93,13 @@ class Settings(BaseSettings):
     vault_old_key: SecretStr | None = Field(
         None,
         description="The vault key before this one, for `curator vault rotate` alone. Unset: files lie in the clear.",
+    )
+    log_key: SecretStr | None = Field(
+        None,
+        description="Base64 of 32 bytes: the Ed25519 key that the log is signed with. Unset: one is made in data_dir.",
+    )
+    log_origin: str | None = Field(
+        None, description="Name of the log, such as example.org/curator. Unset: one made of its public key."
     )
     memory_limit: ByteCount = Field(
         default_factory=half_of_memory,
@@ -209,7 +217,14 @@ class Settings(BaseSettings):
             raise ValueError("expected addresses or networks, such as 10.0.0.2 or 10.0.0.0/24") from None
         return value
 
-    @field_validator("vault_key", "vault_old_key")
+    @field_validator("log_origin")
+    @classmethod
+    def _an_origin(cls, value: str | None) -> str | None:
+        if value is not None and not ORIGIN.fullmatch(value):
+            raise ValueError("expected up to 255 printable ASCII characters, none of them a space or a plus sign")
+        return value
+
+    @field_validator("vault_key", "vault_old_key", "log_key")
     @classmethod
     def _well_formed_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
@@ -223,6 +238,10 @@ class Settings(BaseSettings):
     def vault_old_key_bytes(self) -> bytes | None:
         """The 32 bytes of the vault key before this one, or None where private files lay in the clear."""
         return None if self.vault_old_key is None else _decode_key(self.vault_old_key)
+
+    def log_key_bytes(self) -> bytes | None:
+        """The 32 bytes of the log's private key, or None where it lies in the data folder."""
+        return None if self.log_key is None else _decode_key(self.log_key)
 
     @property
     def connections_a_client(self) -> int:

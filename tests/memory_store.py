@@ -60,6 +60,7 @@ class Tables:
     replies: dict[ReplyName, ReplyRow] = field(default_factory=dict)
     releases: dict[str, ReleaseRow] = field(default_factory=dict)
     release_files: dict[tuple[str, str], ReleaseFile] = field(default_factory=dict)
+    events: dict[int, bytes] = field(default_factory=dict)
 
     def copy(self) -> Tables:
         """The same rows; they themselves never change."""
@@ -517,6 +518,11 @@ class MemoryTransaction:
                 tables.replies.pop(name, None)
 
         self._do(step)
+
+    # the log
+    def add_event(self, line: bytes) -> None:
+        number = next(self._database.numbers)
+        self._do(lambda tables: _add(tables.events, number, line))
 
 
 class MemoryStore:

@@ -28,6 +28,7 @@ from app.settings import Settings
 from app.storage.database import AlreadyServed, is_sqlite, make_engines
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
+from app.storage.vault import VaultCorrupt
 from app.storage.witness import OldDatabase, Witness
 
 log = structlog.get_logger(__name__)
@@ -40,11 +41,11 @@ SPARE_FILES = 1024
 
 
 def prepare(settings: Settings) -> None:
-    """Make the data folder, bring the database up to date, and give the operator a key.
+    """Make the data folder, bring the database up to date, give the operator a key, and make that of the log.
 
     Raises:
         StartRefused: when a database other than the embedded one is behind its migrations; when a database is ahead of
-            this program, or older than the data folder; or when the admin key cannot be used.
+            this program, or older than the data folder; or when the admin key or the log's cannot be used.
     """
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     built = build(settings)
@@ -69,6 +70,10 @@ def prepare(settings: Settings) -> None:
                 made = built.services.principals.ensure_operator(key)
         except ValueError as error:
             raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
+        try:
+            built.services.log.key()
+        except (OSError, VaultCorrupt) as error:
+            raise StartRefused(f"the key of the log cannot be used: {error}") from None
         if made is not None:
             print(f"admin key (shown this once): {made}", flush=True)  # noqa: T201
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from app.audit.notes import Signer
 from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.noise import SystemNoise
@@ -27,19 +28,22 @@ from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.datasets import Datasets
 from app.services.exports import ExportSpace
+from app.services.log import Log
 from app.services.measurements import Measurements
 from app.services.principals import Principals
 from app.services.release_jobs import ReleaseJobs
 from app.services.releases import Releases
 from app.services.replies import ReplyKeeper
+from app.services.sequencer import Sequencer
 from app.services.services import Services
 from app.services.sessions import Sessions
 from app.settings import Settings
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
-from app.storage.vault import Vault
+from app.storage.vault import LOG_KEY, Vault, made_key
 from app.storage.witness import Witness
 
 #: Plans that are made at a time, and session states that are rebuilt at a time for transcripts and hypotheses: each
@@ -108,6 +112,11 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     finisher = ProcessFinisher(settings.memory_limit)
     jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
 
+    sql_log = SqlLog(store)
+
+    def signer() -> Signer:
+        return Signer(settings.log_key_bytes() or made_key(settings.keys_dir, LOG_KEY), settings.log_origin)
+
     lifecycle = Lifecycle(
         settings,
         store=store,
@@ -116,7 +125,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering=answering,
         datasets=datasets,
         metrics=metrics,
-        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs],
+        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs, Sequencer(sql_log)],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
@@ -129,6 +138,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering,
         releases,
         jobs,
+        Log(sql_log, signer),
     )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(

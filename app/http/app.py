@@ -21,6 +21,7 @@ from app.http.routes import (
     datasets,
     docs,
     hypotheses,
+    log,
     measurements,
     operation,
     plans,
@@ -31,10 +32,22 @@ from app.http.routes import (
     transcripts,
 )
 
-log = structlog.get_logger("app.http")
+logger = structlog.get_logger("app.http")
 
 #: Routes are tried in order: the busiest come first.
-ROUTES = (queries, sessions, operation, principals, datasets, plans, transcripts, measurements, releases, hypotheses)
+ROUTES = (
+    queries,
+    sessions,
+    operation,
+    principals,
+    datasets,
+    plans,
+    transcripts,
+    measurements,
+    releases,
+    hypotheses,
+    log,
+)
 
 
 @contextmanager
@@ -43,7 +56,7 @@ def _logged(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        log.error(what, error=type(error).__name__, place=location(error))
+        logger.error(what, error=type(error).__name__, place=location(error))
         raise
 
 

@@ -183,6 +183,12 @@ def page_parameters(after: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def number_parameters(**least: int) -> dict[str, Any]:
+    """Parameters that are numbers, all of them required, each with the least that it may be."""
+    schemas = {name: {"type": "integer", "minimum": minimum} for name, minimum in least.items()}
+    return {"parameters": [{"name": n, "in": "query", "required": True, "schema": s} for n, s in schemas.items()]}
+
+
 #: What a schema calls the bounds of numbers that pydantic keeps as decimals.
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 

@@ -357,6 +357,21 @@ class Page(BaseModel):
     next: str = ""
 
 
+class LogKey(Reply):
+    """The log's name and its public key: in base64, and as the line NAME+HASH+KEY that tools take."""
+
+    origin: str
+    algorithm: Literal["Ed25519"]
+    public_key: str
+    key: str
+
+
+class Proof(Reply):
+    """The hashes of a proof (RFC 6962), in base64."""
+
+    hashes: list[str]
+
+
 class Principals(Page):
     """Principals by name."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
+from app.audit.log import registration_record, retirement_record
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget
@@ -183,6 +184,7 @@ class Datasets:
                 with self._store.write() as tx:
                     self._check_free(tx, spec.name)
                     tx.add_dataset(row)
+                    tx.add_event(registration_record(declared=row.spec, records=row.records, recorded_at=now))
                     tx.commit()
             except (StoreConflict, Conflict):
                 self._private.destroy(entry)
@@ -462,7 +464,9 @@ class Datasets:
         actor.require("admin")
         with self.holding(name) as (tx, row):
             if row.retired_at is None:
-                tx.retire_dataset(name, self._clock())
+                at = self._clock()
+                tx.retire_dataset(name, at)
+                tx.add_event(retirement_record(name=name, recorded_at=at))
                 tx.commit()
         # From here on no session can open. Those that are open end in their own turn, so that a round that
         # has begun is recorded; should the process die first, the next start finishes the work. Should it fail,

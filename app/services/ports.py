@@ -350,6 +350,10 @@ class Transaction(Protocol):
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]: ...
     def remove_replies(self, names: Sequence[ReplyName]) -> None: ...
 
+    # the log
+    def add_event(self, line: bytes) -> None:
+        """Tell the log what became of a principal or a data set, in the transaction in which it does."""
+
 
 class Store(Protocol):
     """Where everything public is kept."""

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from app.audit.log import principal_record
 from app.services.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from app.services.pages import Page
 from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict
@@ -80,6 +81,7 @@ class Principals:
                 tx.add_principal(row)
             except StoreConflict:
                 raise Conflict(f"the name {name!r} is or was in use: names are never reused") from None
+            tx.add_event(principal_record(event="created", name=row.name, role=row.role, recorded_at=row.created_at))
             tx.commit()
         return {"name": name, "role": role, "api_key": key}
 
@@ -103,6 +105,7 @@ class Principals:
             if row is None:
                 raise NotFound(f"there is no principal {name[:64]!r}")
             tx.set_key(name, _key_id(digest), digest)
+            tx.add_event(principal_record(event="key replaced", name=name, role=row.role, recorded_at=self._clock()))
             tx.commit()
             self._known.pop(row.key_id, None)
         return {"name": name, "role": row.role, "api_key": key}
@@ -121,7 +124,9 @@ class Principals:
             row = tx.principal(name) if NAME.fullmatch(name) else None
             if row is None or row.revoked_at is not None:
                 raise NotFound(f"no principal {name[:64]!r} holds a key")
-            tx.revoke_principal(name, self._clock())
+            at = self._clock()
+            tx.revoke_principal(name, at)
+            tx.add_event(principal_record(event="revoked", name=name, role=row.role, recorded_at=at))
             tx.commit()
             self._known.pop(row.key_id, None)
 
@@ -184,10 +189,13 @@ class Principals:
             if len(key) < _MIN_KEY or not _PRINTABLE.fullmatch(key):
                 raise ValueError(f"the admin key needs at least {_MIN_KEY} printable characters without spaces")
             digest = _hash(key)
+            at = self._clock()
             if row is None:
-                tx.add_principal(PrincipalRow(OPERATOR, "admin", _key_id(digest), digest, self._clock()))
+                tx.add_principal(PrincipalRow(OPERATOR, "admin", _key_id(digest), digest, at))
+                tx.add_event(principal_record(event="created", name=OPERATOR, role="admin", recorded_at=at))
             elif row.key_hash != digest or row.revoked_at is not None:
                 tx.set_key(OPERATOR, _key_id(digest), digest)
+                tx.add_event(principal_record(event="key replaced", name=OPERATOR, role="admin", recorded_at=at))
             tx.commit()
         with self._lock:
             self._known.clear()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.datasets import Datasets
+from app.services.log import Log
 from app.services.measurements import Measurements
 from app.services.principals import Principals
 from app.services.release_jobs import ReleaseJobs
@@ -26,3 +27,4 @@ class Services:
     answering: Answering
     releases: Releases
     jobs: ReleaseJobs
+    log: Log

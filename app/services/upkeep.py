@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
+from app.audit.log import principal_record, retirement_record
 from app.services import spending
-from app.services.datasets import standing
+from app.services.datasets import is_dummy, standing
 from app.services.errors import Unavailable
 from app.services.ports import Clock, Store, Transaction
 from app.services.principals import OPERATOR
@@ -96,9 +97,14 @@ def forfeit(store: Store, clock: Clock) -> None:
                 tx.forfeit_dataset(lost)
                 tx.move_ledger([movement])
                 tx.retire_dataset(dataset.name, now)
+                if not is_dummy(dataset):
+                    tx.add_event(retirement_record(name=dataset.name, recorded_at=now))
         for principal in tx.principals():
             if principal.name != OPERATOR and principal.revoked_at is None:
                 tx.revoke_principal(principal.name, now)
+                tx.add_event(
+                    principal_record(event="revoked", name=principal.name, role=principal.role, recorded_at=now)
+                )
         tx.commit()
 
 

@@ -154,9 +154,10 @@ def pour(database: Path, engine: Engine) -> None:
             _copy_rows(source, target)
             if target.dialect.name == "postgresql":
                 # Rows came with their numbers: the next one is counted from there.
-                target.execute(
-                    text("SELECT setval(pg_get_serial_sequence('ledger', 'id'), (SELECT max(id) FROM ledger))")
-                )
+                for table in ("ledger", "evidence", "events"):
+                    target.execute(
+                        text(f"SELECT setval(pg_get_serial_sequence('{table}', 'id'), (SELECT max(id) FROM {table}))")  # noqa: S608
+                    )
             target.commit()
     finally:
         reading.dispose()

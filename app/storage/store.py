@@ -924,6 +924,17 @@ class SqlTransaction:
                 delete(t.idempotency).where(*named), [{"p": name[0], "r": name[1], "k": name[2]} for name in names]
             )
 
+    # ---------------------------------------------------------------- the log
+
+    def add_event(self, line: bytes) -> None:
+        """Tell the log what became of a principal or a data set, in the transaction in which it does."""
+        self._connection.execute(insert(t.events), {"line": line})
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, for parts of the storage that have tables of their own."""
+        return self._connection
+
 
 class SqlStore:
     """Transactions over a reading and a writing engine (one and the same on PostgreSQL)."""

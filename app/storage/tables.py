@@ -179,3 +179,54 @@ idempotency = Table(
     Column("reply", LargeBinary, nullable=False),
     Column("recorded_at", String(32), nullable=False),
 )
+
+#: What became of principals and data sets, as lines of the log: rows of others change, and tell the end alone.
+events = Table(
+    "events",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("line", LargeBinary, nullable=False),
+)
+
+#: ``kind`` of a leaf: where its line stands, and what ``session`` and ``number`` mean. An event and a movement by their
+#: id, a header by its session, a measurement by its id, an entry by session and sequence.
+EVENT, MOVEMENT, HEADER, RECORD, ENTRY = range(5)
+
+log_leaves = Table(
+    "log_leaves",
+    metadata,
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("session", ForeignKey("sessions.id")),
+    Column("number", BigInteger),
+    Column("hash", LargeBinary, nullable=False),
+)
+
+#: Hashes of complete subtrees of more than one leaf.
+log_nodes = Table(
+    "log_nodes",
+    metadata,
+    Column("level", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("hash", LargeBinary, nullable=False),
+)
+
+#: How far the log has come, one row: its size, and the last event and movement that are in it.
+log_state = Table(
+    "log_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("size", BigInteger, nullable=False),
+    Column("event", BigInteger, nullable=False),
+    Column("movement", BigInteger, nullable=False),
+)
+
+#: How far the log has come with each session; ``following`` until it is closed and all of it is there.
+log_sessions = Table(
+    "log_sessions",
+    metadata,
+    Column("session", ForeignKey("sessions.id"), primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("following", Boolean, nullable=False),
+    Index("ix_log_sessions_following_session", "following", "session"),
+)

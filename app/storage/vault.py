@@ -57,6 +57,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.
 _TEMPORARY = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,160}\.tmp", re.ASCII)
 _DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _LOCK = ".registrations.lock"
+#: Files of keys: of an unencrypted vault's digests, and the log's.
+DIGEST_KEY, LOG_KEY = "vault-digest.key", "log.key"
 
 
 class VaultError(Exception):
@@ -121,7 +123,7 @@ class Vault:
 
         A process that dies inside it lets go by dying.
         """
-        self._make_folder(self._folder)
+        make_private_folder(self._folder)
         descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -255,11 +257,6 @@ class Vault:
         finally:
             os.close(descriptor)
 
-    def _make_folder(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if stat.S_IMODE(folder.stat().st_mode) != 0o700:
-            folder.chmod(0o700)
-
     def _path(self, entry: VaultEntry) -> Path:
         if _NAME.fullmatch(entry.file_name) is None:
             raise VaultCorrupt("a record names a private file that the vault could not have written")
@@ -293,31 +290,10 @@ class Vault:
         with self._guard:
             if self._digest_key is None:
                 if self._key is None:
-                    self._digest_key = self._digest_key_file()
+                    self._digest_key = made_key(self._keys_folder, DIGEST_KEY)
                 else:
                     self._digest_key = _derive(self._key, b"", b"curator vault digest")
             return self._digest_key
-
-    def _digest_key_file(self) -> bytes:
-        path = self._keys_folder / "vault-digest.key"
-        if not path.exists():
-            self._make_folder(self._keys_folder)
-            temporary = self._keys_folder / f".vault-digest.{secrets.token_hex(8)}.tmp"
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            try:
-                with open(descriptor, "wb", buffering=0) as file:
-                    file.write(os.urandom(KEY_BYTES))
-                    os.fsync(descriptor)
-                # Unlike a rename, a link fails if another process was first: then its key is the one.
-                with contextlib.suppress(FileExistsError):
-                    os.link(temporary, path)
-            finally:
-                temporary.unlink()
-            sync_folder(self._keys_folder)
-        key = path.read_bytes()
-        if len(key) != KEY_BYTES:
-            raise VaultCorrupt("keys/vault-digest.key does not have 32 bytes")
-        return key
 
     def _sealed(self, name: str, pieces: Iterator[bytes | memoryview]) -> Iterator[bytes | memoryview]:
         assert self._key is not None
@@ -370,6 +346,40 @@ class Vault:
         if body <= _TAG_BYTES or 0 < rest <= _TAG_BYTES:  # no chunk is empty
             raise VaultCorrupt(f"{entry.file_name} is truncated")
         return body - _TAG_BYTES * (whole + (rest > 0))
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that nobody else may look into, if it is missing."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(folder.stat().st_mode) != 0o700:
+        folder.chmod(0o700)
+
+
+def made_key(folder: Path, name: str) -> bytes:
+    """The key of 32 bytes in a file (mode 0600), made at first use; the same for all processes that ask at once.
+
+    Raises:
+        VaultCorrupt: when the file holds something else.
+    """
+    path = folder / name
+    if not path.exists():
+        make_private_folder(folder)
+        temporary = folder / f".{path.stem}.{secrets.token_hex(8)}.tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                file.write(os.urandom(KEY_BYTES))
+                os.fsync(descriptor)
+            # Unlike a rename, a link fails if another process was first: then its key is the one.
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            temporary.unlink()
+        sync_folder(folder)
+    key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise VaultCorrupt(f"{folder.name}/{name} does not have {KEY_BYTES} bytes")
+    return key
 
 
 def content_of(data: PrivateData) -> bytes:

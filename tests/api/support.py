@@ -177,9 +177,11 @@ class Service:
         assert not self._thread.is_alive()
 
     def stored(self) -> str:
-        """Everything that is kept: all rows of all tables and the files of the vault."""
+        """Everything that is kept: all rows of all tables and the files of the vault. The log is left out, which is
+        made of the rest a moment later.
+        """
         with contextlib.closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as database:
-            rows = list(database.iterdump())
+            rows = [row for row in database.iterdump() if not row.startswith('INSERT INTO "log_')]
         files = [
             f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}"
             for path in sorted(self.settings.vault_dir.glob("*"))

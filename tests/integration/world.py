@@ -139,6 +139,10 @@ class FaultyStore(SqlStore):
 
     @contextmanager
     def write(self) -> Iterator[SqlTransaction]:
+        if threading.current_thread().name == "log":  # it adds at moments of its own, which no test counts
+            with super().write() as tx:
+                yield tx
+            return
         if self.refuse > 0:
             self.refuse -= 1
             raise Lost

@@ -1,0 +1,99 @@
+"""The log as it is shown: its key, signed checkpoints, the lines that it holds, proofs. It is written elsewhere
+(:mod:`app.services.sequencer`).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from app.audit import merkle
+from app.audit.notes import Signer
+from app.services.log_ports import LogStore
+from app.spaces.errors import InvalidRequest
+
+#: Lines of a page, and bytes of theirs, at most, or one line.
+MOST_LINES, MOST_BYTES = 1000, 1 << 20
+
+
+class Log:
+    """What callers may see of the log.
+
+    Args:
+        store: its tables.
+        signer: reads or makes the key; asked once, when it is first needed.
+    """
+
+    def __init__(self, store: LogStore, signer: Callable[[], Signer]) -> None:
+        self._store, self._load = store, signer
+
+    @cached_property
+    def signer(self) -> Signer:
+        """Who signs checkpoints."""
+        return self._load()
+
+    def key(self) -> dict[str, Any]:
+        """The log's name and its public key, by itself and in the line that tools take."""
+        verifier = self.signer.verifier
+        return {
+            "origin": verifier.name,
+            "algorithm": "Ed25519",
+            "public_key": base64.b64encode(verifier.public_key).decode(),
+            "key": verifier.text(),
+        }
+
+    def checkpoint(self) -> bytes:
+        """The signed checkpoint of all that is in the log now."""
+        size = self._store.state().size
+        return self.signer.note(size, merkle.root(size, self._store.hashes))
+
+    def entries(self, start: int, end: int) -> bytes:
+        """Lines from number ``start`` to ``end``, both among them: as many of the first ones as a page has.
+
+        Raises:
+            InvalidRequest: unless start <= end, and both are in the log.
+        """
+        if start > end:
+            raise InvalidRequest("start: not beyond end")
+        self._check_size("end", end + 1)
+        leaves = self._store.leaves(start, min(end + 1, start + MOST_LINES))
+        fitting = held = 0
+        for size in self._store.sizes(leaves):
+            held += size
+            if fitting and held > MOST_BYTES:
+                break
+            fitting += 1
+        return b"".join(line + b"\n" for line in self._store.lines(leaves[:fitting]))
+
+    def inclusion(self, index: int, size: int) -> dict[str, list[str]]:
+        """The proof that entry number ``index`` is in the log of ``size`` entries.
+
+        Raises:
+            InvalidRequest: unless index < size, and the log has so many.
+        """
+        self._check_size("size", size)
+        if index >= size:
+            raise InvalidRequest("index: below size, as entries are counted from 0")
+        return _shown(merkle.inclusion_proof(index, size, self._store.hashes))
+
+    def consistency(self, first: int, second: int) -> dict[str, list[str]]:
+        """The proof that the log of ``second`` entries begins with that of ``first`` entries.
+
+        Raises:
+            InvalidRequest: unless first <= second, and the log has so many.
+        """
+        self._check_size("second", second)
+        if first > second:
+            raise InvalidRequest("first: not beyond second")
+        return _shown(merkle.consistency_proof(first, second, self._store.hashes))
+
+    def _check_size(self, name: str, size: int) -> None:
+        there = self._store.state().size
+        if size > there:
+            raise InvalidRequest(f"{name}: the log has {there} entries so far")
+
+
+def _shown(hashes: list[bytes]) -> dict[str, list[str]]:
+    return {"hashes": [base64.b64encode(each).decode() for each in hashes]}
