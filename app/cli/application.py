@@ -29,9 +29,12 @@ def main() -> None:
         return
     except Problem as problem:
         show_problem(problem)
-    except CuratorError as refusal:
-        show_error(refusal.detail)
-    except (Refusal, Unreachable, ProtocolError, OSError) as error:
+    except CuratorError as error:
+        show_error(error.detail)
+    except Refusal as refusal:
+        show_error(str(refusal))
+        code = refusal.code
+    except (Unreachable, ProtocolError, OSError) as error:
         show_error(str(error))
     except UnicodeDecodeError:
         show_error("the file is not UTF-8 text")

@@ -15,6 +15,7 @@ It knows the contract alone, and nothing of how the service works::
 from app.client.answers import Answer, AnswerAxis, Marginal
 from app.client.curator import Curator, Session
 from app.client.errors import NotVerified, Problem, ProtocolError, Unreachable
+from app.client.log import LogFolder
 from app.client.models import (
     Budget,
     BudgetSum,
@@ -62,6 +63,7 @@ __all__ = [
     "Dense",
     "Hypothesis",
     "Ledger",
+    "LogFolder",
     "Marginal",
     "Member",
     "NotVerified",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
@@ -376,6 +377,39 @@ class Curator:
         return [ReleaseState.parse(item) for item in self._items("/v1/releases")]
 
     # The service itself
+
+    def log_key(self) -> str:
+        """The key that the log is signed with, NAME+HASH+KEY."""
+        return str(self._transport.json(Call("GET", "/v1/log/key"))["key"])
+
+    def log_checkpoint(self) -> bytes:
+        """The signed checkpoint of the log as it is now."""
+        return self._transport.send(Call("GET", "/v1/log/checkpoint")).content
+
+    def log_entries(self, start: int, end: int) -> list[bytes]:
+        """Lines of the log from one number to another, both among them: the first ones, as many as a page has.
+
+        Raises:
+            ProtocolError: when there is none, or more than were asked for.
+        """
+        reply = self._transport.send(Call("GET", f"/v1/log/entries?start={start}&end={end}"))
+        lines = reply.content.split(b"\n")
+        if lines.pop() or not 0 < len(lines) <= end + 1 - start:
+            raise ProtocolError("a page of the log has no lines, or others than were asked for")
+        return lines
+
+    def log_consistency(self, first: int, second: int) -> list[bytes]:
+        """The proof that the log of ``second`` entries begins with that of ``first``.
+
+        Raises:
+            ProtocolError: when its hashes are not base64.
+        """
+        path = f"/v1/log/proof/consistency?first={first}&second={second}"
+        try:
+            hashes = self._transport.json(Call("GET", path))["hashes"]
+            return [base64.b64decode(each, validate=True) for each in hashes]
+        except (KeyError, TypeError, ValueError):
+            raise ProtocolError("a proof is a list of hashes in base64") from None
 
     def healthy(self) -> bool:
         """Whether the service is alive."""

@@ -1,4 +1,4 @@
-"""Commands that check transcripts."""
+"""Commands that check transcripts and the log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.errors import Refusal
+from app.cli.connection import client
+from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
 from app.cli.options import AsJson, ExistingFile
-from app.cli.rendering import err, show_verdict
+from app.cli.rendering import err, out, show_verdict
 
 
 @audits.command("replay")
@@ -72,3 +73,46 @@ def audit_replay(
     if not verdict.ok:
         where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
         raise Refusal(f"the transcript does not replay: {where}{verdict.problem}")
+
+
+LogPlace = Annotated[
+    Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Where the log is kept.", show_default=False)
+]
+
+
+@audits.command("fetch")
+def audit_fetch(folder: LogPlace) -> None:
+    """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under.
+
+    Exit code 3 when the log shrank, was forked, is signed with another key than at first, or has other lines than those
+    that were signed: somebody was shown another history. The folder then is what it was, with the checkpoint that
+    contradicts it as `refused`. Needs an auditor's or an administrator's key.
+    """
+    from app.client.log import Contradicted, LogFolder
+
+    with client("Fetching the log") as curator:
+        try:
+            found = LogFolder(folder).fetch(curator)
+        except Contradicted as error:
+            raise Contradiction(f"the log cannot be what it was: {error}") from None
+    out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
+
+
+@audits.command("verify")
+def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) -> None:
+    """Check that every line of a transcript is in the log that is kept in a folder; needs no service.
+
+    Exit code 1 when a line is not in it, 3 when the folder is not what was verified.
+    """
+    from app.client.errors import NotVerified
+    from app.client.log import Contradicted, LogFolder
+
+    try:
+        found, count = LogFolder(folder).verify(transcript)
+    except Contradicted as error:
+        raise Contradiction(str(error)) from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    out.print(
+        f"all {count} records are among the {found.size} entries of {found.origin}", highlight=False, soft_wrap=True
+    )

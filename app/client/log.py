@@ -1,0 +1,152 @@
+"""A service's log followed into a folder: what is in it, under the last checkpoint that was verified.
+
+The folder has the log's ``key`` as it was first told, the signed ``checkpoint`` that was verified last, and its
+``entries.ndjson``. What comes after the lines of that checkpoint is what is left of a fetch that was interrupted; it is
+not looked at. A checkpoint that contradicts what was seen before is kept as ``refused``: signed with the service's own
+key, it shows to anybody that there are two histories.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import BinaryIO
+
+from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
+from app.audit.merkle import leaf_hash
+from app.audit.notes import Checkpoint, NoteRefused, Verifier
+from app.audit.records import parse
+from app.client.curator import Curator
+from app.client.errors import NotVerified
+
+#: Records of a transcript that are in the log; weights and the trailer are not.
+IN_THE_LOG = frozenset({"header", "answer", "forfeit", "release", "measurement"})
+
+
+class Contradicted(NotVerified):
+    """The log is not what it was, or not what was signed."""
+
+
+class LogFolder:
+    """A folder in which an auditor keeps a log. Nobody else writes to it.
+
+    Args:
+        path: the folder; :meth:`fetch` makes it.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        self._entries = self._path / "entries.ndjson"
+
+    def fetch(self, curator: Curator) -> Checkpoint:
+        """Bring the folder up to date; the checkpoint that is verified then.
+
+        Raises:
+            Contradicted: when the log shrank or was forked since, is signed with another key, or its lines are not
+                those that were signed. The folder is what it was.
+        """
+        self._path.mkdir(parents=True, exist_ok=True)
+        kept = (self._path / "key").exists()
+        try:
+            state = self._state() if kept else Follower(Verifier.parse(curator.log_key()))
+            note = curator.log_checkpoint()
+            try:
+                found = self._follow(curator, state, note)
+            except (LogShrank, LogForked):
+                (self._path / "refused").write_bytes(note)
+                raise
+        except (LogShrank, LogForked, LinesRefused, NoteRefused) as error:
+            raise Contradicted(str(error)) from None
+        if not kept:
+            _write(self._path / "key", state.verifier.text().encode() + b"\n")
+        _write(self._path / "checkpoint", note)
+        return found
+
+    def verify(self, transcript: Path | str) -> tuple[Checkpoint, int]:
+        """Check that the lines of a transcript are in the log as it is kept; under which checkpoint, and how many.
+
+        Raises:
+            Contradicted: when the folder's lines are not those that were signed.
+            NotVerified: when nothing is kept, or a line of the transcript is not in the log as far as it is kept.
+        """
+        needed: dict[bytes, int] = {}
+        with Path(transcript).open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                line = line.rstrip(b"\n")
+                try:
+                    kind = parse(line).get("record")
+                except ValueError:
+                    raise NotVerified(f"line {number} of the transcript is no record") from None
+                if kind in IN_THE_LOG:
+                    needed.setdefault(leaf_hash(line), number)
+        count = len(needed)
+        try:
+            state = self._state()
+            if state.seen is None:
+                raise NotVerified(f"nothing is kept in {self._path}: fetch the log first")
+            with self._entries.open("rb") as file:
+
+                def looked() -> Iterator[bytes]:
+                    for line in islice(_lines(file), state.seen.size if state.seen else 0):
+                        needed.pop(leaf_hash(line), None)
+                        yield line
+
+                Follower(state.verifier).follow(state.seen, looked())
+        except FileNotFoundError:
+            raise NotVerified(f"nothing is kept in {self._path}: fetch the log first") from None
+        except (LinesRefused, NoteRefused) as error:
+            raise Contradicted(f"{self._path}: {error}") from None
+        if needed:
+            raise NotVerified(
+                f"line {min(needed.values())} of the transcript is not among the {state.seen.size} entries of the log "
+                "that are kept: fetch those that came since, or it is not what the service recorded"
+            )
+        return state.seen, count
+
+    def _state(self) -> Follower:
+        """What the folder holds for true."""
+        verifier = Verifier.parse((self._path / "key").read_text().strip())
+        note = self._path / "checkpoint"
+        return Follower(verifier, verifier.checkpoint(note.read_bytes()) if note.exists() else None)
+
+    def _follow(self, curator: Curator, state: Follower, note: bytes) -> Checkpoint:
+        """What a note says, when the folder has all of its lines."""
+        found = state.look(note)
+        before = state.seen.size if state.seen is not None else 0
+        if 0 < before < found.size:
+            state.check_growth(found, curator.log_consistency(before, found.size))
+        with open(os.open(self._entries, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+            kept = islice(_lines(file), before)
+            state.follow(found, chain(kept, _added(curator, file, before, found.size)))
+            file.flush()
+            os.fsync(file.fileno())
+        return found
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The whole lines of a file, without their ends."""
+    while (line := file.readline()).endswith(b"\n"):
+        yield line[:-1]
+
+
+def _added(curator: Curator, file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
+    """The entries of a log from one number up to another, each written to a file whose earlier lines have been read."""
+    file.truncate(file.tell())
+    while start < end:
+        page = curator.log_entries(start, end - 1)
+        for line in page:
+            file.write(line + b"\n")
+            yield line
+        start += len(page)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Give a whole file its name, durably."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)

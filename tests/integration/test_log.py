@@ -1,0 +1,238 @@
+"""The log over each database: several processes that add to it, numbers that are committed out of order, and servers
+that are killed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from sqlalchemy import insert
+
+from app.audit.merkle import root
+from app.client import Curator, LogFolder, NotVerified
+from app.services.log_ports import LogState, LogStore
+from app.services.sequencer import Sequencer
+from app.storage import log_store
+from app.storage.database import is_sqlite, make_engines
+from app.storage.log_store import SqlLog
+from app.storage.migrate import migrate
+from app.storage.store import SqlStore
+from app.storage.tables import events
+from tests.integration.servers import Caller, launching
+from tests.integration.world import EACH, SHAPE, query
+from tests.unit.audit.test_log import mth
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def stores(database: str | None, tmp_path: Path) -> Iterator[Callable[[], SqlStore]]:
+    """The same migrated database for as many processes as ask."""
+    url = database or f"sqlite:///{tmp_path / 'log.sqlite3'}"
+    _, writing = make_engines(url)
+    migrate(writing)
+    writing.dispose()
+    made: list[SqlStore] = []
+
+    def make() -> SqlStore:
+        made.append(SqlStore(*make_engines(url), exclusive=is_sqlite(url)))
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.close()
+
+
+def tell(store: SqlStore, *lines: bytes) -> None:
+    with store.write() as tx:
+        for line in lines:
+            tx.add_event(line)
+        tx.commit()
+
+
+def whole(log: LogStore) -> list[bytes]:
+    """All lines of a log, whose tree is that of the definition."""
+    size = log.state().size
+    lines = log.lines(log.leaves(0, size))
+    assert mth(lines) == root(size, log.hashes)
+    return lines
+
+
+def test_several_processes_make_one_log(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two add what two others write. Catches a line that is added twice, left out or out of order, and a tree that
+    follows neither of them.
+    """
+    monkeypatch.setattr(log_store, "_PAUSE_SECONDS", 0.0005)
+    monkeypatch.setattr("app.services.sequencer._LEAVES", 7)
+    first = stores()
+    writers = [first, stores() if not first.exclusive else first]
+    logs = [SqlLog(first), SqlLog(stores() if not first.exclusive else first)]
+    written = threading.Event()
+
+    def write(number: int) -> None:
+        for step in range(40):
+            tell(writers[number], *(b"%d %d %d" % (number, step, line) for line in range(1 + step % 4)))
+
+    def follow(log: SqlLog) -> None:
+        sequencer = Sequencer(log)
+        while not written.is_set():
+            sequencer.step()
+
+    at_work = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    following = [threading.Thread(target=follow, args=(log,)) for log in logs]
+    for thread in (*at_work, *following):
+        thread.start()
+    for thread in at_work:
+        thread.join(60)
+    written.set()
+    for thread in following:
+        thread.join(60)
+    while Sequencer(logs[0]).step():
+        pass
+    lines = whole(logs[1])
+    assert len(lines) == len(set(lines)) == 2 * sum(1 + step % 4 for step in range(40))
+    for number in range(2):
+        own = [line for line in lines if line.startswith(b"%d " % number)]
+        assert own == [b"%d %d %d" % (number, step, line) for step in range(40) for line in range(1 + step % 4)]
+
+
+@pytest.mark.postgres
+def test_a_number_that_is_committed_late(migrated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row with a smaller number is committed after one with a larger. Catches a log that has gone past it, and one
+    that waits for rows that were given up.
+    """
+    monkeypatch.setattr(log_store, "_WAIT_SECONDS", 0.05)
+    store = SqlStore(*make_engines(migrated), exclusive=False)
+    try:
+        log = SqlLog(store)
+        sequencer = Sequencer(log)
+        tell(store, b"before")
+        assert sequencer.step()
+        with store.write() as early:
+            early.add_event(b"early")
+            tell(store, b"late")
+            assert not sequencer.step()
+            assert whole(log) == [b"before"]
+            early.commit()
+        assert sequencer.step()
+        assert whole(log) == [b"before", b"early", b"late"]
+        with store.write() as undone:
+            undone.add_event(b"undone")
+        tell(store, b"after")
+        assert sequencer.step()
+        assert whole(log) == [b"before", b"early", b"late", b"after"]
+    finally:
+        store.close()
+
+
+@pytest.mark.postgres
+def test_nobody_waits_for_one_who_hangs(migrated: str) -> None:
+    """A process stands still in the midst of adding. Catches another one that waits for it, or adds the same."""
+    store = SqlStore(*make_engines(migrated), exclusive=False)
+    try:
+        log = SqlLog(store)
+        tell(store, b"one")
+        assert Sequencer(log).step()
+        tell(store, b"two")
+        state = log.state()
+        with store.write() as tx:
+            assert log_store._state(tx.connection, lock=True) == state
+            began = time.monotonic()
+            assert not Sequencer(log).step()
+            assert time.monotonic() - began < 5
+        assert Sequencer(log).step()
+        assert not log.append(state, LogState(size=9), [], [], [])
+        assert whole(log) == [b"one", b"two"]
+    finally:
+        store.close()
+
+
+def test_long_lines_are_read_a_few_at_a_time(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a step that reads everything at once, and one that never takes a line beyond the bound."""
+    monkeypatch.setattr("app.services.sequencer._BYTES", 10)
+    store = stores()
+    log = SqlLog(store)
+    tell(store, b"a" * 6, b"b" * 6, b"c" * 60, b"d")
+    sizes = []
+    while Sequencer(log).step():
+        sizes.append(log.state().size)
+    assert sizes == [1, 2, 3, 4]
+    assert whole(log) == [b"a" * 6, b"b" * 6, b"c" * 60, b"d"]
+
+
+def test_many_leaves_and_a_reading_of_few(stores: Callable[[], SqlStore]) -> None:
+    """Catches a tree that is kept wrongly beyond one step, at sizes around powers of two."""
+    store = stores()
+    log = SqlLog(store)
+    lines = [b"%d" % number for number in range(1100)]
+    with store.write() as tx:
+        tx.connection.execute(insert(events), [{"line": line} for line in lines])
+        tx.commit()
+    while Sequencer(log).step():
+        pass
+    assert whole(log) == lines
+    for size in (1, 2, 3, 255, 256, 257, 1023, 1024, 1025, 1099):
+        assert root(size, log.hashes) == mth(lines[:size])
+
+
+def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, database: str | None) -> None:
+    """kill -9 at random moments while questions are answered. Catches an entry, a movement or an event that is in the
+    records and not in the log, one that is there twice, and a log that does not begin with what was signed before.
+    """
+    random = Random(5)
+    if database is not None:
+        _, writing = make_engines(database)
+        migrate(writing)
+        writing.dispose()
+    with launching(tmp_path / "data", database) as launcher:
+        folder = LogFolder(tmp_path / "kept")
+        id = auditor = ""
+        for kill in range(2):
+            server = launcher.start().wait_until_ready()
+            caller = Caller(server.url)
+            if kill == 0:
+                assert caller.register("d", np.full(SHAPE, EACH)).status_code == 201
+                auditor = caller.add("audit", "auditor")
+                asked = {"dataset": "d", "mechanism": {"construction": "mw"}, "epsilon": 0.5, "max_queries": 500}
+                id = caller.post("/v1/sessions", asked | {"max_updates": 50}).json()["id"]
+            with Curator(server.url, auditor) as curator:
+                folder.fetch(curator)
+            end, number = time.monotonic() + random.uniform(0.5, 0.9), 0
+            while time.monotonic() < end:
+                words = query(number % 4, *random.sample(range(8), 3))
+                assert caller.post(f"/v1/sessions/{id}/queries", words).status_code == 200
+                number += 1
+            server.kill()
+        server = launcher.start().wait_until_ready()
+        caller = Caller(server.url, auditor)
+        path = tmp_path / "transcript.ndjson"
+        path.write_bytes(b"".join(line + b"\n" for line in caller.transcript(id)))
+        with Curator(server.url, auditor) as curator:
+            assert soon(lambda: folder.fetch(curator) and folder.verify(path))[1] > 20
+        transcript = path.read_bytes().splitlines()[:-1]
+        lines = (tmp_path / "kept" / "entries.ndjson").read_bytes().splitlines()
+        assert len(set(lines)) == len(lines)
+        assert [line for line in lines if b'"entry_hash"' in line] == transcript[1:]
+        movements = [line for line in lines if b'"record":"movement"' in line]
+        assert len(movements) == len(caller.pages("/v1/datasets/d/ledger", "entries")["entries"])
+        assert len(lines) == len(transcript) + len(movements) + 3
+        assert "Traceback" not in launcher.logs()
+
+
+def soon(look: Callable[[], T]) -> T:
+    """What is found once all that was committed is in the log."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return look()
+        except NotVerified:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
