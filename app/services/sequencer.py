@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 #: How often it is looked whether there is more to add.
 SECONDS = 0.5
 #: Leaves of a step, and bytes of their lines after which it takes no others.
-_LEAVES, _BYTES = 512, 1 << 22
+_LEAVES, _BYTES = 256, 1 << 22
 #: How long the end of a service waits for what was committed last; the next start goes on.
 _END_SECONDS = 5.0
 
@@ -44,12 +44,23 @@ class Sequencer:
             last = self._stopping.wait(SECONDS)
             end = time.monotonic() + _END_SECONDS / 2
             try:
-                while self.step() and not (self._stopping.is_set() and time.monotonic() > end):
-                    pass
+                self._catch_up(end)
             except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
                 log.warning("the log cannot be added to", error=type(error).__name__)
             if last:
                 return
+
+    def _catch_up(self, end: float) -> None:
+        """Add all that there is; when the service ends, until a time (of the monotonic clock)."""
+        began = time.monotonic()
+        while self.step():
+            now = time.monotonic()
+            if self._stopping.is_set():
+                if now > end:
+                    return
+            else:  # those who answer come first: no more than half of the time is taken from them
+                self._stopping.wait(now - began)
+            began = time.monotonic()
 
     def step(self) -> bool:
         """Add what comes next, a few hundred leaves at most; whether there may be more."""

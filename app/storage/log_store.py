@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, func, insert, or_, select, text, update
+from sqlalchemy import Connection, Table, and_, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -152,21 +152,13 @@ class SqlLog:
                 c.execute(added(t.log_state).values(id=1, size=0, event=0, movement=0).on_conflict_do_nothing())
             if _state(c, lock=not self._store.exclusive) != before:
                 return False
-            _insert(
-                c,
+            numbered = enumerate(leaves, start=before.size)
+            tx.add_all(
                 t.log_leaves,
-                (
-                    {
-                        "position": position,
-                        "kind": _KIND_NUMBER[leaf.kind],
-                        "session": leaf.session,
-                        "number": leaf.number,
-                        "hash": made,
-                    }
-                    for position, (leaf, made) in enumerate(leaves, start=before.size)
-                ),
+                ("position", "kind", "session", "number", "hash"),
+                [(at, _KIND_NUMBER[leaf.kind], leaf.session, leaf.number, made) for at, (leaf, made) in numbered],
             )
-            _insert(c, t.log_nodes, ({"level": p.level, "number": p.number, "hash": made} for p, made in nodes))
+            tx.add_all(t.log_nodes, ("level", "number", "hash"), [(*place, made) for place, made in nodes])
             for each in {each.session: each for each in reached}.values():
                 moved = {"sequence": each.sequence, "following": each.following}
                 c.execute(
@@ -187,12 +179,6 @@ def _state(connection: Connection, *, lock: bool) -> LogState:
     if row is None:
         return LogState(size=-1) if lock else LogState()
     return LogState(*row)
-
-
-def _insert(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:
-    made = list(rows)
-    if made:
-        connection.execute(insert(table), made)
 
 
 def _events(connection: Connection, state: LogState, settled: LogState, most: int) -> list[Group]:

@@ -311,7 +311,8 @@ class SqlTransaction:
         if self._sent is not None:
             self._sent.sync()
 
-    def _add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+    def add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Add rows as the driver takes them, many at a time. Raises StoreConflict for a key in use."""
         cursor = self._cursor()
         try:
             for part in _parts(rows):
@@ -620,7 +621,7 @@ class SqlTransaction:
                 insert(t.weights),
                 [{"session": w.session, "sha256": w.sha256, "sequence": w.sequence, "data": w.data} for w in weights],
             )
-        self._add_all(
+        self.add_all(
             t.entries,
             EntryRow.__slots__,
             [(e.session, e.sequence, _KIND_NUMBER[e.kind], e.digest, e.units, e.error_bound, e.line) for e in entries],
@@ -752,7 +753,7 @@ class SqlTransaction:
     def add_evidence(self, rows: Sequence[EvidenceRow]) -> None:
         """Append measurements of data sets."""
         values = attrgetter(*EvidenceRow.__slots__)
-        self._add_all(t.evidence, EvidenceRow.__slots__, [values(row) for row in rows])
+        self.add_all(t.evidence, EvidenceRow.__slots__, [values(row) for row in rows])
 
     def evidence_of(self, session: str, after: int, last: int) -> dict[int, bytes]:
         """The records of what a session measured for its entries beyond ``after`` up to ``last``, by entry."""
@@ -878,7 +879,7 @@ class SqlTransaction:
     def move_ledger(self, rows: Sequence[LedgerRow]) -> None:
         """Append movements of the ledger."""
         values = attrgetter(*LedgerRow.__slots__)
-        self._add_all(t.ledger, LedgerRow.__slots__, [values(row) for row in rows])
+        self.add_all(t.ledger, LedgerRow.__slots__, [values(row) for row in rows])
 
     def ledger_page(self, dataset: str, after: int, most: int) -> tuple[list[tuple[int, LedgerRow]], bool]:
         """Up to ``most`` movements of a data set's ledger numbered beyond ``after``, each with its number, in order;
@@ -906,7 +907,7 @@ class SqlTransaction:
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""
         values = attrgetter(*ReplyRow.__slots__)
-        self._add_all(t.idempotency, ReplyRow.__slots__, [values(row) for row in rows])
+        self.add_all(t.idempotency, ReplyRow.__slots__, [values(row) for row in rows])
 
     def reply_names(self, after: ReplyName, most: int) -> list[tuple[ReplyName, bytes | None]]:
         """So many replies in the order of their names, those after ``after``; the reply itself where it tells of a

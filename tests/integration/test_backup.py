@@ -439,6 +439,8 @@ class TestWitness:
         store = wiring.build(source.built.context.limits).store
         with store.write() as tx:
             last, _ = store.last_movement()
+            for table in ("leaves", "nodes", "sessions", "state"):
+                tx._connection.execute(text(f"DELETE FROM log_{table}"))
             tx._connection.execute(text("DELETE FROM ledger WHERE id = :last"), {"last": last})
             tx._connection.execute(
                 text("DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM ledger l WHERE l.session = sessions.id)")

@@ -12,13 +12,16 @@ from random import Random
 from typing import TypeVar
 
 import numpy as np
+import orjson
 import pytest
 from sqlalchemy import insert
 
 from app.audit.merkle import root
+from app.bootstrap import wiring
 from app.client import Curator, LogFolder, NotVerified
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
+from app.services.upkeep import forfeit
 from app.storage import log_store
 from app.storage.database import is_sqlite, make_engines
 from app.storage.log_store import SqlLog
@@ -26,7 +29,7 @@ from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from app.storage.tables import events
 from tests.integration.servers import Caller, launching
-from tests.integration.world import EACH, SHAPE, query
+from tests.integration.world import AUDITOR, EACH, HIT, SHAPE, World, query
 from tests.unit.audit.test_log import mth
 
 T = TypeVar("T")
@@ -101,6 +104,43 @@ def test_several_processes_make_one_log(stores: Callable[[], SqlStore], monkeypa
     for number in range(2):
         own = [line for line in lines if line.startswith(b"%d " % number)]
         assert own == [b"%d %d %d" % (number, step, line) for step in range(40) for line in range(1 + step % 4)]
+
+
+def test_all_kinds_of_lines_when_a_service_ends(worlds: Callable[..., World], database: str | None) -> None:
+    """A session on evidence, one of a hypothesis and a forfeited budget, read when the service has just ended. Catches
+    a kind of line that one of the databases has otherwise, and a stop that leaves to the next start what it need not.
+    """
+    world = worlds(database)
+    ann = world.analyst("ann")
+    world.register("d")
+    evidence = world.open(ann, "d", mechanism={"construction": "evidence"}, epsilon=0.1, max_updates=None)
+    hypothesis = world.open(ann, "d", epsilon=0.1)
+    for id in (evidence, hypothesis):
+        world.noise.script.append(HIT)
+        world.ask(ann, id, query(1, 2))
+        world.close(ann, id)
+    sessions = world.built.services.sessions
+    needed = [line.rstrip(b"\n") for id in (evidence, hypothesis) for line in [*sessions.transcript(AUDITOR, id)][:-1]]
+    world.stop()
+    store = wiring.build(world.built.context.limits).store
+    try:
+        forfeit(store, lambda: "2026-01-01T00:00:00Z")
+        log = SqlLog(store)
+        before = whole(log)
+        assert set(needed) <= set(before)
+        assert b'"record":"measurement"' in b"".join(needed)
+        while Sequencer(log).step():
+            pass
+        after = whole(log)
+        assert after[: len(before)] == before
+        told = [orjson.loads(line) for line in after[len(before) :]]
+        assert [(each["record"], each.get("event", each.get("kind"))) for each in told] == [
+            ("dataset", "retired"),
+            ("principal", "revoked"),
+            ("movement", "forfeit"),
+        ]
+    finally:
+        store.close()
 
 
 @pytest.mark.postgres
