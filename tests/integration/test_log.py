@@ -27,7 +27,7 @@ from app.storage.database import is_sqlite, make_engines
 from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
-from app.storage.tables import events
+from app.storage.tables import datasets, events, principals
 from tests.integration.servers import Caller, launching
 from tests.integration.world import AUDITOR, EACH, HIT, SHAPE, World, query
 from tests.unit.audit.test_log import mth
@@ -104,6 +104,44 @@ def test_several_processes_make_one_log(stores: Callable[[], SqlStore], monkeypa
     for number in range(2):
         own = [line for line in lines if line.startswith(b"%d " % number)]
         assert own == [b"%d %d %d" % (number, step, line) for step in range(40) for line in range(1 + step % 4)]
+
+
+def test_what_was_there_before_the_log(tmp_path: Path, database: str | None) -> None:
+    """A database of the program before. Catches principals and data sets of which the log would never tell, an order
+    that is not theirs, and made-up records.
+    """
+    url = database or f"sqlite:///{tmp_path / 'old.sqlite3'}"
+    reading, writing = make_engines(url)
+    migrate(writing, "20261122_releases")
+    with writing.connect() as connection:
+        for name, created, revoked in (("ann", "2026-01-02", None), ("bob", "2026-01-01", "2026-01-05")):
+            row = {"name": name, "role": "analyst", "key_id": name, "key_hash": "h", "created_at": created}
+            connection.execute(insert(principals), {**row, "revoked_at": revoked})
+        for name, records, retired in (("d", 3.0, None), ("e", None, "2026-01-04"), ("~f", 1.0, None)):
+            row = {"name": name, "spec": '{"name":"Ä"}', "records": records, "bought": "{}", "race_sessions": 0}
+            row |= {"vault_entry": '{"digest":"secret"}', "created_at": "2026-01-03", "retired_at": retired}
+            connection.execute(insert(datasets), {**row, "forfeited": "0", "forfeited_pure": "0", "impure": False})
+        connection.commit()
+    migrate(writing)
+    store = SqlStore(reading, writing, exclusive=is_sqlite(url))
+    try:
+        log = SqlLog(store)
+        while Sequencer(log).step():
+            pass
+        told = [orjson.loads(line) for line in whole(log)]
+        assert [(each["name"], each["event"], each["recorded_at"]) for each in told] == [
+            ("bob", "created", "2026-01-01"),
+            ("ann", "created", "2026-01-02"),
+            ("d", "registered", "2026-01-03"),
+            ("e", "registered", "2026-01-03"),
+            ("e", "retired", "2026-01-04"),
+            ("bob", "revoked", "2026-01-05"),
+        ]
+        assert [each.get("records") for each in told if each["event"] == "registered"] == [3.0, None]
+        assert all(each["declared"] == {"name": "Ä"} for each in told if each["event"] == "registered")
+        assert b"secret" not in b"".join(whole(log))
+    finally:
+        store.close()
 
 
 def test_all_kinds_of_lines_when_a_service_ends(worlds: Callable[..., World], database: str | None) -> None:
