@@ -30,6 +30,7 @@ from app.evidence.cuts import CutQuestion
 from app.evidence.edge_values import EdgeValues, Sums
 from app.evidence.edges import CellKind
 from app.evidence.expectation import averaged, expectation
+from app.evidence.scales import Scales
 from app.spaces.tensor import FloatArray
 
 #: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.
@@ -39,11 +40,8 @@ PAID_FROM, FIRST = 0.4, 100
 EARLY, FEW = 200.0, 1e5
 #: Shares of so many questions to come are added one by one.
 _SUMMED = 1 << 12
-#: Beside edges, what is expected counts as if it varied by so many times what the posterior says: a few cuts differ
-#: from that by far more than most do.
-WIDER = 4.0
-#: Standard deviations of its own measured value within which an answer is shown.
-REACH = 1.5
+#: Standard deviations of its own measured value within which an answer is shown: an interval of 95% holds it.
+REACH = 1.9
 #: A measurement is kept where what was unknown is more than this part of its variance, or fewer than so many are kept.
 WORTH_KEEPING, KEPT_ANYHOW = 0.02, 50
 #: Factors are found anew when so many were measured, then half as many again, and from so many on twice as many.
@@ -154,6 +152,9 @@ class GraphPolicy:
         self._asked = self._measured = 0
         self._next_refit, self._next_look = _REFIT, 2 * _REFIT
         self._scores: deque[float] = deque(maxlen=_SCORED)
+        self._scales = Scales()
+        #: What was measured last, and how it is shown.
+        self._drawn: tuple[Hashable, float] | None = None
         self._unbiased: dict[Hashable, _Unbiased] = {}
         #: Of these what the posterior has not taken in.
         self._apart: dict[Hashable, _Unbiased] = {}
@@ -237,6 +238,11 @@ class GraphPolicy:
         if prediction.standard_error > 0:
             square = ((value - prediction.value) ** 2 - variance) / prediction.standard_error**2
             self._scores.append(min(max(square, _LEAST_SCORE), _MOST_SCORE))
+        self._drawn = None
+        if self.edges is None and name not in self._unbiased:
+            residual, foretold = value - prediction.value, prediction.standard_error**2
+            self._scales.learn(residual, foretold, variance)
+            self._drawn = name, prediction.value + self._scales.posterior(residual, foretold, variance)[0]
         self.note(question)
         self._learn_all([question], [name], np.array([value]), variance)
         self._refit()
@@ -271,6 +277,8 @@ class GraphPolicy:
         if apart is not None:
             # What was measured was not kept: it moves its own question all the same.
             value += deviation**2 / (deviation**2 + apart.variance) * (apart.value - value)
+        if self._drawn is not None and self._drawn[0] == name:
+            value = self._drawn[1]
         held = min(max(value, unbiased.value - REACH * error), unbiased.value + REACH * error)
         return Shown(_cut(held, question.bounds), unbiased.value, error, self.kappa * deviation)
 
@@ -302,16 +310,19 @@ class GraphPolicy:
         if self.edges is None or question.square == 0:
             return known.mean, known.deviation
         value, noise = self.edges.of(question)
-        variance = WIDER * known.deviation**2
-        share = variance / (variance + noise)
-        return known.mean + share * (value - known.mean), math.sqrt(variance * (1 - share))
+        moved, variance = self._scales.posterior(value - known.mean, known.deviation**2, noise)
+        return known.mean + moved, math.sqrt(variance)
 
     def _look(self, question: CutQuestion) -> None:
         """Where edges were measured, find by how much cells differ from what is expected, from all questions so far."""
-        if self.edges is None or question.square == 0 or len(self._looked) >= _LOOKED:
+        if self.edges is None or question.square == 0:
+            return
+        value, variance = self.edges.of(question)
+        known = self.posterior.known(question)
+        self._scales.learn(value - known.mean, known.deviation**2, variance)
+        if len(self._looked) >= _LOOKED:
             return
         rows, prior = self.posterior.rows(question), self.posterior.expected.value(question)
-        value, variance = self.edges.of(question)
         self._looked.append((rows.parts[:, -1], value - prior, variance))
         if len(self._looked) >= self._next_look:
             self._next_look *= 2

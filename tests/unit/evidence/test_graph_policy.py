@@ -15,6 +15,7 @@ from app.evidence.cuts import CutQuestion, Side
 from app.evidence.edge_values import EdgeValues, Sums
 from app.evidence.edges import CellKind
 from app.evidence.graph_policy import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphMeans, GraphPolicy, Learnt, Prediction
+from app.evidence.scales import Scales
 from tests.unit.evidence.graphs import KINDS, data, question, weights
 
 MEANS = GraphMeans("degrees", 200)
@@ -174,11 +175,33 @@ def test_a_measured_value_moves_the_answer(
     assert after.unbiased == pytest.approx(value)
     assert after.error == pytest.approx(math.sqrt(variance))
     assert low <= after.value <= high
-    # As far as it is known beside: the mean of both by precision, held within reach.
-    prior, spread = policy.posterior.expected.value(asked), before.deviation**2
-    mean = prior + (value - prior) * spread / (spread + variance)
+    # As far as it is known beside: the mean by all scales of what was foretold, held within reach.
+    scales, told = Scales(), (value - before.value, before.deviation**2, variance)
+    scales.learn(*told)
+    mean = before.value + scales.posterior(*told)[0]
     mean = min(max(mean, value - REACH * math.sqrt(variance)), value + REACH * math.sqrt(variance))
     assert after.value == pytest.approx(min(max(mean, low), high), rel=1e-3, abs=0.02)
+    # What was measured of one moves none that was not.
+    other = asked_of(rng, kind)
+    assert policy.shown(other, "b").value == _held(policy.posterior.known(other).mean, other.bounds)
+
+
+def test_what_is_measured_again_is_the_posteriors() -> None:
+    """Scales are of predictions that know nothing of the question. Would catch a second measurement that is taken for a
+    first one, and a first one's answer that stays when a second came.
+    """
+    rng = np.random.default_rng(8)
+    policy, _, _ = made(rng)
+    asked = asked_of(rng)
+    for value in (30.0, 28.0):
+        policy.record(asked, "a", policy.predicted(asked), value, 60.0)
+    found, reach = policy.shown(asked, "a"), REACH * math.sqrt(60.0 / 2)
+    mean = _held(policy.posterior.known(asked).mean, (29.0 - reach, 29.0 + reach))
+    assert found.value == pytest.approx(_held(mean, asked.bounds))
+
+
+def _held(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
 
 
 @settings(max_examples=30)
