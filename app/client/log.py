@@ -105,6 +105,12 @@ class LogFolder:
             )
         return state.seen, count
 
+    def lines(self) -> Iterator[bytes]:
+        """The whole lines that lie in the folder, as they are; it is for others to say whether they were signed."""
+        if self._entries.exists():
+            with self._entries.open("rb") as file:
+                yield from _lines(file)
+
     def _state(self) -> Follower:
         """What the folder holds for true."""
         verifier = Verifier.parse((self._path / "key").read_text().strip())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -116,3 +118,71 @@ def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) ->
     out.print(
         f"all {count} records are among the {found.size} entries of {found.origin}", highlight=False, soft_wrap=True
     )
+
+
+@audits.command("report")
+def audit_report(
+    folder: LogPlace,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Where to write the page; - for standard output.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", metavar="FILE", help="Where to write the JSON; - for standard output.", show_default=False
+        ),
+    ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="A signed checkpoint that was kept elsewhere; the log must begin with what it was then.",
+            show_default=False,
+        ),
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Replay the transcripts in FOLDER/sessions and FOLDER/releases, too.")
+    ] = False,
+    memory_limit: Annotated[
+        str, typer.Option(help="Most memory that a transcript may take, such as 500MB; what needs more is refused.")
+    ] = "4GiB",
+) -> None:
+    """Make a page, or JSON, of what a log says that is kept in a folder: budgets, questions, releases, and whether all
+    of it follows. Needs no service.
+
+    Exit code 1 when something does not follow, 3 when the folder's lines are not those that were signed, or two
+    histories were; the report is made all the same, and says so at the top.
+    """
+    from app.audit.report_html import page
+    from app.client.errors import NotVerified
+    from app.client.log_report import report_of
+
+    if html is None and as_json is None:
+        raise typer.BadParameter("say where to write: --html FILE, --json FILE, or both", param_hint="--html")
+    if html == as_json:
+        raise typer.BadParameter("page and JSON are two files", param_hint="--html")
+    limit = parse_size(memory_limit, "--memory-limit")
+    try:
+        with err.status("Reading the log"):
+            document = report_of(folder, earlier=earlier, replay=replay, memory_limit=limit)
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    if as_json is not None:
+        _write(as_json, orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    if html is not None:
+        _write(html, page(document).encode())
+    wrong = [check["says"] for check in document["checks"] if check["holds"] is False]
+    if wrong:
+        raise (Contradiction if document["contradicted"] else Refusal)(f"the log does not hold: {wrong[0]}")
+
+
+def _write(target: Path, content: bytes) -> None:
+    if target == Path("-"):
+        sys.stdout.buffer.write(content)
+    else:
+        target.write_bytes(content)

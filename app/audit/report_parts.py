@@ -1,0 +1,71 @@
+"""Small parts of a report's page: numbers, texts, tables and lists of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Context, Decimal
+
+import orjson
+
+from app.audit.report_books import text_of
+from app.audit.report_markup import Markup, tag
+
+#: Beyond so many zeros a number is written as it came.
+_MOST_DIGITS = 40
+
+
+def words(count: int, one: str, many: str | None = None) -> str:
+    """How many of something."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def number(value: object) -> str:
+    """A whole number for a person; nothing for None."""
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def amount(value: object, digits: int | None = None) -> str:
+    """A number as it stands, in digits and without an exponent, or rounded to so many digits; a dash for None."""
+    try:
+        exact = Decimal(str(value))
+        if not exact.is_finite() or abs(exact.adjusted()) > _MOST_DIGITS:
+            return spelled(value)
+    except ArithmeticError:
+        return "–" if value is None else spelled(value)
+    return text_of(exact if digits is None else exact.normalize(Context(prec=digits)))
+
+
+def spelled(value: object) -> str:
+    """A JSON value on one line; texts as they are, what was cut with its whole length."""
+    if isinstance(value, Mapping) and set(value) == {"cut", "bytes"}:
+        return f"{value['cut']}… ({value['bytes']:,} bytes in all)"
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def code(value: object) -> Markup | None:
+    """A text as it stands."""
+    return None if value is None else tag("code", value)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[int] = ()) -> Markup:
+    """A table that scrolls by itself; ``numbers`` are the columns that stand to the right."""
+
+    def styles(place: int) -> str | None:
+        return "number" if place in numbers else None
+
+    head = tag("tr", *(tag("th", name, scope="col", class_=styles(n)) for n, name in enumerate(columns)))
+    body = (tag("tr", *(tag("td", cell, class_=styles(n)) for n, cell in enumerate(row))) for row in rows)
+    # It can be reached, and moved, by the keyboard.
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll", tabindex="0")
+
+
+def facts(told: Mapping[str, object]) -> Markup:
+    """What is what; None is left out."""
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", name), tag("dd", value))
+            for name, value in told.items()
+            if value is not None and value != ""
+        ),
+    )
