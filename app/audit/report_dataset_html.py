@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from app.audit.report_markup import Markup, joined, tag
-from app.audit.report_parts import amount, facts, number, spelled, table, words
+from app.audit.report_parts import amount, facts, laid_out, moment, number, share, spelled, table, words
 from app.audit.report_plots import Series, height_axis, number_axis, step_plot, time_axis
-from app.audit.report_session_html import brief, session
+from app.audit.report_session_html import overview, session
 
 #: How movements are called.
 _KINDS = {
@@ -50,12 +49,12 @@ def dataset(told: Mapping[str, Any], place: int) -> Markup | None:
         _budget_plot(told, place),
         _movements(told),
         tag("h3", "Sessions and releases"),
+        overview(sessions["first"], f"data-{place}", budget) if sessions["first"] else None,
         joined(
             session(each, f"data-{place}-{n}", budget)
             for n, each in enumerate(sessions["first"], 1)
             if each["detail"] is not None
         ),
-        brief([each for each in sessions["first"] if each["detail"] is None]),
         tag(
             "p",
             f"{words(rest['number'], 'more session or release', 'more sessions and releases')} with "
@@ -98,7 +97,7 @@ def _attributes(declared: Any) -> Markup | None:
             for each in attributes
         )
         shown = table(("attribute", "declared as"), rows)
-    whole = tag("details", tag("summary", "The declaration as it was registered"), tag("pre", spelled(declared)))
+    whole = tag("details", tag("summary", "The declaration as it was registered"), laid_out(declared))
     return joined((tag("h3", "What was declared"), shown, whole))
 
 
@@ -146,43 +145,32 @@ def _budget_plot(told: Mapping[str, Any], place: int) -> Markup:
 
 def _movements(told: Mapping[str, Any]) -> Markup:
     movements, budget = told["movements"], told["budget"]
-
-    def share(value: str) -> str:
-        if budget["limit"] is None:
-            return ""
-        return amount(Decimal(budget["epsilon"]) * Decimal(value) / Decimal(budget["limit"]), 4)
+    shown = [*movements["first"], *movements["last"]]
+    pure = any(each["pure"] is not None for each in shown)
 
     def rows(shown: Sequence[Mapping[str, Any]]) -> Iterable[tuple[object, ...]]:
         for each in shown:
             yield (
                 number(each["number"]),
-                each["recorded_at"],
+                moment(each["recorded_at"]),
                 _KINDS[each["kind"]],
                 None if each["session"] is None else tag("code", each["session"]),
                 number(each["sequence"]),
                 each["amount"],
-                share(each["amount"]),
-                amount(each["pure"]),
+                share(each["amount"], budget),
+                *((amount(each["pure"]),) if pure else ()),
             )
 
-    columns = ("number", "time", "movement", "session", "entry", "amount", "of epsilon ≈", "epsilon of pure noise")
+    columns = ["number", "time", "movement", "session", "entry", "amount", "of epsilon ≈"]
+    columns += ["epsilon of pure noise"] if pure else []
     sums = (
-        (_KINDS[kind], number(each["number"]), each["amount"], share(each["amount"]))
+        (_KINDS[kind], number(each["number"]), each["amount"], share(each["amount"], budget))
         for kind, each in movements["by_kind"].items()
     )
-    left = tag(
-        "tr",
-        tag(
-            "td",
-            "In between, left out: ",
-            "; ".join(
-                f"{words(each['number'], _KINDS[kind], _KINDS[kind] + 's')}, {each['amount']}"
-                for kind, each in movements["left_out"].items()
-            ),
-            colspan=len(columns),
-        ),
+    left = "; ".join(
+        f"{_KINDS[kind]}: {words(each['number'], 'movement')}, {each['amount']} in all"
+        for kind, each in movements["left_out"].items()
     )
-    shown = [*movements["first"], *movements["last"]]
     return joined(
         (
             tag("h3", "Movements"),
@@ -191,7 +179,7 @@ def _movements(told: Mapping[str, Any]) -> Markup:
                 "details",
                 tag("summary", f"{words(len(shown), 'movement')} one by one"),
                 table(columns, rows(movements["first"]), numbers=(0, 4, 5, 6, 7)),
-                tag("table", tag("tbody", left)) if movements["left_out"] else None,
+                tag("p", "In between, left out: ", left, ".") if left else None,
                 table(columns, rows(movements["last"]), numbers=(0, 4, 5, 6, 7)) if movements["last"] else None,
             )
             if shown

@@ -13,9 +13,13 @@ from typing import Any
 
 from app.audit.report_dataset_html import dataset
 from app.audit.report_markup import Markup, joined, tag
-from app.audit.report_parts import amount, code, facts, number, table, words
+from app.audit.report_parts import amount, code, facts, moment, number, table, words
 from app.audit.report_style import STYLE
 
+_ABOUT = (
+    "The log is the list of everything public that a curator of private data recorded: what was declared, spent, "
+    "asked, answered and released. This page was made from a copy of it, and tells what of it was checked."
+)
 #: What is looked at, in the order of the document.
 _CHECKS = {
     "signature": "Signature",
@@ -53,7 +57,7 @@ def page(document: Mapping[str, Any]) -> str:
     )
     body = tag(
         "body",
-        tag("header", tag("h1", title), _verdict(document), _summary(log, datasets)),
+        tag("header", tag("h1", title), tag("p", _ABOUT), _verdict(document), _summary(log, datasets)),
         tag(
             "main",
             _checked(document),
@@ -176,7 +180,7 @@ def _principals(principals: Mapping[str, Any]) -> Markup:
     changes = [each for each in events if each["event"] == "key replaced"]
 
     def rows(shown: Sequence[Mapping[str, Any]]) -> Iterable[tuple[object, ...]]:
-        return ((each["recorded_at"], each["event"], each["name"], each["role"]) for each in shown)
+        return ((moment(each["recorded_at"]), each["event"], each["name"], each["role"]) for each in shown)
 
     columns = ("time", "event", "name", "role")
     counts = ", ".join(f"{event} {count:,}" for event, count in principals["by_event"].items())

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from app.audit.report_markup import Markup, joined, tag
-from app.audit.report_parts import amount, facts, number, spelled, table, words
+from app.audit.report_parts import amount, facts, laid_out, moment, number, share, spelled, table, words
 from app.audit.report_plots import Series, height_axis, number_axis, point_plot
 
 #: How the ways of answering are called beside their names.
@@ -24,6 +24,8 @@ _WAYS = {
     "histogram": "from a measured histogram",
     "workload": "release of a workload",
 }
+#: Sessions beyond so many are folded.
+_FEW = 25
 #: Series of errors: their style, their name.
 _ERRORS = {
     "error_bound": ("one", "error bound of the answer"),
@@ -79,35 +81,45 @@ def session(told: Mapping[str, Any], id: str, budget: Mapping[str, Any]) -> Mark
         tag(
             "details",
             tag("summary", "Mechanism and plan as they stand in the header"),
-            tag("pre", spelled(detail["mechanism"])),
-            tag("pre", spelled(detail["plan"])),
+            laid_out(detail["mechanism"]),
+            laid_out(detail["plan"]),
         ),
         class_="session",
         id=id,
     )
 
 
-def brief(sessions: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Sessions and releases of which sums alone are told, a line each."""
-    if not sessions:
-        return None
-    rows = (
-        (
-            tag("code", each["session"]),
-            _way(each),
-            each["opened_at"],
-            amount(each["epsilon"]),
-            each["spent"],
-            number(each["answers"]["number"]),
-            number(each["forfeits"]),
-        )
-        for each in sessions
+def overview(sessions: Sequence[Mapping[str, Any]], id: str, budget: Mapping[str, Any]) -> Markup:
+    """Sessions and releases, a line each; ``id`` and its number make the id of one that is told in full."""
+
+    def rows() -> Iterable[tuple[object, ...]]:
+        for n, each in enumerate(sessions, 1):
+            name = tag("code", each["session"])
+            yield (
+                name if each["detail"] is None else tag("a", name, href=f"#{id}-{n}"),
+                _way(each),
+                moment(each["opened_at"]),
+                amount(each["epsilon"]),
+                each["spent"],
+                share(each["spent"], budget),
+                number(each["answers"]["number"]),
+                number(each["forfeits"]),
+            )
+
+    columns = (
+        "session",
+        "way",
+        "opened",
+        "epsilon asked for",
+        "spent",
+        "of epsilon ≈",
+        "answers",
+        "refusals that spent",
     )
-    columns = ("session", "way", "opened", "epsilon", "spent", "answers", "refusals that spent")
-    return tag(
-        "details",
-        tag("summary", words(len(sessions), "further session or release", "further sessions and releases")),
-        table(columns, rows, numbers=(3, 4, 5, 6)),
+    shown = table(columns, rows(), numbers=range(3, 8))
+    few = len(sessions) <= _FEW
+    return (
+        shown if few else tag("details", tag("summary", f"{len(sessions):,} sessions and releases, a line each"), shown)
     )
 
 
@@ -121,8 +133,7 @@ def _way(told: Mapping[str, Any]) -> str:
 def _share_of(value: str | None, budget: Mapping[str, Any]) -> str | None:
     if value is None or budget["limit"] is None:
         return value
-    about = Decimal(budget["epsilon"]) * Decimal(value) / Decimal(budget["limit"])
-    return f"{value} ≈ {amount(about, 4)} of epsilon" if about else "0"
+    return f"{value} ≈ {share(value, budget)} of epsilon" if Decimal(value) else "0"
 
 
 def _noise(plan: Mapping[str, Any]) -> str | None:
@@ -161,7 +172,11 @@ def _forfeits(forfeits: Mapping[str, Any]) -> Markup | None:
     if not forfeits["first"]:
         return None
     rows = (
-        (number(each["sequence"]), each["recorded_at"], None if each["price"] is None else each["price"]["renyi"])
+        (
+            number(each["sequence"]),
+            moment(each["recorded_at"]),
+            None if each["price"] is None else each["price"]["renyi"],
+        )
         for each in forfeits["first"]
     )
     return joined(
@@ -196,5 +211,5 @@ def _questions(questions: Mapping[str, Any]) -> Markup | None:
     return tag(
         "details",
         tag("summary", f"The first {shown} as asked, {left:,} more left out" if left else f"{shown} as asked"),
-        table(("entry", "question", "answer ≈", "source", "error bound ≈"), rows(), numbers=(0, 2, 4)),
+        table(("entry", "question", "answer ≈", "source", "error bound ≈"), rows(), numbers=(0, 4), long=1),
     )

@@ -36,7 +36,9 @@ unicode-bidi:isolate}
 thead th{color:var(--soft);font-weight:600;border-bottom-width:2px}
 tbody th{font-weight:600;white-space:nowrap}
 th.number,td.number{text-align:right;white-space:nowrap}
-td.number+td:not(.number){padding-left:.4rem}
+td.long{min-width:22rem;width:60%}
+td>code,td>a>code,td>time{white-space:nowrap}td.long code{white-space:normal}
+th.number+th:not(.number),td.number+td:not(.number){padding-left:.4rem}
 dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(19rem,1fr));gap:.15rem 1.6rem;margin:.5rem 0}
 dl div{border-bottom:1px solid var(--line);padding:.25rem 0;min-width:0}
 dt{color:var(--soft);font-size:.8rem}
@@ -68,6 +70,7 @@ footer{margin-top:3rem;color:var(--soft);font-size:.85rem}
 --bad:#a31515;--bad-back:#fff;--one:#1d5fa8;--two:#b45309;--three:#6b7280;--spent:#1d5fa8;--reserved:#b9d4f0}
 body{max-width:none;padding:0;font-size:10pt}
 .scroll{overflow:visible}pre{max-height:none}
+details::details-content{content-visibility:visible;block-size:auto}
 h2,h3,h4{break-after:avoid}figure,tr,.verdict{break-inside:avoid}svg{min-width:0}
 .area,.verdict{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 """
