@@ -31,6 +31,7 @@ from app.audit.report_books import Book, Check, Holding, Wrong, amounts_of, boug
 from app.audit.report_sessions import MOST_DECLARED, Course, Detail, cut, short
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
+from app.privacy.ledger import Amounts
 
 #: Version of the document's format.
 FORMAT = 1
@@ -238,12 +239,6 @@ class Reader:
             book = self._books[name] = Book(name)
         return book
 
-    def _course(self, id: Any) -> Course:
-        course = self._courses.get(id) if isinstance(id, str) else None
-        if course is None:
-            raise Wrong("records", "a record names a session that no header has told of")
-        return course
-
     def _take_principal(self, record: Mapping[str, Any], _line: bytes) -> None:
         event = record["event"]
         if event not in ("created", "key replaced", "revoked"):
@@ -298,16 +293,26 @@ class Reader:
         kind, moved = movement_of(record)
         book, id = self._book(record["dataset"]), record["session"]
         shown = {name: short(record[name]) for name in _MOVEMENT}
-        book.move(shown, kind, moved)
+        course = self._courses.get(id) if isinstance(id, str) else None
+        if kind != "reserve" and course is not None and course.holding.promised.pure is None:
+            moved = Amounts(moved.renyi)  # of a session that is not pure no part counts as pure
+        try:
+            book.move(shown, kind, moved)
+        except Wrong as wrong:  # its session is looked at all the same
+            self._findings.add(wrong.check, str(wrong), self.lines)
         if id is None and kind == "forfeit":
             return
-        holding = self._course(id).holding
-        if holding.dataset != book.name:
+        if course is None:
+            raise Wrong("records", _UNKNOWN_SESSION)
+        if course.holding.dataset != book.name:
             raise Wrong("books", "a session moves the budget of another data set than its own")
-        holding.move(kind, moved)
+        course.holding.move(kind, moved)
 
     def _take_measurement(self, record: Mapping[str, Any], _line: bytes) -> None:
-        self._course(record["session"]).measured(record)
+        id = record["session"]
+        if not isinstance(id, str) or id not in self._courses:
+            raise Wrong("records", _UNKNOWN_SESSION)
+        self._courses[id].measured(record)
 
     def _take_entry(self, record: Mapping[str, Any], line: bytes) -> None:
         try:
@@ -338,6 +343,7 @@ class Reader:
         return found
 
 
+_UNKNOWN_SESSION = "a record names a session that no header has told of"
 _MOVEMENT = ("number", "recorded_at", "session", "kind", "amount", "pure", "sequence")
 _TAKES = {
     "principal": Reader._take_principal,

@@ -156,7 +156,7 @@ def _movements(told: Mapping[str, Any]) -> Markup:
                 _KINDS[each["kind"]],
                 None if each["session"] is None else tag("code", each["session"]),
                 number(each["sequence"]),
-                each["amount"],
+                amount(each["amount"]),
                 share(each["amount"], budget),
                 *((amount(each["pure"]),) if pure else ()),
             )

@@ -20,7 +20,7 @@ _WAYS = {
     "median": "median mechanism",
     "laplace": "independent Laplace noise",
     "gaussian": "independent Gaussian noise",
-    "evidence": "from evidence",
+    "evidence": "estimates from all that was measured",
     "histogram": "from a measured histogram",
     "workload": "release of a workload",
 }
@@ -98,25 +98,25 @@ def overview(sessions: Sequence[Mapping[str, Any]], id: str, budget: Mapping[str
             yield (
                 name if each["detail"] is None else tag("a", name, href=f"#{id}-{n}"),
                 _way(each),
-                moment(each["opened_at"]),
                 amount(each["epsilon"]),
-                each["spent"],
                 share(each["spent"], budget),
                 number(each["answers"]["number"]),
                 number(each["forfeits"]),
+                each["spent"],
+                moment(each["opened_at"]),
             )
 
     columns = (
         "session",
         "way",
-        "opened",
-        "epsilon asked for",
-        "spent",
-        "of epsilon ≈",
+        "epsilon",
+        "spent of it ≈",
         "answers",
         "refusals that spent",
+        "spent",
+        "opened",
     )
-    shown = table(columns, rows(), numbers=range(3, 8))
+    shown = table(columns, rows(), numbers=range(2, 7))
     few = len(sessions) <= _FEW
     return (
         shown if few else tag("details", tag("summary", f"{len(sessions):,} sessions and releases, a line each"), shown)
