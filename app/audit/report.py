@@ -278,13 +278,13 @@ class Reader:
             record["opened_at"],
             short(mechanism["construction"]),
             short(mechanism["method"]) if "method" in mechanism else None,
-            short(mechanism["epsilon"]),
+            short(mechanism.get("epsilon")),
             holding,
             hashlib.sha256(line).digest(),
             Detail(cut(mechanism, MOST_DECLARED), cut(plan, MOST_DECLARED)) if detailed else None,
         )
         self._courses[id] = self._heads[course.head] = course
-        book.unit = short(record["dataset"]["privacy_unit"])
+        book.unit = short(record["dataset"].get("privacy_unit"))
         book.state_budget(record["dataset"]["budget"])
         if book.budget is not None and plan["order"] != str(book.budget.order):
             raise Wrong("books", "a plan counts at another order than its data set's ledger")

@@ -276,5 +276,5 @@ def price_of(plan: Mapping[str, Any]) -> Amounts | None:
 
 def bought(plan: Mapping[str, Any]) -> Decimal:
     """What a session pays at its opening for a fact, by its plan, at the ledger's order."""
-    facts = plan["purchase"] or {}
+    facts = plan.get("purchase") or {}
     return reduce(EXACT.add, (amounts_of(each["cost"], None).renyi for each in facts.values()), Decimal(0))

@@ -109,10 +109,12 @@ def _brief_value(value: Any) -> str:
 
 
 def _moment(text: object) -> float | None:
+    """Seconds since 1970 of a time of these centuries; None for anything else."""
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except (ValueError, OverflowError, OSError):
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
         return None
+    return found.timestamp() if found.tzinfo is not None and 1970 <= found.year < 3000 else None
 
 
 def _budget_plot(told: Mapping[str, Any], place: int) -> Markup:

@@ -14,6 +14,8 @@ _WIDTH, _HEIGHT = 720, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 18, 34, 46
 #: About so many marks on an axis.
 _MARKS = 5
+#: Heights below it are as none.
+_LEAST = 1e-300
 #: Steps between marks of time, in seconds, up to a year; and how a time is written for spans up to so many seconds.
 _TIME_STEPS = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
 _DAYS = (1, 2, 7, 14, 30, 60, 90, 180, 365, 730, 1825)
@@ -76,8 +78,10 @@ def point_plot(id: str, title: str, told: str, x: Axis, y: Axis, series: Sequenc
 
 def height_axis(title: str, high: float) -> Axis:
     """An axis from 0 to a little beyond a height, at round marks."""
-    step = _round_step(high / _MARKS) if high > 0 and math.isfinite(high) else 1.0
-    count = max(1, math.ceil(high / step * 1.04)) if high > 0 and math.isfinite(high) else 1
+    if not _LEAST < high < math.inf:
+        return Axis(title, 0.0, 1.0, [(0.0, "0"), (1.0, "1")])
+    step = _round_step(high / _MARKS)
+    count = math.ceil(high / step * 1.04)
     return Axis(title, 0.0, count * step, [(n * step, f"{n * step:,.10g}") for n in range(count + 1)])
 
 

@@ -178,7 +178,9 @@ def audit_report(
         _write(html, page(document).encode())
     wrong = [check["says"] for check in document["checks"] if check["holds"] is False]
     if wrong:
-        raise (Contradiction if document["contradicted"] else Refusal)(f"the log does not hold: {wrong[0]}")
+        raise (Contradiction if document["contradicted"] else Refusal)(
+            f"the log does not hold: {wrong[0].removeprefix('Not so: ')}"
+        )
 
 
 def _write(target: Path, content: bytes) -> None:
