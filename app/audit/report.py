@@ -57,8 +57,8 @@ _HOLDS: dict[Check, str] = {
 TRUST = (
     "Whether an answer is the private data's own plus noise of the stated law, no record can show, as that is what the "
     "noise hides: the operator's program and its source of randomness are trusted with it.",
-    "That everything that was computed from the data was recorded here, and that each line tells the truth about who "
-    "asked and when, is the operator's word; the log shows that nothing was changed, removed or put in between since.",
+    "That everything that was computed from the data was recorded here, and that each line tells the truth when it is "
+    "written, is the operator's word; the log shows that nothing of it was changed, removed or put in between since.",
     "That everybody is shown the same log, and that the key is the operator's, is for you to see to: compare origin, "
     "key, size and tree hash of the checkpoint with others who keep it, by another way than this service.",
 )
@@ -141,7 +141,7 @@ class Reader:
         self._events: Counter[str] = Counter()
         self._first: list[dict[str, Any]] = []
         self._last: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
-        self._times: list[str] = []
+        self._first_at = self._last_at = ""
         self.lines = 0
 
     def take(self, line: bytes) -> None:
@@ -203,8 +203,8 @@ class Reader:
                 "size": None if checkpoint is None else checkpoint.size,
                 "root": None if checkpoint is None else checkpoint.text().split("\n")[2],
                 "lines": self.lines,
-                "first_at": min(self._times, default=None),
-                "last_at": max(self._times, default=None),
+                "first_at": self._first_at or None,
+                "last_at": self._last_at or None,
                 "records": dict(self._kinds),
             },
             "checks": checks,
@@ -227,7 +227,10 @@ class Reader:
     def _note_time(self, at: Any) -> None:
         if not isinstance(at, str) or not 20 <= len(at) <= 32 or not at.isascii():
             raise TypeError("a time is a text")
-        self._times = [min(self._times[0], at), max(self._times[1], at)] if self._times else [at, at]
+        if not self._first_at or at < self._first_at:
+            self._first_at = at
+        if at > self._last_at:
+            self._last_at = at
 
     def _book(self, name: Any) -> Book:
         if not isinstance(name, str) or len(name) > _MOST_NAME:

@@ -80,7 +80,10 @@ def _verdict(document: Mapping[str, Any]) -> Markup:
         open_ = [each for each in document["checks"] if each["holds"] is None]
         rest = f" Not looked at: {', '.join(_CHECKS[each['check']].lower() for each in open_)}." if open_ else ""
         return tag("p", tag("strong", "All that was checked holds."), rest, class_="verdict holds", role="status")
-    first = "These are not the lines that were signed." if document["contradicted"] else "Something does not follow."
+    first = "Something does not follow."
+    if document["contradicted"]:
+        unsigned = any(each["check"] in ("signature", "lines") for each in wrong)
+        first = f"{'These are not the lines that were' if unsigned else 'Two different histories were'} signed."
     return tag(
         "div",
         tag("p", tag("strong", first)),
@@ -125,9 +128,9 @@ def _checked(document: Mapping[str, Any]) -> Markup:
             (
                 tag("h3", "What does not follow"),
                 table(
-                    ("check", "line", "session", "what"),
+                    ("check", "line", "what", "session"),
                     (
-                        (_CHECKS[each["check"]], number(each["line"]), code(each["session"]), each["says"])
+                        (_CHECKS[each["check"]], number(each["line"]), each["says"], code(each["session"]))
                         for each in findings["first"]
                     ),
                 ),

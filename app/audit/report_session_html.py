@@ -22,7 +22,6 @@ _WAYS = {
     "gaussian": "independent Gaussian noise",
     "evidence": "estimates from all that was measured",
     "histogram": "from a measured histogram",
-    "workload": "release of a workload",
 }
 #: Sessions beyond so many are folded.
 _FEW = 25
@@ -97,7 +96,7 @@ def overview(sessions: Sequence[Mapping[str, Any]], id: str, budget: Mapping[str
             name = tag("code", each["session"])
             yield (
                 name if each["detail"] is None else tag("a", name, href=f"#{id}-{n}"),
-                _way(each),
+                _name(each),
                 amount(each["epsilon"]),
                 share(each["spent"], budget),
                 number(each["answers"]["number"]),
@@ -123,10 +122,12 @@ def overview(sessions: Sequence[Mapping[str, Any]], id: str, budget: Mapping[str
     )
 
 
+def _name(told: Mapping[str, Any]) -> str:
+    return f"release by {spelled(told['method'])}" if told["release"] else spelled(told["construction"])
+
+
 def _way(told: Mapping[str, Any]) -> str:
-    name = spelled(told["construction"])
-    if told["release"]:
-        return f"release by {spelled(told['method'])}"
+    name = _name(told)
     return f"{name} ({_WAYS[name]})" if name in _WAYS else name
 
 
@@ -152,20 +153,17 @@ def _error_plot(told: Mapping[str, Any], id: str) -> Markup | None:
             series.append(Series(style, spoken, points))
     if not series:
         return None
-    said = [f"{each.name} from {_least(each):.4g} to {_most(each):.4g}" for each in series]
+    said = [f"{each.name} {_span(each)}" for each in series]
     places = [at for each in series for at, _ in each.points]
     x = number_axis("number of the entry (0: the opening)", int(min(places)), int(max(places)))
-    y = height_axis("counts", max(map(_most, series)))
+    y = height_axis("counts", max(height for each in series for _, height in each.points))
     what = f"Errors over {words(told['entries'], 'entry', 'entries')}, in counts: {'; '.join(said)}."
     return point_plot(id, f"Errors of session {told['session']}", what, x, y, series)
 
 
-def _least(series: Series) -> float:
-    return min(height for _, height in series.points)
-
-
-def _most(series: Series) -> float:
-    return max(height for _, height in series.points)
+def _span(series: Series) -> str:
+    least, most = (f"{of(height for _, height in series.points):.4g}" for of in (min, max))
+    return f"{least} throughout" if least == most else f"from {least} to {most}"
 
 
 def _forfeits(forfeits: Mapping[str, Any]) -> Markup | None:

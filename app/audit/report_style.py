@@ -8,7 +8,7 @@ STYLE = """
 --spent:#4c93dd;--reserved:#24466b}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:66rem;background:var(--page);color:var(--text);
-font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+overflow-wrap:anywhere;font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0 1rem;overflow-wrap:anywhere}
 h2{font-size:1.35rem;margin:3rem 0 .8rem;padding-top:.9rem;border-top:2px solid var(--line);overflow-wrap:anywhere}
 h3{font-size:1.08rem;margin:1.9rem 0 .5rem}
@@ -26,6 +26,7 @@ a{color:var(--one)}
 .holds strong,td .holds,dd .holds,.mark.holds{color:var(--good)}
 .wrong strong,td .wrong,dd .wrong,.mark.wrong{color:var(--bad)}
 td .wrong,dd .wrong{font-weight:700}
+td>span{white-space:nowrap}
 .open{color:var(--soft)}
 .mark{display:inline-block;width:1.4rem;font-weight:700}
 .scroll{overflow-x:auto;margin:.4rem 0 .8rem}
@@ -63,7 +64,7 @@ svg text{fill:var(--text)}
 .area.reserved{fill:var(--reserved)}
 .dots{fill:none;stroke-width:5;stroke-linecap:round}
 .dots.one{stroke:var(--one)}
-.dots.two{stroke:var(--two)}
+.dots.two{stroke:var(--two);stroke-linecap:square}
 .dots.three{stroke:var(--three)}
 footer{margin-top:3rem;color:var(--soft);font-size:.85rem}
 @media print{:root{--page:#fff;--text:#000;--soft:#444;--line:#bbb;--back:#fff;--good:#14662f;--good-back:#fff;

@@ -302,7 +302,8 @@ def test_what_became_of_the_checkpoint(verified: Verified, found: set[str]) -> N
     document = report(honest().lines, verified)
     assert wrong(document) == found
     assert document["contradicted"] == bool(found)
-    assert ("not the lines that were signed" in page(document)) == bool(found)
+    assert ("not the lines that were signed" in page(document)) == bool(found & {"signature", "lines"})
+    assert ("Two different histories" in page(document)) == bool(found & {"earlier", "refused"})
     assert ("All that was checked holds" in page(document)) == (not found)
 
 
