@@ -8,7 +8,7 @@ STYLE = """
 --spent:#4c93dd;--reserved:#24466b}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1.5rem 1.25rem 4rem;max-width:66rem;background:var(--page);color:var(--text);
-overflow-wrap:anywhere;font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+overflow-wrap:break-word;font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
 h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0 1rem;overflow-wrap:anywhere}
 h2{font-size:1.35rem;margin:3rem 0 .8rem;padding-top:.9rem;border-top:2px solid var(--line);overflow-wrap:anywhere}
 h3{font-size:1.08rem;margin:1.9rem 0 .5rem}
@@ -40,7 +40,7 @@ th.number,td.number{text-align:right;white-space:nowrap}
 td.long{min-width:22rem;width:60%}
 td>code,td>a>code,td>time{white-space:nowrap}td.long code{white-space:normal}
 th.number+th:not(.number),td.number+td:not(.number){padding-left:.4rem}
-dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(19rem,1fr));gap:.15rem 1.6rem;margin:.5rem 0}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(19rem,100%),1fr));gap:.15rem 1.6rem;margin:.5rem 0}
 dl div{border-bottom:1px solid var(--line);padding:.25rem 0;min-width:0}
 dt{color:var(--soft);font-size:.8rem}
 dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums;unicode-bidi:isolate}
@@ -67,9 +67,11 @@ svg text{fill:var(--text)}
 .dots.two{stroke:var(--two);stroke-linecap:square}
 .dots.three{stroke:var(--three)}
 footer{margin-top:3rem;color:var(--soft);font-size:.85rem}
+@media (max-width:40rem){body{padding:1rem .8rem 3rem}.session{padding:.8rem}td.long{min-width:15rem}}
 @media print{:root{--page:#fff;--text:#000;--soft:#444;--line:#bbb;--back:#fff;--good:#14662f;--good-back:#fff;
 --bad:#a31515;--bad-back:#fff;--one:#1d5fa8;--two:#b45309;--three:#6b7280;--spent:#1d5fa8;--reserved:#b9d4f0}
 body{max-width:none;padding:0;font-size:10pt}
+table{font-size:7.5pt}td>code,td>a>code,td>time,td.number{white-space:normal;overflow-wrap:anywhere}td.long{min-width:0}
 .scroll{overflow:visible}pre{max-height:none}
 details::details-content{content-visibility:visible;block-size:auto}
 h2,h3,h4{break-after:avoid}figure,tr,.verdict{break-inside:avoid}svg{min-width:0}
