@@ -18,16 +18,18 @@ it could not be looked at, it is found wrong.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from functools import reduce
 from typing import Any
 
-from app.audit.notes import Checkpoint
 from app.audit.records import parse
 from app.audit.report_books import Book, Check, Holding, Wrong, amounts_of, bought, movement_of, price_of, text_of
+from app.audit.report_checks import TRUST, Verified, check_of, replay_check
 from app.audit.report_sessions import MOST_DECLARED, Course, Detail, cut, short
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
@@ -45,6 +47,8 @@ MOST_EVENTS, MOST_FINDINGS = 200, 100
 _MOST_NAME = 256
 _UNREADABLE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError, PrivacyError)
 
+#: How long after an entry a movement is that shows that the entry's own must be in the log.
+_WAIT_SECONDS = 600
 #: What a check that this module makes by itself says where it holds.
 _HOLDS: dict[Check, str] = {
     "records": "Every line is a record of the form that its kind has.",
@@ -53,65 +57,6 @@ _HOLDS: dict[Check, str] = {
     "was reserved for it by the plan in its header.",
     "charges": "Everything that entries and measurements say that they cost was charged to its data set.",
 }
-#: What no log shows, and who must be trusted with it.
-TRUST = (
-    "Whether an answer is the private data's own plus noise of the stated law, no record can show, as that is what the "
-    "noise hides: the operator's program and its source of randomness are trusted with it.",
-    "That everything that was computed from the data was recorded here, and that each line tells the truth when it is "
-    "written, is the operator's word; the log shows that nothing of it was changed, removed or put in between since.",
-    "That everybody is shown the same log, and that the key is the operator's, is for you to see to: compare origin, "
-    "key, size and tree hash of the checkpoint with others who keep it, by another way than this service.",
-)
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What became of the checkpoint and the lines, which whoever read them tells.
-
-    Attributes:
-        origin, key: of the log, as they were first told; None where they cannot be read.
-        checkpoint: what was signed; None where there is no such thing.
-        problem: why the lines are not those that were signed; None where they are.
-        earlier: a checkpoint that was kept elsewhere.
-        fork: why the log does not begin with that; None where it does.
-        refused: a checkpoint that was signed with the same key and did not follow on what was seen before.
-    """
-
-    origin: str | None
-    key: str | None
-    checkpoint: Checkpoint | None
-    problem: str | None = None
-    earlier: Checkpoint | None = None
-    fork: str | None = None
-    refused: Checkpoint | None = None
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether the lines are not those that were signed, or two histories were."""
-        return bool(self.checkpoint is None or self.problem or self.fork or self.refused)
-
-    def checks(self, lines: int) -> list[dict[str, Any]]:
-        """What was looked at, and whether it holds; ``lines`` is how many there are."""
-        if self.checkpoint is None:
-            return [_check("signature", f"there is no checkpoint that the log's key has signed: {self.problem}", "")]
-        found = [
-            _check("signature", None, f"The checkpoint is signed with the key of {self.origin} in this folder."),
-            _check("lines", self.problem, f"All {lines:,} lines make the tree hash that was signed."),
-        ]
-        if self.earlier is not None:
-            says = f"The log begins with the {self.earlier.size:,} entries of the earlier checkpoint."
-            found.append(_check("earlier", self.fork, says))
-        if self.refused is not None:
-            problem = (
-                f"the folder keeps a checkpoint of {self.refused.size:,} entries, signed with the same key, that did "
-                "not follow on what was seen before; two histories were signed"
-            )
-            found.append(_check("refused", problem, ""))
-        return found
-
-
-def _check(name: str, problem: str | None, says: str) -> dict[str, Any]:
-    return {"check": name, "holds": problem is None, "says": says if problem is None else f"Not so: {problem}."}
 
 
 @dataclass
@@ -141,7 +86,7 @@ class Reader:
         self._events: Counter[str] = Counter()
         self._first: list[dict[str, Any]] = []
         self._last: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
-        self._first_at = self._last_at = ""
+        self._first_at = self._last_at = self._moved_at = ""
         self.lines = 0
 
     def take(self, line: bytes) -> None:
@@ -176,8 +121,8 @@ class Reader:
             replays: verdicts over transcripts by session, and the problem where there is one; None where nobody
                 looked.
         """
-        self._compare_charges()
-        checks = [*verified.checks(self.lines), *self._own_checks(), _replay_check(replays, self._courses)]
+        waiting = self._compare_charges()
+        checks = [*verified.checks(self.lines), *self._own_checks(waiting), replay_check(replays, self._courses)]
         sessions: dict[str, list[Course]] = {name: [] for name in self._books}
         for course in self._courses.values():
             sessions.setdefault(course.holding.dataset, []).append(course)
@@ -274,7 +219,7 @@ class Reader:
             raise Wrong("chains", f"there are more sessions than the {MOST_SESSIONS} that are looked at")
         book = self._book(record["dataset"]["name"])
         holding = Holding(book.name, amounts_of(plan["reserved"], plan["reserved_pure"]), price_of(plan))
-        holding.told = bought(plan)
+        holding.tell(bought(plan), record["opened_at"])
         detailed = len(self._courses) < MOST_DETAILS
         course = Course(
             id,
@@ -294,6 +239,7 @@ class Reader:
 
     def _take_movement(self, record: Mapping[str, Any], _line: bytes) -> None:
         kind, moved = movement_of(record)
+        self._moved_at = max(self._moved_at, record["recorded_at"])
         book, id = self._book(record["dataset"]), record["session"]
         shown = {name: short(record[name]) for name in _MOVEMENT}
         course = self._courses.get(id) if isinstance(id, str) else None
@@ -329,12 +275,24 @@ class Reader:
 
     # ------------------------------------------------------------------------------------- checks
 
-    def _compare_charges(self) -> None:
-        for course in self._courses.values():
-            if course.holding.told > course.holding.paid:
-                self._findings.add("charges", "a session paid less than its records cost", session=course.id)
+    def _compare_charges(self) -> int:
+        """Find sessions that paid less than their records cost; how many may have been charged since.
 
-    def _own_checks(self) -> list[dict[str, Any]]:
+        Movements come into the log in their order, but an entry may come before its movement: that one is missing once
+        there are movements that were made well after the entry.
+        """
+        waiting = 0
+        for course in self._courses.values():
+            short_at = course.holding.short_at
+            if short_at is None:
+                continue
+            if _seconds(short_at) + _WAIT_SECONDS < _seconds(self._moved_at):
+                self._findings.add("charges", "a session paid less than its records cost", session=course.id)
+            else:
+                waiting += 1
+        return waiting
+
+    def _own_checks(self, waiting: int) -> list[dict[str, Any]]:
         found = []
         for check, says in _HOLDS.items():
             problem, number = None, self._findings.counts[check]
@@ -342,7 +300,13 @@ class Reader:
                 problem = self._findings.said[check] + (
                     f", and {number - 1:,} more such findings" if number > 1 else ""
                 )
-            found.append(_check(check, problem, says))
+            found.append(check_of(check, problem, says))
+            if check == "charges" and waiting and problem is None:
+                says = (
+                    f"Of {waiting:,} sessions the last records that cost something are not charged in the log so far. "
+                    "Charges may come into it a moment after what they are for: fetch it again later."
+                )
+                found[-1] = {"check": check, "holds": None, "says": says}
         return found
 
 
@@ -360,23 +324,12 @@ _TAKES = {
 }
 
 
-def _replay_check(
-    replays: Mapping[str, tuple[bool, str | None]] | None, courses: Mapping[str, Course]
-) -> dict[str, Any]:
-    """What became of the transcripts, as a check."""
-    if not replays:
-        return {"check": "replay", "holds": None, "says": "No transcripts were replayed."}
-    wrong = [id for id, (ok, _) in replays.items() if not ok]
-    without = sum(id not in replays for id in courses)
-    rest = f" Of {without:,} others there was no transcript." if without else ""
-    problem = None
-    if wrong:
-        problem = f"{len(wrong):,} of {len(replays):,} transcripts, first that of {wrong[0]}: {replays[wrong[0]][1]}"
-    says = (
-        f"The transcripts of {len(replays):,} sessions and releases replay up to the last entry that is in the log: "
-        f"plans, prices and answers follow.{rest}"
-    )
-    return _check("replay", problem, says)
+def _seconds(at: str) -> float:
+    """Seconds since 1970 of a time; those of one that is none lie before all others."""
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return -math.inf
 
 
 def _dataset(

@@ -76,7 +76,8 @@ def _budget(epsilon: Decimal, delta: Decimal) -> Budget:
 class Holding:
     """What a session holds of its data set by the movements, and what its entries and measurements say that it paid.
 
-    ``price`` is what each charged round costs, where all cost the same.
+    ``price`` is what each charged round costs, where all cost the same. ``short_at`` is the time of the record from
+    which on it has paid less than its records cost; None where it has not.
     """
 
     dataset: str
@@ -84,6 +85,13 @@ class Holding:
     price: Amounts | None
     share: Share | None = None
     told: Decimal = Decimal(0)
+    short_at: str | None = None
+
+    def tell(self, cost: Decimal, at: str) -> None:
+        """Take in what a record of some time says that it cost."""
+        self.told = EXACT.add(self.told, cost)
+        if self.short_at is None and self.told > self.paid:
+            self.short_at = at
 
     def move(self, kind: str, moved: Amounts) -> None:
         """Take in a movement.
@@ -108,6 +116,8 @@ class Holding:
                 self.share = share.charge(moved)
         except PrivacyError:
             raise Wrong("books", "a session spends, or gives back, more than was reserved for it") from None
+        if self.told <= self.paid:
+            self.short_at = None
 
     @property
     def paid(self) -> Decimal:

@@ -32,7 +32,7 @@ _CHECKS = {
     "charges": "Charges",
     "replay": "Replay",
 }
-_MARKS = {True: ("✓", "holds", "holds"), False: ("✗", "wrong", "does not hold"), None: ("–", "open", "not looked at")}
+_MARKS = {True: ("✓", "holds", "holds"), False: ("✗", "wrong", "does not hold"), None: ("–", "open", "left open")}
 
 
 def page(document: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def _verdict(document: Mapping[str, Any]) -> Markup:
     wrong = [each for each in document["checks"] if each["holds"] is False]
     if not wrong:
         open_ = [each for each in document["checks"] if each["holds"] is None]
-        rest = f" Not looked at: {', '.join(_CHECKS[each['check']].lower() for each in open_)}." if open_ else ""
+        rest = f" Left open: {', '.join(_CHECKS[each['check']].lower() for each in open_)}." if open_ else ""
         return tag("p", tag("strong", "All that was checked holds."), rest, class_="verdict holds", role="status")
     first = "Something does not follow."
     if document["contradicted"]:

@@ -13,7 +13,6 @@ import orjson
 from app.audit.records import values_of
 from app.audit.report_books import Holding, Wrong, amounts_of, decimal_of, text_of
 from app.audit.report_points import Thinned
-from app.privacy.exactness import EXACT
 
 #: Questions of a session that are shown, letters of one, and values of an answer to one.
 MOST_QUESTIONS, MOST_LETTERS, MOST_VALUES = 100, 1000, 6
@@ -81,7 +80,7 @@ class Course:
     def measured(self, record: Mapping[str, Any]) -> None:
         """Take in the record of a measurement, which tells its price."""
         cost = amounts_of(record["cost"]["renyi"], record["cost"]["pure"])
-        self.holding.told = EXACT.add(self.holding.told, cost.renyi)
+        self.holding.tell(cost.renyi, record["recorded_at"])
         self.measurements += 1
         if self.detail is not None:
             noise = record["measurement"].get("noise")
@@ -117,7 +116,7 @@ class Course:
 
     def _pay(self) -> None:
         if self.holding.price is not None:
-            self.holding.told = EXACT.add(self.holding.told, self.holding.price.renyi)
+            self.holding.tell(self.holding.price.renyi, self.last_at)
 
     def _answered(self, record: Mapping[str, Any]) -> None:
         source = record["source"]
@@ -160,7 +159,7 @@ class Course:
             told = None if self.holding.price is None else self.holding.price.document()
         else:
             told = amounts_of(price["renyi"], price["pure"]).document()
-            self.holding.told = EXACT.add(self.holding.told, amounts_of(price["renyi"], None).renyi)
+            self.holding.tell(amounts_of(price["renyi"], None).renyi, self.last_at)
         if self.detail is not None and len(self.detail.forfeits) < MOST_FORFEITS:
             self.detail.forfeits.append({"sequence": self.sequence, "recorded_at": self.last_at, "price": told})
 

@@ -11,7 +11,8 @@ from typing import Any
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
 from app.audit.notes import Checkpoint, NoteRefused, Verifier
 from app.audit.replay import MEMORY_LIMIT, replay_file
-from app.audit.report import Reader, Verified
+from app.audit.report import Reader
+from app.audit.report_checks import Verified
 from app.client.errors import NotVerified
 from app.client.log import LogFolder
 

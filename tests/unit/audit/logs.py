@@ -13,7 +13,7 @@ from app.audit.log import movement_record, principal_record, registration_record
 from app.audit.merkle import Frontier, leaf_hash
 from app.audit.notes import Signer
 
-AT = "2026-11-22T21:25:{:02d}Z"
+AT = "2026-11-22T{:02d}:25:{:02d}Z"
 #: A budget, the order that follows from it, and what may be spent (tests/unit/privacy has these by other means).
 BUDGET, ORDER, LIMIT = {"epsilon": 1.0, "delta": 1e-6}, "19", Decimal("0.450063216874085924601356")
 SIGNER = Signer(bytes(range(32)))
@@ -26,12 +26,13 @@ class Writer:
         self.lines: list[bytes] = []
         self.heads: dict[str, tuple[str, int]] = {}
         self.sets: dict[str, str] = {}
+        self.hour = 21
         self._moved = self._clock = 0
 
     @property
     def at(self) -> str:
         self._clock += 1
-        return AT.format(min(59, self._clock // 10))
+        return AT.format(self.hour, min(59, self._clock // 10))
 
     def principal(self, event: Any, name: str) -> None:
         self.lines.append(principal_record(event=event, name=name, role="analyst", recorded_at=self.at))

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.audit.notes import Checkpoint
-from app.audit.report import MOST_DETAILS, Reader, Verified
+from app.audit.report import MOST_DETAILS, Reader
 from app.audit.report_books import MOST_MOVEMENTS
+from app.audit.report_checks import Verified
 from app.audit.report_html import page
 from app.audit.report_points import STRETCHES, Thinned
 from app.audit.report_sessions import MOST_QUESTIONS
@@ -195,17 +196,18 @@ def test_an_honest_log_holds() -> None:
     assert report(honest().lines)["checks"][-1]["holds"] is None
 
 
-def altered(act: Callable[[Writer], None]) -> Callable[[], list[bytes]]:
-    def made() -> list[bytes]:
-        log = Writer()
-        log.register("people")
-        log.register("survey")
-        log.open("s1", "people", "0.2", "0.05")
-        log.answer("s1")
-        act(log)
-        return log.lines
-
-    return made
+def altered(act: Callable[[Writer], Any], *, later: bool = True) -> list[bytes]:
+    """A log to which something happened, and then, ``later``, something else an hour after that."""
+    log = Writer()
+    log.register("people")
+    log.register("survey")
+    log.open("s1", "people", "0.2", "0.05")
+    log.answer("s1")
+    act(log)
+    if later:
+        log.hour += 1
+        log.open("later", "survey", "0.01")
+    return log.lines
 
 
 FAULTS: dict[str, tuple[str, Callable[[Writer], None]]] = {
@@ -258,12 +260,23 @@ def test_what_does_not_follow_is_found(fault: str) -> None:
     that is not looked at, and one that finds what is not there.
     """
     check, act = FAULTS[fault]
-    assert not wrong(report(altered(lambda _: None)()))
-    document = report(altered(act)())
+    assert not wrong(report(altered(lambda _: None)))
+    document = report(altered(act))
     assert wrong(document) == {check}
     assert not document["holds"]
     assert not document["contradicted"]
     assert document["findings"]["first"][0]["check"] == check
+
+
+def test_a_charge_may_come_a_moment_later() -> None:
+    """An entry is in the log, its movement not yet. Catches an accusation, and a silence, before anybody can know."""
+    lines = altered(lambda log: log.answer("s1", "measurement"), later=False)
+    document = report(lines)
+    assert holding(document)["charges"] is None
+    assert document["holds"]
+    charged = altered(lambda log: (log.answer("s1", "measurement"), log.move("charge", "s1", "0.05", sequence=2)))
+    assert charged[: len(lines)] == lines
+    assert holding(report(charged))["charges"] is True
 
 
 def test_a_budget_that_was_lost_counts_as_spent() -> None:
