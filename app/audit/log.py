@@ -2,28 +2,32 @@
 
 A leaf is a line of canonical JSON: a transcript's header, entry or record of a measurement as it stands there, a
 movement of a ledger, or a public event (a data set is registered or retired, a principal is created, gets another key
-or loses it). No line has anything private, nor a key.
+or loses it, the log gets another key). No line has anything private, nor a private key.
 
 :class:`Follower` is the auditor's side as a state machine: bytes in, a new state or a named refusal out, no input or
 output of its own. Its rules:
 
-1. Only notes count that the one known key has signed for the one known origin.
+1. Only notes count that the one known key has signed for the one known origin. Another key becomes the known one when
+   the known one has vouched for it, in statements that both have signed, and these are lines of the log.
 2. A state is a size and a tree hash. It is replaced by a larger one that begins with it, and by no other.
 3. A log that is smaller than what was seen has *shrunk*; one that does not begin with it, or has another hash at the
    same size, was *forked*. Both are final: somebody was shown another history.
-4. Lines are taken when they make the tree hash that was signed, all of them or none.
+4. Lines are taken when they make the tree hash that was signed, all of them or none; after a change of the key, when
+   the last changes that they tell of are those that were vouched for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
 
+from app.audit.key_changes import change_record, statement_in, vouched
 from app.audit.merkle import Frontier, ProofRefused, check_consistency, leaf_hash
-from app.audit.notes import Checkpoint, Verifier
+from app.audit.notes import Checkpoint, NoteUnsigned, Verifier
 
 
 class LogRefused(ValueError):
@@ -39,7 +43,7 @@ class LogForked(LogRefused):
 
 
 class LinesRefused(LogRefused):
-    """Lines do not make the tree hash that was signed."""
+    """Lines do not make the tree hash that was signed, or do not tell of a change of the key."""
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
@@ -71,15 +75,38 @@ def movement_record(number: int, movement: Mapping[str, Any]) -> bytes:
     return _line({"record": "movement", "number": number} | dict(movement))
 
 
+def key_record(*, statement: bytes, recorded_at: str) -> bytes:
+    """The line of a change of the log's key: the note that the old key and the new one have signed."""
+    return _line(change_record(statement=statement, recorded_at=recorded_at))
+
+
 @dataclass(frozen=True)
 class Follower:
-    """What an auditor holds for true of one log: the key it was told, and the last checkpoint that it verified.
+    """What an auditor holds for true of one log: the key that is known of it, and the last checkpoint that it verified.
 
-    ``seen`` is None before the first one.
+    ``seen`` is None before the first one. ``statements`` led to the key since ``seen``, and must be lines of the log.
     """
 
     verifier: Verifier
     seen: Checkpoint | None = None
+    statements: tuple[bytes, ...] = ()
+
+    def know(self, note: bytes, told: Callable[[], Sequence[bytes]]) -> Follower:
+        """The state in which the key is known that a note is signed with.
+
+        Args:
+            note: what is to be looked at.
+            told: asks for the statements of all changes of the key, when the known one has not signed the note.
+
+        Raises:
+            NoteRefused: when it is no note, or statements do not lead to the key that it is signed with.
+        """
+        try:
+            self.verifier.open(note)
+        except NoteUnsigned:
+            verifier, statements = vouched(self.verifier, note, told())
+            return Follower(verifier, self.seen, statements)
+        return self
 
     def look(self, note: bytes) -> Checkpoint:
         """What a note says, if it can follow on what was seen as far as the sizes tell.
@@ -115,15 +142,19 @@ class Follower:
 
         Raises:
             LogForked: when they do not begin with what was seen.
-            LinesRefused: when they do not make what was signed.
+            LinesRefused: when they do not make what was signed, or do not tell of the changes of the key.
         """
-        tree = Frontier()
+        tree, changes = Frontier(), deque[bytes](maxlen=len(self.statements))
         self._check_seen(tree)
         for line in lines:
             tree.append(leaf_hash(line))
             self._check_seen(tree)
+            if self.statements and (statement := statement_in(line)) is not None:
+                changes.append(statement)
         if tree.size != found.size or tree.root() != found.root:
             raise LinesRefused(f"{tree.size} lines do not make the log of {found.size} entries that was signed")
+        if tuple(changes) != self.statements:
+            raise LinesRefused("the log does not tell of the change of its key that was shown, or tells of another")
         return Follower(self.verifier, found)
 
     def _check_seen(self, tree: Frontier) -> None:

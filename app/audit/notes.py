@@ -2,7 +2,8 @@
 
 A checkpoint is three lines: the log's origin, its size, its tree hash in base64. A note is a text, an empty line, and
 a line for each signature: an em dash, the key's name, and in base64 the key's hash (4 bytes) with the signature. The
-key's name is the log's origin. Only Ed25519 is known here.
+log's own key has the log's origin as its name. Witnesses, who have seen that a log only grew, cosign its checkpoints
+(C2SP tlog-cosignature): their keys are of another kind, and what they sign says when. Only Ed25519 is known here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -23,10 +25,10 @@ ORIGIN = re.compile(r"[!-*,-~]{1,255}")
 KEY_BYTES, SIGNATURE_BYTES = 32, 64
 #: A note that is longer is not read.
 MOST_BYTES = 1 << 16
-_ED25519 = b"\1"
-_HASH_BYTES = 4
+_HASH_BYTES, _TIME_BYTES = 4, 8
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = "— "
+_PRIVATE = "PRIVATE+KEY+"
 
 
 class NoteRefused(ValueError):
@@ -81,24 +83,25 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Verifier:
-    """Who checks a log's signatures: its name and its public key (32 bytes)."""
+class _KeyHolder:
+    """Whose signatures are known: by a name, and a public key (32 bytes) of a kind."""
 
+    kind: ClassVar[bytes]
     name: str
     public_key: bytes
 
     @property
     def key_hash(self) -> bytes:
         """Four bytes by which a signature says whose it is."""
-        return hashlib.sha256(self.name.encode() + b"\n" + _ED25519 + self.public_key).digest()[:_HASH_BYTES]
+        return hashlib.sha256(self.name.encode() + b"\n" + self.kind + self.public_key).digest()[:_HASH_BYTES]
 
     def text(self) -> str:
         """Name, hash and key in one line, as tools take them."""
-        return f"{self.name}+{self.key_hash.hex()}+{base64.b64encode(_ED25519 + self.public_key).decode()}"
+        return f"{self.name}+{self.key_hash.hex()}+{base64.b64encode(self.kind + self.public_key).decode()}"
 
-    @staticmethod
-    def parse(text: str) -> Verifier:
-        """A verifier from its line.
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """One from its line.
 
         Raises:
             NoteMalformed: when it is none, or of another kind of signature.
@@ -106,12 +109,32 @@ class Verifier:
         name, _, rest = text.partition("+")
         told, _, key = rest.partition("+")
         data = _decode(key, "the key") if ORIGIN.fullmatch(name) else b""
-        if data[:1] != _ED25519 or len(data) != 1 + KEY_BYTES:
-            raise NoteMalformed("a key is NAME+HASH+KEY, with the base64 of an Ed25519 key")
-        made = Verifier(name, data[1:])
+        if data[:1] != cls.kind or len(data) != 1 + KEY_BYTES:
+            raise NoteMalformed(f"a key is NAME+HASH+KEY, with the base64 of an Ed25519 key of kind {cls.kind[0]}")
+        made = cls(name, data[1:])
         if made.key_hash.hex() != told:
             raise NoteMalformed("the key's hash is not its own")
         return made
+
+    def _own(self, signatures: list[tuple[str, bytes]]) -> list[bytes]:
+        """What this key has put into a note, without its hash."""
+        own = [data[_HASH_BYTES:] for name, data in signatures if name == self.name and data[:4] == self.key_hash]
+        if not own:
+            raise NoteUnsigned(f"the note is not signed by {self.name} with the key that is known of it")
+        return own
+
+    def _check(self, signature: bytes, message: bytes) -> None:
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            raise NoteUnsigned(f"the note's signature by {self.name} is not one of this text") from None
+
+
+@dataclass(frozen=True)
+class Verifier(_KeyHolder):
+    """Who checks a log's own signatures."""
+
+    kind = b"\1"
 
     def open(self, note: bytes) -> str:
         """The text of a note that this key has signed; other signatures may stand beside.
@@ -121,14 +144,8 @@ class Verifier:
             NoteUnsigned: when this key's signature is missing or wrong.
         """
         text, signatures = _parts(note)
-        own = [data[_HASH_BYTES:] for name, data in signatures if name == self.name and data[:4] == self.key_hash]
-        if not own:
-            raise NoteUnsigned(f"the note is not signed by {self.name} with the key that is known of it")
-        try:
-            for signature in own:
-                Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, text.encode())
-        except (InvalidSignature, ValueError):
-            raise NoteUnsigned(f"the note's signature by {self.name} is not one of this text") from None
+        for signature in self._own(signatures):
+            self._check(signature, text.encode())
         return text
 
     def checkpoint(self, note: bytes) -> Checkpoint:
@@ -141,6 +158,35 @@ class Verifier:
         if found.origin != self.name:
             raise NoteRefused(f"the checkpoint is of {found.origin}, not of {self.name}")
         return found
+
+
+@dataclass(frozen=True)
+class WitnessVerifier(_KeyHolder):
+    """Who checks the cosignatures of a witness."""
+
+    kind = b"\4"
+
+    def cosigned(self, note: bytes) -> tuple[Checkpoint, int]:
+        """The checkpoint in a note that this witness has cosigned, and when it last did: in seconds since 1970. Other
+        signatures may stand beside; whose log it is must be checked by the log's own.
+
+        Raises:
+            NoteMalformed: when it is no note, or has no checkpoint.
+            NoteUnsigned: when this witness' cosignature is missing or wrong.
+        """
+        text, signatures = _parts(note)
+        times = []
+        for signature in self._own(signatures):
+            if len(signature) != _TIME_BYTES + SIGNATURE_BYTES:
+                raise NoteMalformed("a cosignature is a time of 8 bytes and a signature of 64")
+            times.append(int.from_bytes(signature[:_TIME_BYTES], "big"))
+            self._check(signature[_TIME_BYTES:], _cosigned(text, times[-1]))
+        return Checkpoint.parse(text), max(times)
+
+
+def _cosigned(text: str, time: int) -> bytes:
+    """What a witness signs."""
+    return f"cosignature/v1\ntime {time}\n{text}".encode()
 
 
 def _parts(note: bytes) -> tuple[str, list[tuple[str, bytes]]]:
@@ -188,9 +234,75 @@ class Signer:
         public = self._key().public_key().public_bytes_raw()
         return Verifier(self.origin or f"curator/{hashlib.sha256(public).hexdigest()[:16]}", public)
 
+    def sign(self, text: str) -> bytes:
+        """The line of this key's signature of a text."""
+        return _signed(self.verifier, self._key().sign(text.encode()))
+
     def note(self, size: int, root: bytes) -> bytes:
         """The signed checkpoint of so many leaves with this tree hash."""
+        text = Checkpoint(self.verifier.name, size, root).text()
+        return f"{text}\n".encode() + self.sign(text)
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Who cosigns checkpoints of a log that it saw grow, and only grow.
+
+    Args:
+        seed: the private key, 32 bytes.
+        name: of the key; None for one that is made of the public key.
+    """
+
+    seed: bytes = field(repr=False)
+    name: str | None = None
+
+    def _key(self) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(self.seed)
+
+    @property
+    def verifier(self) -> WitnessVerifier:
+        """Who checks what this one cosigns."""
+        public = self._key().public_key().public_bytes_raw()
+        return WitnessVerifier(self.name or f"witness/{hashlib.sha256(public).hexdigest()[:16]}", public)
+
+    def cosign(self, note: bytes, time: int) -> bytes:
+        """A note of a checkpoint with this witness' cosignature below the signatures that it has.
+
+        Args:
+            note: whose checkpoint was checked to follow on all that this witness has cosigned.
+            time: seconds since 1970.
+
+        Raises:
+            NoteMalformed: when it is no note of a checkpoint.
+        """
+        text, _ = _parts(note)
+        Checkpoint.parse(text)
+        made = time.to_bytes(_TIME_BYTES, "big") + self._key().sign(_cosigned(text, time))
+        return note + _signed(self.verifier, made)
+
+    def text(self) -> str:
+        """The private key in one line, as tools for notes keep it."""
         verifier = self.verifier
-        text = Checkpoint(verifier.name, size, root).text()
-        signature = base64.b64encode(verifier.key_hash + self._key().sign(text.encode())).decode()
-        return f"{text}\n{_SIGNATURE}{verifier.name} {signature}\n".encode()
+        data = base64.b64encode(verifier.kind + self.seed).decode()
+        return f"{_PRIVATE}{verifier.name}+{verifier.key_hash.hex()}+{data}"
+
+    @staticmethod
+    def parse(text: str) -> Witness:
+        """A witness from the line of its private key.
+
+        Raises:
+            NoteMalformed: when it is none. The message repeats nothing of it.
+        """
+        name, _, rest = text.removeprefix(_PRIVATE).partition("+")
+        told, _, key = rest.partition("+")
+        named = text.startswith(_PRIVATE) and ORIGIN.fullmatch(name)
+        data = _decode(key, "the private key") if named else b""
+        made = Witness(data[1:], name)
+        if data[:1] != WitnessVerifier.kind or len(data) != 1 + KEY_BYTES or made.verifier.key_hash.hex() != told:
+            raise NoteMalformed("a witness' private key is PRIVATE+KEY+NAME+HASH+KEY, of kind 4")
+        return made
+
+
+def _signed(key: _KeyHolder, signature: bytes) -> bytes:
+    """The line of a signature."""
+    return f"{_SIGNATURE}{key.name} {base64.b64encode(key.key_hash + signature).decode()}\n".encode()
