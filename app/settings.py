@@ -98,8 +98,13 @@ class Settings(BaseSettings):
         None,
         description="Base64 of 32 bytes: the Ed25519 key that the log is signed with. Unset: one is made in data_dir.",
     )
+    log_old_key: SecretStr | None = Field(
+        None,
+        description="The log's key before CURATOR_LOG_KEY, which vouches for that one when the server starts. Unset: "
+        "the log's key is what it was.",
+    )
     log_origin: str | None = Field(
-        None, description="Name of the log, such as example.org/curator. Unset: one made of its public key."
+        None, description="Name of the log, such as example.org/curator. Unset: one made of its first public key."
     )
     memory_limit: ByteCount = Field(
         default_factory=half_of_memory,
@@ -224,7 +229,7 @@ class Settings(BaseSettings):
             raise ValueError("expected up to 255 printable ASCII characters, none of them a space or a plus sign")
         return value
 
-    @field_validator("vault_key", "vault_old_key", "log_key")
+    @field_validator("vault_key", "vault_old_key", "log_key", "log_old_key")
     @classmethod
     def _well_formed_key(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
@@ -242,6 +247,10 @@ class Settings(BaseSettings):
     def log_key_bytes(self) -> bytes | None:
         """The 32 bytes of the log's private key, or None where it lies in the data folder."""
         return None if self.log_key is None else _decode_key(self.log_key)
+
+    def log_old_key_bytes(self) -> bytes | None:
+        """The 32 bytes of the log's private key before this one, or None where none is told."""
+        return None if self.log_old_key is None else _decode_key(self.log_old_key)
 
     @property
     def connections_a_client(self) -> int:

@@ -26,6 +26,7 @@ KEY_BYTES, SIGNATURE_BYTES = 32, 64
 #: A note that is longer is not read.
 MOST_BYTES = 1 << 16
 _HASH_BYTES, _TIME_BYTES = 4, 8
+_END_OF_TIME = 1 << 63
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = "— "
 _PRIVATE = "PRIVATE+KEY+"
@@ -161,27 +162,45 @@ class Verifier(_KeyHolder):
 
 
 @dataclass(frozen=True)
+class Cosignature:
+    """What a witness said of a note: of which text, when (seconds since 1970), and the line in which it did."""
+
+    text: str
+    time: int
+    line: bytes
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint that was cosigned. Whose log it is must be checked by the log's own signature.
+
+        Raises:
+            NoteMalformed: when the text is none.
+        """
+        return Checkpoint.parse(self.text)
+
+
+@dataclass(frozen=True)
 class WitnessVerifier(_KeyHolder):
     """Who checks the cosignatures of a witness."""
 
     kind = b"\4"
 
-    def cosigned(self, note: bytes) -> tuple[Checkpoint, int]:
-        """The checkpoint in a note that this witness has cosigned, and when it last did: in seconds since 1970. Other
-        signatures may stand beside; whose log it is must be checked by the log's own.
+    def open(self, note: bytes) -> Cosignature:
+        """The last of this witness' cosignatures in a note; other signatures may stand beside.
 
         Raises:
-            NoteMalformed: when it is no note, or has no checkpoint.
+            NoteMalformed: when it is no note.
             NoteUnsigned: when this witness' cosignature is missing or wrong.
         """
         text, signatures = _parts(note)
-        times = []
+        found = []
         for signature in self._own(signatures):
-            if len(signature) != _TIME_BYTES + SIGNATURE_BYTES:
-                raise NoteMalformed("a cosignature is a time of 8 bytes and a signature of 64")
-            times.append(int.from_bytes(signature[:_TIME_BYTES], "big"))
-            self._check(signature[_TIME_BYTES:], _cosigned(text, times[-1]))
-        return Checkpoint.parse(text), max(times)
+            time = int.from_bytes(signature[:_TIME_BYTES], "big")
+            if len(signature) != _TIME_BYTES + SIGNATURE_BYTES or time >= _END_OF_TIME:
+                raise NoteMalformed("a cosignature is a time of 8 bytes, below 2^63, and a signature of 64")
+            self._check(signature[_TIME_BYTES:], _cosigned(text, time))
+            found.append(Cosignature(text, time, _signed(self, signature)))
+        return max(found, key=lambda each: each.time)
 
 
 def _cosigned(text: str, time: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
+from app.bootstrap import log_keys
 from app.bootstrap.clock import utc_now
 from app.bootstrap.preconditions import StartRefused, check_database_exists, operators_settings, standing_still
 from app.services.upkeep import forfeit as forfeit_all
@@ -108,6 +109,7 @@ def restore(folder: Path, *, final: bool) -> None:
                 else:
                     store = backups.open_copy(copy)
                     forfeit_all(store, utc_now)
+                    log_keys.begin_anew(settings, store)  # keys are not restored
                     store.close()
                 if embedded is not None:
                     backups.publish(copy, embedded)
@@ -169,6 +171,33 @@ def rotate_vault() -> int:
             f"those of {', '.join(lost)}"
         )
     return done
+
+
+def rotate_log(*, lost: bool) -> str:
+    """Give the log another key, for which the old one vouches.
+
+    Args:
+        lost: the old one is lost, and cannot vouch: the log has another key and another name from the next start on.
+
+    Returns:
+        The line of the key, or nothing when it is lost.
+
+    Raises:
+        StartRefused: when a server is running, the database is older than the data folder or another one's, the old key
+            is not here, or is and was told to be lost.
+    """
+    settings = operators_settings()
+    with standing_still(settings):
+        store = existing_store(settings)
+        try:
+            Witness(settings.data_dir, store).check()
+            if not lost:
+                return log_keys.rotate(settings, store).text()
+            if not log_keys.begin_anew(settings, store):
+                raise StartRefused("the key of the log is here: leave --lost out, so that it vouches for the next one")
+            return ""
+        finally:
+            store.close()
 
 
 def existing_store(settings: Settings) -> SqlStore:

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 from uvicorn.config import STARTUP_FAILURE
 
+from app.bootstrap import log_keys
 from app.bootstrap.lifecycle import DRAIN_SECONDS
 from app.bootstrap.logs import configure_logs
 from app.bootstrap.preconditions import StartRefused, data_lock, operators_settings
@@ -28,7 +29,6 @@ from app.settings import Settings
 from app.storage.database import AlreadyServed, is_sqlite, make_engines
 from app.storage.migrate import NewerDatabase, pending
 from app.storage.migrate import migrate as apply_migrations
-from app.storage.vault import VaultCorrupt
 from app.storage.witness import OldDatabase, Witness
 
 log = structlog.get_logger(__name__)
@@ -70,10 +70,7 @@ def prepare(settings: Settings) -> None:
                 made = built.services.principals.ensure_operator(key)
         except ValueError as error:
             raise StartRefused(f"CURATOR_ADMIN_KEY: {error}") from None
-        try:
-            built.services.log.key()
-        except (OSError, VaultCorrupt) as error:
-            raise StartRefused(f"the key of the log cannot be used: {error}") from None
+        log_keys.settle(settings, built.store)
         if made is not None:
             print(f"admin key (shown this once): {made}", flush=True)  # noqa: T201
     finally:

@@ -9,9 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from app.audit.notes import Signer
 from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
+from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
 from app.bootstrap.release_worker import ProcessFinisher
 from app.http import problems
@@ -26,6 +26,7 @@ from app.http.metrics import Metrics
 from app.http.streams import Streams
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
+from app.services.cosignatures import Cosignatures
 from app.services.datasets import Datasets
 from app.services.exports import ExportSpace
 from app.services.log import Log
@@ -39,11 +40,12 @@ from app.services.services import Services
 from app.services.sessions import Sessions
 from app.settings import Settings
 from app.storage.database import DataDirLock, database_bytes, is_sqlite, make_engines
+from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.private_store import VaultStore
 from app.storage.snapshots import SnapshotFiles
 from app.storage.store import SqlStore
-from app.storage.vault import LOG_KEY, Vault, made_key
+from app.storage.vault import Vault
 from app.storage.witness import Witness
 
 #: Plans that are made at a time, and session states that are rebuilt at a time for transcripts and hypotheses: each
@@ -113,10 +115,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
 
     sql_log = SqlLog(store)
-
-    def signer() -> Signer:
-        return Signer(settings.log_key_bytes() or made_key(settings.keys_dir, LOG_KEY), settings.log_origin)
-
+    log_keys = keys_of_log(settings, store, sql_log)
     lifecycle = Lifecycle(
         settings,
         store=store,
@@ -138,7 +137,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering,
         releases,
         jobs,
-        Log(sql_log, signer),
+        Log(sql_log, log_keys, Cosignatures(SqlCosignatures(store), sql_log, log_keys)),
     )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(

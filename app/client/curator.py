@@ -382,9 +382,44 @@ class Curator:
         """The key that the log is signed with, NAME+HASH+KEY."""
         return str(self._transport.json(Call("GET", "/v1/log/key"))["key"])
 
-    def log_checkpoint(self) -> bytes:
-        """The signed checkpoint of the log as it is now."""
-        return self._transport.send(Call("GET", "/v1/log/checkpoint")).content
+    def log_key_statements(self) -> list[bytes]:
+        """The signed notes by which each key of the log vouched for the next.
+
+        Raises:
+            ProtocolError: when they are no texts.
+        """
+        try:
+            return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
+        except (KeyError, TypeError):
+            raise ProtocolError("the log's key comes with a list of notes about earlier ones") from None
+
+    def log_checkpoint(self, witnesses: int | None = None, keys: Sequence[str] = ()) -> bytes:
+        """The signed checkpoint of the log as it is now; or the newest one that witnesses have cosigned.
+
+        Args:
+            witnesses: how many of them, at least; None for the newest of all.
+            keys: of those that count, each NAME+HASH+KEY; all that the service knows where none is named.
+
+        Raises:
+            Problem: ``not-found`` when so many have cosigned none.
+        """
+        asked = [] if witnesses is None else [("witnesses", str(witnesses)), *(("witness", key) for key in keys)]
+        path = "/v1/log/checkpoint" + (f"?{urlencode(asked)}" if asked else "")
+        return self._transport.send(Call("GET", path)).content
+
+    def log_cosign(self, key: str, note: bytes) -> None:
+        """Add a checkpoint that a witness has cosigned.
+
+        Args:
+            key: the witness', NAME+HASH+KEY: the same as ever.
+            note: the log's own with the cosignature.
+        """
+        path = f"/v1/log/cosignatures?{urlencode({'witness': key})}"
+        self._transport.send(Call("POST", path, {"Content-Type": "text/plain"}, lambda: {"content": note}))
+
+    def forget_witness(self, name: str) -> None:
+        """Forget the witness key of a principal, and what it has cosigned. For administrators."""
+        self._transport.send(Call("DELETE", f"/v1/log/witnesses/{_segment(name)}"))
 
     def log_entries(self, start: int, end: int) -> list[bytes]:
         """Lines of the log from one number to another, both among them: the first ones, as many as a page has.

@@ -12,6 +12,7 @@ from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
+from app.services.cosignatures import MOST_LINES
 from app.services.dummies import MOST_RECORDS, RECORDS, SEEDS
 from app.services.release_request import ReleaseRequest
 from app.services.releases import FILES
@@ -45,6 +46,28 @@ TABLE: dict[str, Any] = {
     "required": False,
     "description": "of a SmartNoise or CSVW document with several tables: the name of one",
     "schema": {"type": "string"},
+}
+
+
+#: The public key of a witness, and which cosignatures a checkpoint is to have.
+WITNESS: dict[str, Any] = {"type": "string", "pattern": r"^[!-*,-~]{1,255}\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}$"}
+COSIGNED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "witnesses",
+            "in": "query",
+            "required": False,
+            "description": "the newest checkpoint that so many have cosigned; the newest of all where it is left out",
+            "schema": {"type": "integer", "minimum": 1, "maximum": MOST_LINES},
+        },
+        {
+            "name": "witness",
+            "in": "query",
+            "required": False,
+            "description": "whose cosignatures count, beside witnesses: NAME+HASH+KEY; all where none is named",
+            "schema": {"type": "array", "items": WITNESS, "maxItems": MOST_LINES},
+        },
+    ]
 }
 
 

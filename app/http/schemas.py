@@ -358,12 +358,15 @@ class Page(BaseModel):
 
 
 class LogKey(Reply):
-    """The log's name and its public key: in base64, and as the line NAME+HASH+KEY that tools take."""
+    """The log's name and its public key: in base64, and as the line NAME+HASH+KEY that tools take; and the notes by
+    which each key before it vouched for the next.
+    """
 
     origin: str
     algorithm: Literal["Ed25519"]
     public_key: str
     key: str
+    previous: list[str]
 
 
 class Proof(Reply):

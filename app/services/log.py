@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Collection
 from typing import Any
 
 from app.audit import merkle
-from app.audit.notes import Signer
+from app.services.cosignatures import Cosignatures
+from app.services.log_keys import LogKeys
 from app.services.log_ports import LogStore
 from app.spaces.errors import InvalidRequest
 
@@ -23,31 +23,44 @@ class Log:
 
     Args:
         store: its tables.
-        signer: reads or makes the key; asked once, when it is first needed.
+        keys: what it is signed with.
+        cosignatures: what witnesses have said of it.
     """
 
-    def __init__(self, store: LogStore, signer: Callable[[], Signer]) -> None:
-        self._store, self._load = store, signer
-
-    @cached_property
-    def signer(self) -> Signer:
-        """Who signs checkpoints."""
-        return self._load()
+    def __init__(self, store: LogStore, keys: LogKeys, cosignatures: Cosignatures) -> None:
+        self._store = store
+        self.keys, self.cosignatures = keys, cosignatures
 
     def key(self) -> dict[str, Any]:
-        """The log's name and its public key, by itself and in the line that tools take."""
-        verifier = self.signer.verifier
+        """The log's name and its public key, by itself and in the line that tools take; and the statements by which
+        each earlier key vouched for the next.
+        """
+        verifier = self.keys.verifier
         return {
             "origin": verifier.name,
             "algorithm": "Ed25519",
             "public_key": base64.b64encode(verifier.public_key).decode(),
             "key": verifier.text(),
+            "previous": [statement.decode() for statement in self.keys.statements()],
         }
 
     def checkpoint(self) -> bytes:
-        """The signed checkpoint of all that is in the log now."""
+        """The signed checkpoint of all that is in the log now, with the cosignatures that there are of it."""
+        # The size before the key: what tells of another key is not in what the old one signs.
         size = self._store.state().size
-        return self.signer.note(size, merkle.root(size, self._store.hashes))
+        return self._note(size) + self.cosignatures.lines(size)
+
+    def cosigned_checkpoint(self, least: int, keys: Collection[str]) -> bytes:
+        """The newest checkpoint that so many witnesses have cosigned, of these or of any where none is named.
+
+        Raises:
+            NotFound: when there is none.
+        """
+        size = self.cosignatures.newest(least, keys)
+        return self._note(size) + self.cosignatures.lines(size, keys)
+
+    def _note(self, size: int) -> bytes:
+        return self.keys.signer().note(size, merkle.root(size, self._store.hashes))
 
     def entries(self, start: int, end: int) -> bytes:
         """Lines from number ``start`` to ``end``, both among them: as many of the first ones as a page has.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -85,3 +85,59 @@ class LogStore(Protocol):
         """Add leaves with their hashes and those above them, unless another process is about it, or has done it: then
         nothing happens, and this is False.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class LogKey:
+    """A key that the log was signed with, by its number from 0 on: NAME+HASH+KEY; with each but the first the statement
+    by which the one before vouched for it, and the number of the event that tells of it.
+    """
+
+    number: int
+    key: str
+    statement: bytes | None = None
+    event: int | None = None
+
+
+class LogKeyStore(Protocol):
+    """Where it stands which keys the log was signed with; none of them is private."""
+
+    def keys(self) -> list[LogKey]:
+        """All of them, in their order."""
+
+    def add(self, key: LogKey, line: bytes | None) -> bool:
+        """Add the next one, and tell the log of it in a line, of which it then has the number; False, and nothing
+        happens, when another process has added one.
+        """
+
+    def forget(self) -> None:
+        """Forget all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CosignatureRow:
+    """What a principal's witness has cosigned: the log's size, the witness' key, when, and the line."""
+
+    principal: str
+    size: int
+    key: str
+    time: int
+    line: bytes
+
+
+class CosignatureStore(Protocol):
+    """Where cosignatures are kept."""
+
+    def add(self, row: CosignatureRow, most: int) -> bool:
+        """Keep one, or a later one in the place of an earlier one, and of its principal only so many of the largest
+        sizes. False, and nothing happens, when the principal has another key, or another principal has this one.
+        """
+
+    def newest(self, least: int, keys: Collection[str]) -> int | None:
+        """The largest size of which at least so many are kept, of these keys, or of any where none is named."""
+
+    def lines(self, size: int, keys: Collection[str], most: int) -> list[bytes]:
+        """The lines of a size, of these keys or of any, so many at most."""
+
+    def forget(self, principal: str) -> bool:
+        """Forget a principal's key and all that it has cosigned; whether there was any."""

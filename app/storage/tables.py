@@ -230,3 +230,27 @@ log_sessions = Table(
     Column("following", Boolean, nullable=False),
     Index("ix_log_sessions_following_session", "following", "session"),
 )
+
+#: What witnesses have cosigned: for each of an auditor's newest checkpoints the key that was told first, when, and the
+#: line of the cosignature.
+log_cosignatures = Table(
+    "log_cosignatures",
+    metadata,
+    Column("principal", ForeignKey("principals.name"), primary_key=True),
+    Column("size", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", Text, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("line", LargeBinary, nullable=False),
+    Index("ix_log_cosignatures_size", "size"),
+)
+
+#: Keys that the log was signed with, in their order, as lines for verifiers; the last one signs. With each but the
+#: first stands the statement by which the one before vouched for it, and the event that tells of it.
+log_keys = Table(
+    "log_keys",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("key", Text, nullable=False),
+    Column("statement", LargeBinary),
+    Column("event", BigInteger),
+)

@@ -57,8 +57,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\.[0-9a-f]{16}\.vault", re.
 _TEMPORARY = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,160}\.tmp", re.ASCII)
 _DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _LOCK = ".registrations.lock"
-#: Files of keys: of an unencrypted vault's digests, and the log's.
-DIGEST_KEY, LOG_KEY = "vault-digest.key", "log.key"
+#: Files of keys: of an unencrypted vault's digests, the log's, and the one that is to be the log's next.
+DIGEST_KEY, LOG_KEY, NEXT_LOG_KEY = "vault-digest.key", "log.key", "log-next.key"
 
 
 class VaultError(Exception):
@@ -376,10 +376,30 @@ def made_key(folder: Path, name: str) -> bytes:
         finally:
             temporary.unlink()
         sync_folder(folder)
-    key = path.read_bytes()
+    key = kept_key(folder, name)
+    assert key is not None
+    return key
+
+
+def kept_key(folder: Path, name: str) -> bytes | None:
+    """The key of 32 bytes in a file; None where there is no such file.
+
+    Raises:
+        VaultCorrupt: when the file holds something else.
+    """
+    try:
+        key = (folder / name).read_bytes()
+    except FileNotFoundError:
+        return None
     if len(key) != KEY_BYTES:
         raise VaultCorrupt(f"{folder.name}/{name} does not have {KEY_BYTES} bytes")
     return key
+
+
+def replace_key(folder: Path, name: str, by: str) -> None:
+    """Put the key of one file in the place of another, which is gone for good."""
+    os.replace(folder / by, folder / name)
+    sync_folder(folder)
 
 
 def content_of(data: PrivateData) -> bytes:

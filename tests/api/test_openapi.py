@@ -8,6 +8,7 @@ is not of the schema it gives; what breaks the document's own schema must be ref
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS, load_all_checks
 
+from app.audit.notes import Witness
 from app.http.openapi import extra_schemas
 from tests.api.support import (
     ARROW,
@@ -55,6 +57,7 @@ OPERATIONS = {
     .replace("0123456789abcdef0123456789abcdef", "{id}")
     .replace("principals/nobody", "principals/{name}")
     .replace("grants/nobody", "grants/{principal}")
+    .replace("witnesses/nobody", "witnesses/{name}")
     .replace("0" * 64, "{id}"): roles.split()
     for method, path, roles in ROUTES
 } | {"GET /healthz": ["admin", "analyst"], "GET /readyz": ["admin", "analyst"]}
@@ -77,8 +80,8 @@ KINDS: list[tuple[JSON, str, bytes, JSON]] = [
 #: It cannot be relied upon to come before the noise: tests/api/test_releases.py holds that up.
 RACING = {"DELETE /v1/releases/{id}"}
 #: A body of theirs that succeeds takes more than their schema can tell: a spec within a string, and a file to match; or
-#: a workload of the data set's kind, with a method that serves it.
-BEYOND_SCHEMA = {"POST /v1/datasets", "POST /v1/datasets/check", "POST /v1/releases"}
+#: a workload of the data set's kind, with a method that serves it; or a signature.
+BEYOND_SCHEMA = {"POST /v1/datasets", "POST /v1/datasets/check", "POST /v1/releases", "POST /v1/log/cosignatures"}
 
 _eight = st.lists(st.floats(-1, 1), min_size=8, max_size=8)
 schemathesis.openapi.media_type(NPY, _eight.map(npy) | st.binary(max_size=200))
@@ -123,6 +126,12 @@ def existing(service: Service, client: httpx.Client, label: str) -> dict[str, st
     if "/principals/{name}" in label:
         found["name"] = unique("leaver")
         service.principal("analyst", found["name"])
+    if "/witnesses/{name}" in label:
+        found["name"], witness = unique("witness"), Witness(os.urandom(32))
+        auditor = service.principal("auditor", found["name"])
+        note = witness.cosign(auditor.get("/v1/log/checkpoint").content, 0)
+        asked = {"witness": witness.verifier.text()}
+        assert auditor.post("/v1/log/cosignatures", params=asked, content=note).status_code == 204
     if "{principal}" in label:
         found["principal"] = unique("grantee")
         service.principal("analyst", found["principal"])

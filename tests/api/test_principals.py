@@ -40,6 +40,8 @@ ROUTES = [
     ("GET", "/v1/log/entries", "admin auditor"),
     ("GET", "/v1/log/proof/inclusion", "admin auditor"),
     ("GET", "/v1/log/proof/consistency", "admin auditor"),
+    ("POST", "/v1/log/cosignatures", "admin auditor"),
+    ("DELETE", "/v1/log/witnesses/nobody", "admin"),
     ("POST", "/v1/releases", "admin analyst"),
     ("GET", "/v1/releases", "admin analyst auditor"),
     ("GET", "/v1/releases/0123456789abcdef0123456789abcdef", "admin analyst auditor"),

@@ -73,10 +73,12 @@ def test_the_lines_of_the_specification_have_this_form() -> None:
 
 def test_cosignatures_and_keys_come_back() -> None:
     """Catches a time that is lost, a key that reads as a log's, and a log's own signature hidden below others."""
-    assert WITNESS.verifier.cosigned(COSIGNED) == (Checkpoint("example.org/log", 3, KEPT.roots[3]), TIME)
+    found = WITNESS.verifier.open(COSIGNED)
+    assert (found.checkpoint, found.time) == (Checkpoint("example.org/log", 3, KEPT.roots[3]), TIME)
+    assert NOTE + found.line == COSIGNED
     assert SIGNER.verifier.checkpoint(COSIGNED) == SIGNER.verifier.checkpoint(NOTE)
     later = WITNESS.cosign(COSIGNED, TIME + 5)
-    assert WITNESS.verifier.cosigned(later)[1] == TIME + 5
+    assert WITNESS.verifier.open(later).time == TIME + 5
     assert Witness.parse(WITNESS.text()) == WITNESS
     assert "seed" not in repr(WITNESS)
     assert Witness(bytes(32)).verifier.name.startswith("witness/")
@@ -103,7 +105,7 @@ def test_a_signature_of_a_log_is_no_cosignature() -> None:
     """One key as a log's and a witness'. Catches kinds that are not told apart: a log that vouches for itself."""
     own = Witness(SIGNER.seed, "example.org/log")
     with pytest.raises(NoteUnsigned):
-        own.verifier.cosigned(NOTE)
+        own.verifier.open(NOTE)
     with pytest.raises(NoteUnsigned):
         Verifier(WITNESS.verifier.name, WITNESS.verifier.public_key).open(COSIGNED)
 
@@ -113,14 +115,14 @@ def test_a_changed_cosignature_is_refused(at: int, change: int) -> None:
     """Any byte of the line. Catches a time that no signature covers."""
     changed = COSIGNED[:at] + bytes([COSIGNED[at] ^ change]) + COSIGNED[at + 1 :]
     with pytest.raises(NoteRefused):
-        WITNESS.verifier.cosigned(changed)
+        WITNESS.verifier.open(changed)
 
 
 @given(st.integers(0, NOTE.index(b"\n\n")), st.integers(1, 255))
 def test_a_changed_checkpoint_is_not_cosigned(at: int, change: int) -> None:
     changed = COSIGNED[:at] + bytes([COSIGNED[at] ^ change]) + COSIGNED[at + 1 :]
     with pytest.raises(NoteRefused):
-        WITNESS.verifier.cosigned(changed)
+        WITNESS.verifier.open(changed)
 
 
 # --------------------------------------------------------------------------------------------- changes of the log's key

@@ -1,0 +1,107 @@
+"""Where the log's private keys lie, and how one takes the place of another."""
+
+from __future__ import annotations
+
+from app.audit.notes import Signer, Verifier
+from app.bootstrap.clock import utc_now
+from app.bootstrap.preconditions import StartRefused
+from app.services.log_keys import KeyUnknown, LogKeys
+from app.services.rekeying import LogLags, tell
+from app.services.sequencer import Sequencer
+from app.settings import Settings
+from app.storage.log_signatures import SqlLogKeys
+from app.storage.log_store import SqlLog
+from app.storage.store import SqlStore
+from app.storage.vault import LOG_KEY, NEXT_LOG_KEY, VaultCorrupt, kept_key, made_key, replace_key
+
+
+def keys_of_log(settings: Settings, store: SqlStore, log: SqlLog) -> LogKeys:
+    """The log's keys as the settings and the data folder have them."""
+
+    def first() -> bytes:
+        return settings.log_key_bytes() or made_key(settings.keys_dir, LOG_KEY)
+
+    def known() -> list[bytes]:
+        if settings.log_key is not None:
+            found = [settings.log_key_bytes(), settings.log_old_key_bytes()]
+        else:
+            found = [kept_key(settings.keys_dir, name) for name in (LOG_KEY, NEXT_LOG_KEY)]
+        return [seed for seed in found if seed is not None]
+
+    return LogKeys(SqlLogKeys(store), log, utc_now, first=first, known=known, origin=settings.log_origin)
+
+
+def settle(settings: Settings, store: SqlStore) -> None:
+    """See to it that the log can be signed: a key that CURATOR_LOG_OLD_KEY is to vouch for is vouched for, and a change
+    of keys that was interrupted is finished.
+
+    Raises:
+        StartRefused: when the private key is not here, or the log has another name than is set.
+    """
+    log = SqlLog(store)
+    keys = keys_of_log(settings, store, log)
+    try:
+        name = keys.verifier.name
+        if settings.log_origin not in (None, name):
+            raise StartRefused(f"CURATOR_LOG_ORIGIN: the log is called {name} for good: name it so, or unset it")
+        new, old = settings.log_key_bytes(), settings.log_old_key_bytes()
+        if new is not None and old is not None and keys.verifier == _verifier(old, name):
+            keys.change(new)
+        keys.signer()
+        tell(keys, Sequencer(log))
+        _finish(settings, keys)
+    except KeyUnknown:
+        raise StartRefused(
+            "the log is signed with a key that is not here: put keys/log.key back, or set CURATOR_LOG_KEY, and after a "
+            "change CURATOR_LOG_OLD_KEY to the one before; `curator log rotate --lost` when it is lost for good"
+        ) from None
+    except (OSError, VaultCorrupt, LogLags) as error:
+        raise StartRefused(f"the key of the log cannot be used: {error}") from None
+
+
+def rotate(settings: Settings, store: SqlStore) -> Verifier:
+    """Give the log another key, or finish what was interrupted; the key that signs from here on.
+
+    Raises:
+        StartRefused: as :func:`settle`; and when keys are set, and not both.
+    """
+    keys = keys_of_log(settings, store, SqlLog(store))
+    before = keys.verifier
+    if settings.log_key is None:
+        interrupted = kept_key(settings.keys_dir, NEXT_LOG_KEY)
+        if interrupted is None or before != _verifier(interrupted, before.name):
+            try:
+                keys.signer()
+                keys.change(made_key(settings.keys_dir, NEXT_LOG_KEY))
+            except KeyUnknown:
+                pass  # it is told below
+    elif settings.log_old_key is None:
+        raise StartRefused("set CURATOR_LOG_KEY to the new key, and CURATOR_LOG_OLD_KEY to the one before")
+    settle(settings, store)
+    return keys.verifier
+
+
+def begin_anew(settings: Settings, store: SqlStore) -> bool:
+    """Have the log begin anew with whatever key there is at the next start, if the one that it is signed with is not
+    here; whether that is so.
+    """
+    keys = keys_of_log(settings, store, SqlLog(store))
+    if not SqlLogKeys(store).keys():
+        return False
+    try:
+        keys.signer()
+    except KeyUnknown:
+        keys.forget()
+        return True
+    return False
+
+
+def _finish(settings: Settings, keys: LogKeys) -> None:
+    """The old key goes when the log tells of the new one."""
+    following = None if settings.log_key is not None else kept_key(settings.keys_dir, NEXT_LOG_KEY)
+    if following is not None and keys.verifier == _verifier(following, keys.verifier.name):
+        replace_key(settings.keys_dir, LOG_KEY, NEXT_LOG_KEY)
+
+
+def _verifier(seed: bytes, name: str) -> Verifier:
+    return Signer(seed, name).verifier
