@@ -117,12 +117,21 @@ class Follower:
             LogForked: when it is of the same size and has another hash.
         """
         found = self.verifier.checkpoint(note)
+        self.check_sizes(found)
+        return found
+
+    def check_sizes(self, found: Checkpoint) -> None:
+        """Check that a checkpoint can follow on what was seen as far as the sizes tell.
+
+        Raises:
+            LogShrank: when it is smaller.
+            LogForked: when it is of the same size and has another hash.
+        """
         if self.seen is not None:
             if found.size < self.seen.size:
                 raise LogShrank(f"the log has {found.size} entries and had {self.seen.size}")
             if found.size == self.seen.size and found.root != self.seen.root:
                 raise LogForked(f"two different logs of {found.size} entries are signed with one key")
-        return found
 
     def check_growth(self, found: Checkpoint, proof: Sequence[bytes]) -> None:
         """Check by a proof of consistency that a checkpoint which was looked at begins with what was seen.

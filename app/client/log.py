@@ -1,25 +1,29 @@
 """A service's log followed into a folder: what is in it, under the last checkpoint that was verified.
 
-The folder has the log's ``key`` as it was first told, the signed ``checkpoint`` that was verified last, and its
-``entries.ndjson``. What comes after the lines of that checkpoint is what is left of a fetch that was interrupted; it is
-not looked at. A checkpoint that contradicts what was seen before is kept as ``refused``: signed with the service's own
-key, it shows to anybody that there are two histories.
+The folder has the log's ``key`` as it was first told, above it those for which it vouched since, the signed
+``checkpoint`` that was verified last, and its ``entries.ndjson``. What comes after the lines of that checkpoint is what
+is left of a fetch that was interrupted; it is not looked at. A checkpoint that contradicts what was seen before is kept
+as ``refused``: signed with the service's own key, it shows to anybody that there are two histories. Where witnesses
+were asked for, what they cosigned is kept as ``witnessed``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from app.audit.key_changes import KeyChange
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
 from app.audit.merkle import leaf_hash
-from app.audit.notes import Checkpoint, NoteRefused, Verifier
+from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier
 from app.audit.records import parse
 from app.client.curator import Curator
 from app.client.errors import NotVerified
+from app.client.quorum import Quorum, check_connected
 
 #: Records of a transcript that are in the log; weights and the trailer are not.
 IN_THE_LOG = frozenset({"header", "answer", "forfeit", "release", "measurement"})
@@ -40,29 +44,81 @@ class LogFolder:
         self._path = Path(path)
         self._entries = self._path / "entries.ndjson"
 
-    def fetch(self, curator: Curator) -> Checkpoint:
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._path
+
+    def fetch(
+        self,
+        curator: Curator,
+        witnesses: Sequence[str] = (),
+        need: int | None = None,
+        max_age: float | None = None,
+    ) -> Checkpoint:
         """Bring the folder up to date; the checkpoint that is verified then.
 
+        Args:
+            curator: the service.
+            witnesses: public keys of witnesses, each NAME+HASH+KEY, known by another way than from the service. Nothing
+                is taken that does not begin with what enough of them have cosigned.
+            need: how many of them are enough; all, when it is left out.
+            max_age: seconds that their cosignatures may lie back.
+
         Raises:
+            NotVerified: when too few witnesses have cosigned what is shown. The folder is what it was.
+            ValueError: when a witness' key is none, or more are needed than are named.
             Contradicted: when the log shrank or was forked since, is signed with another key, or its lines are not
                 those that were signed. The folder is what it was.
         """
+        quorum = Quorum.of(witnesses, need, max_age)
         self._path.mkdir(parents=True, exist_ok=True)
         kept = (self._path / "key").exists()
         try:
             state = self._state() if kept else Follower(Verifier.parse(curator.log_key()))
+            cosigned = quorum.ask(curator) if quorum is not None else None
             note = curator.log_checkpoint()
+            state = state.know(note, curator.log_key_statements)
             try:
                 found = self._follow(curator, state, note)
+                if cosigned is not None:
+                    told = state.verifier.checkpoint(cosigned)
+                    write_durably(self._path / "witnessed", cosigned)
+                    check_connected(curator, state.verifier, told, found)
             except (LogShrank, LogForked):
                 (self._path / "refused").write_bytes(note)
                 raise
         except (LogShrank, LogForked, LinesRefused, NoteRefused) as error:
             raise Contradicted(str(error)) from None
-        if not kept:
-            _write(self._path / "key", state.verifier.text().encode() + b"\n")
-        _write(self._path / "checkpoint", note)
+        if not kept or state.statements:
+            # Before the checkpoint: the one that is there is signed with an older key, which stays in the list.
+            led = [state.verifier, *(KeyChange.open(each).old for each in reversed(state.statements))]
+            known = [*led, *(key for key in (self.keys() if kept else ()) if key not in led)]
+            write_durably(self._path / "key", b"".join(key.text().encode() + b"\n" for key in known))
+        write_durably(self._path / "checkpoint", note)
         return found
+
+    def keys(self) -> list[Verifier]:
+        """The log's keys as far as they are known, the newest first.
+
+        Raises:
+            FileNotFoundError: when nothing is kept.
+            NoteMalformed: when the folder has something else.
+        """
+        return [Verifier.parse(line) for line in (self._path / "key").read_text().rstrip("\n").split("\n")]
+
+    def signed(self, note: bytes) -> tuple[Verifier, Checkpoint]:
+        """The checkpoint in a note of this log, now or then, and by which of its keys.
+
+        Raises:
+            FileNotFoundError: when nothing is kept.
+            NoteRefused: when no key that is known has signed it, or it is no checkpoint of this log.
+        """
+        keys = self.keys()
+        for key in keys[:-1]:
+            with suppress(NoteUnsigned):
+                return key, key.checkpoint(note)
+        return keys[-1], keys[-1].checkpoint(note)
 
     def verify(self, transcript: Path | str) -> tuple[Checkpoint, int]:
         """Check that the lines of a transcript are in the log as it is kept; under which checkpoint, and how many.
@@ -89,7 +145,7 @@ class LogFolder:
             with self._entries.open("rb") as file:
 
                 def looked() -> Iterator[bytes]:
-                    for line in islice(_lines(file), state.seen.size if state.seen else 0):
+                    for line in islice(whole_lines(file), state.seen.size if state.seen else 0):
                         needed.pop(leaf_hash(line), None)
                         yield line
 
@@ -113,9 +169,8 @@ class LogFolder:
 
     def _state(self) -> Follower:
         """What the folder holds for true."""
-        verifier = Verifier.parse((self._path / "key").read_text().strip())
         note = self._path / "checkpoint"
-        return Follower(verifier, verifier.checkpoint(note.read_bytes()) if note.exists() else None)
+        return Follower(*self.signed(note.read_bytes())) if note.exists() else Follower(self.keys()[0])
 
     def _follow(self, curator: Curator, state: Follower, note: bytes) -> Checkpoint:
         """What a note says, when the folder has all of its lines."""
@@ -124,14 +179,14 @@ class LogFolder:
         if 0 < before < found.size:
             state.check_growth(found, curator.log_consistency(before, found.size))
         with open(os.open(self._entries, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            kept = islice(_lines(file), before)
+            kept = islice(whole_lines(file), before)
             state.follow(found, chain(kept, _added(curator, file, before, found.size)))
             file.flush()
             os.fsync(file.fileno())
         return found
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
     """The whole lines of a file, without their ends."""
     while (line := file.readline()).endswith(b"\n"):
         yield line[:-1]
@@ -148,7 +203,7 @@ def _added(curator: Curator, file: BinaryIO, start: int, end: int) -> Iterator[b
         start += len(page)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes) -> None:
     """Give a whole file its name, durably."""
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:
@@ -156,3 +211,8 @@ def _write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -13,6 +13,7 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, MetaData, select, text
 
+from app.audit.notes import Witness
 from app.bootstrap import maintenance, preconditions
 from app.storage import migrate as migrations
 from app.storage.database import make_engines
@@ -138,6 +139,8 @@ def live(world: World) -> Asked:
     wait(world.submit(ann, exact, query(0)))
     world.close(ann, exact)
     world.audit()
+    witness, log = Witness(bytes(32)), services.log
+    log.cosignatures.add(ADMIN, witness.verifier.text(), witness.cosign(log.checkpoint(), 0))
     with world.store.read() as tx:
         counts = [tx.count_entries(state["id"], 0, state["sequence"]) for state in sessions_of(services, AUDITOR)]
     assert all(sum(count[kind] for count in counts) for kind in counts[0]), "a kind of entry that there is none of"

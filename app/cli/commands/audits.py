@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -82,22 +84,108 @@ LogPlace = Annotated[
 ]
 
 
+WitnessKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--witness-key",
+        metavar="NAME+HASH+KEY",
+        help="The public key of a witness, known from elsewhere: take only what begins with a checkpoint that it has "
+        "cosigned. May be given several times.",
+        show_default=False,
+    ),
+]
+Need = Annotated[
+    int | None, typer.Option("--need", min=1, help="How many of the witnesses are enough.", show_default="all")
+]
+MaxAge = Annotated[
+    float | None,
+    typer.Option("--max-age", min=0, help="Seconds that their cosignatures may lie back.", show_default="any"),
+]
+
+
 @audits.command("fetch")
-def audit_fetch(folder: LogPlace) -> None:
+def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need = None, max_age: MaxAge = None) -> None:
     """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under.
 
     Exit code 3 when the log shrank, was forked, is signed with another key than at first, or has other lines than those
     that were signed: somebody was shown another history. The folder then is what it was, with the checkpoint that
     contradicts it as `refused`. Needs an auditor's or an administrator's key.
     """
-    from app.client.log import Contradicted, LogFolder
+    from app.client.log import LogFolder
 
-    with client("Fetching the log") as curator:
-        try:
-            found = LogFolder(folder).fetch(curator)
-        except Contradicted as error:
-            raise Contradiction(f"the log cannot be what it was: {error}") from None
+    with client("Fetching the log") as curator, _judging("the log cannot be what it was: "):
+        found = LogFolder(folder).fetch(curator, witness_keys or (), need, max_age)
     out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
+
+
+@audits.command("cosign")
+def audit_cosign(
+    folder: LogPlace,
+    key_file: Annotated[
+        Path,
+        typer.Option("--key-file", dir_okay=False, help="Your private key; made if missing.", show_default=False),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Of a new witness, such as example.org/witness.", show_default="made of its key"),
+    ] = None,
+) -> None:
+    """Be a witness: fetch the log into a folder as `fetch` does, cosign its checkpoint, and send that to the service.
+
+    Prints the public key: tell it, by another way than through the service, to those who are to rely on you. A key is
+    for one folder and one log; the service keeps the first one that you tell. Exit code 3 as of `fetch`; nothing is
+    cosigned then.
+    """
+    from app.client.log import LogFolder
+    from app.client.witnessing import cosign, witness_of
+
+    with client("Fetching the log") as curator, _judging("nothing is cosigned: "):
+        witness = witness_of(key_file, name)
+        found = cosign(LogFolder(folder), curator, witness)
+    out.print(f"{found.origin}: cosigned at {found.size} entries", highlight=False, soft_wrap=True)
+    out.print(witness.verifier.text(), highlight=False, markup=False, soft_wrap=True)
+
+
+@audits.command("compare")
+def audit_compare(
+    folder: LogPlace,
+    other: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OTHER",
+            exists=True,
+            help="Another auditor's folder, or only the `checkpoint` in it.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Check that another auditor was shown the same log; needs no service.
+
+    Exit code 3 when there are two histories: both signed checkpoints are kept below `forked`. 1 when that cannot be
+    told: the other has seen more, and shows only a checkpoint.
+    """
+    from app.client.comparing import compare
+    from app.client.log import LogFolder
+
+    with _judging(""):
+        smaller, larger = compare(LogFolder(folder), other)
+    out.print(
+        f"{larger.origin}: one log; of its {larger.size} entries the first {smaller.size} were shown to both",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@audits.command("forget-witness")
+def audit_forget_witness(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The auditor's name.", show_default=False)],
+) -> None:
+    """Have the service forget an auditor's witness key and cosignatures; the next key told is kept. Needs an
+    administrator's key.
+    """
+    with client(None) as curator:
+        curator.forget_witness(name)
+    out.print(f"the witness of {name} is forgotten", highlight=False, markup=False, soft_wrap=True)
 
 
 @audits.command("verify")
@@ -106,15 +194,10 @@ def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) ->
 
     Exit code 1 when a line is not in it, 3 when the folder is not what was verified.
     """
-    from app.client.errors import NotVerified
-    from app.client.log import Contradicted, LogFolder
+    from app.client.log import LogFolder
 
-    try:
+    with _judging(""):
         found, count = LogFolder(folder).verify(transcript)
-    except Contradicted as error:
-        raise Contradiction(str(error)) from None
-    except NotVerified as error:
-        raise Refusal(str(error)) from None
     out.print(
         f"all {count} records are among the {found.size} entries of {found.origin}", highlight=False, soft_wrap=True
     )
@@ -188,3 +271,17 @@ def _write(target: Path, content: bytes) -> None:
         sys.stdout.buffer.write(content)
     else:
         target.write_bytes(content)
+
+
+@contextmanager
+def _judging(what: str) -> Iterator[None]:
+    """Tell what contradicts itself, after some words, from what could not be verified or cannot be meant."""
+    from app.client.errors import NotVerified
+    from app.client.log import Contradicted
+
+    try:
+        yield
+    except Contradicted as error:
+        raise Contradiction(f"{what}{error}") from None
+    except (NotVerified, ValueError) as error:
+        raise Refusal(str(error)) from None

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from app.cli.errors import Refusal
-from app.cli.groups import cli, vault
+from app.cli.groups import cli, log, vault
 from app.cli.rendering import err, out
 
 
@@ -97,6 +97,27 @@ def vault_rotate() -> None:
     with _operating(), err.status("Changing the key of private files"):
         done = maintenance.rotate_vault()
     out.print(f"Every private file is under the new key; {done:,} had to be changed.")
+
+
+@log.command("rotate")
+def log_rotate(
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="The key is lost and cannot vouch: go on as a log of another name."),
+    ] = False,
+) -> None:
+    """Give the log another key, for which the old one vouches: auditors follow.
+
+    A new key is made in the data folder, and the old one destroyed once the log tells of the new one. Where keys are
+    set: CURATOR_LOG_KEY is the new one, CURATOR_LOG_OLD_KEY the old one; the start of a server with both does the same.
+    The server must stand still; what is interrupted is finished by running it again, or at the next start.
+    """
+    from app.bootstrap import maintenance
+
+    with _operating(), err.status("Changing the key of the log"):
+        key = maintenance.rotate_log(lost=lost)
+    told = f"The log is signed with {key} from here on." if key else "The log begins anew at the next start."
+    out.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 @cli.command()

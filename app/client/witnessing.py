@@ -1,0 +1,142 @@
+"""A witness of a log: it follows the log into a folder, and cosigns what it verified there.
+
+It signs nothing that it did not verify, never a smaller log than before, and never two different ones of a size. What
+it cosigned last is in the folder, as ``cosigned``, before the cosignature leaves: whatever breaks off, the next time
+goes on from there. A key belongs to one folder; with one in two folders nobody could hold to that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.audit.log import LogForked, LogShrank
+from app.audit.notes import Checkpoint, NoteRefused, Witness
+from app.client.curator import Curator
+from app.client.errors import NotVerified, Problem
+from app.client.log import Contradicted, LogFolder, write_durably
+from app.client.quorum import check_connected
+
+#: How many witnesses are looked for whom to join, at most.
+_MOST = 100
+_KEY_BYTES = 32
+
+
+def cosign(folder: LogFolder, curator: Curator, witness: Witness) -> Checkpoint:
+    """Bring a folder up to date, cosign its checkpoint and send it to the service; which one.
+
+    Checkpoints in between that others have cosigned are cosigned first: witnesses who come at different times would
+    hardly ever find the same size.
+
+    Raises:
+        Contradicted: as :meth:`LogFolder.fetch`; and when the log is not what was cosigned before, or what another has
+            cosigned is not part of it. Nothing is cosigned.
+        NotVerified: when the log is empty, or somebody else uses the folder.
+        Problem: when the service refuses it.
+    """
+    with _alone(folder.path):
+        found = folder.fetch(curator)
+        note = (folder.path / "checkpoint").read_bytes()
+        last = folder.path / "cosigned"
+        try:
+            verifier, told = folder.signed(note)
+            if told != found:
+                raise NotVerified(f"{folder.path} is being used by another")
+            if not found.size:
+                raise NotVerified("the log is empty: there is nothing yet that a witness could have seen")
+            before = folder.signed(last.read_bytes())[1] if last.exists() else None
+            if before is not None:
+                check_connected(curator, verifier, before, found)
+            for other in _others(folder, curator, 0 if before is None else before.size, found.size):
+                try:
+                    check_connected(curator, verifier, folder.signed(other)[1], found)
+                except (LogForked, LogShrank):
+                    write_durably(folder.path / "refused", other)
+                    raise
+                _send(last, curator, witness, other)
+            _send(last, curator, witness, note)
+        except (LogForked, LogShrank, NoteRefused) as error:
+            raise Contradicted(str(error)) from None
+    return found
+
+
+def witness_of(path: Path, name: str | None) -> Witness:
+    """The witness whose private key is in a file; it is made, for its owner alone to read, where there is none.
+
+    Args:
+        path: the file.
+        name: of a new witness; None for one that is made of its public key.
+
+    Raises:
+        ValueError: when the file holds something else, others may read it, or the name cannot be one.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise ValueError(f"others may read {path}: chmod 600 it, or better, make another key") from None
+        made = Witness.parse(path.read_text().strip())
+        if name not in (None, made.name):
+            raise ValueError(f"the witness in {path} is called {made.name}") from None
+        return made
+    try:
+        with open(descriptor, "w") as file:
+            made = Witness(secrets.token_bytes(_KEY_BYTES), name)
+            made = Witness.parse(made.text())  # with its name, if that is one
+            file.write(made.text() + "\n")
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        path.unlink()
+        raise
+    return made
+
+
+def _others(folder: LogFolder, curator: Curator, after: int, before: int) -> list[bytes]:
+    """Checkpoints between two sizes that others have cosigned, the smallest first: of one witness at least, of two, and
+    so on.
+
+    Raises:
+        NoteRefused: when one is not of this log.
+    """
+    found = {}
+    for count in range(1, _MOST):
+        try:
+            note = curator.log_checkpoint(count)
+        except Problem as problem:
+            if problem.type != "not-found":
+                raise
+            break
+        size = folder.signed(note)[1].size
+        if after < size < before:
+            found[size] = note
+    return [found[size] for size in sorted(found)]
+
+
+def _send(last: Path, curator: Curator, witness: Witness, note: bytes) -> None:
+    """Cosign a note that was checked, remember it, and let it go."""
+    made = witness.cosign(note, int(time.time()))
+    write_durably(last, made)
+    curator.log_cosign(witness.verifier.text(), made)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While this lasts nobody else cosigns from a folder.
+
+    Raises:
+        NotVerified: when somebody does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".cosigning").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotVerified(f"another command is cosigning from {folder}: let it end") from None
+        yield
