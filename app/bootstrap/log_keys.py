@@ -12,7 +12,7 @@ from app.settings import Settings
 from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
-from app.storage.vault import LOG_KEY, NEXT_LOG_KEY, VaultCorrupt, kept_key, made_key, replace_key
+from app.storage.vault import LOG_KEY, NEXT_LOG_KEY, VaultCorrupt, kept_key, made_key, replace_key, sweep_keys
 
 
 def keys_of_log(settings: Settings, store: SqlStore, log: SqlLog) -> LogKeys:
@@ -67,6 +67,7 @@ def rotate(settings: Settings, store: SqlStore) -> Verifier:
     """
     keys = keys_of_log(settings, store, SqlLog(store))
     before = keys.verifier
+    sweep_keys(settings.keys_dir)
     if settings.log_key is None:
         interrupted = kept_key(settings.keys_dir, NEXT_LOG_KEY)
         if interrupted is None or before != _verifier(interrupted, before.name):

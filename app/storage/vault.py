@@ -396,6 +396,13 @@ def kept_key(folder: Path, name: str) -> bytes | None:
     return key
 
 
+def sweep_keys(folder: Path) -> None:
+    """Remove what the making of keys left where it was interrupted. Nobody may be making one."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink()
+
+
 def replace_key(folder: Path, name: str, by: str) -> None:
     """Put the key of one file in the place of another, which is gone for good."""
     os.replace(folder / by, folder / name)
