@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from app.audit.notes import Signer, Verifier
 from app.bootstrap.clock import utc_now
 from app.bootstrap.preconditions import StartRefused
@@ -19,7 +21,11 @@ def keys_of_log(settings: Settings, store: SqlStore, log: SqlLog) -> LogKeys:
     """The log's keys as the settings and the data folder have them."""
 
     def first() -> bytes:
-        return settings.log_key_bytes() or made_key(settings.keys_dir, LOG_KEY)
+        new = settings.log_key_bytes()
+        if new is None:
+            return made_key(settings.keys_dir, LOG_KEY)
+        # A log from before keys were kept track of was signed with the old one.
+        return settings.log_old_key_bytes() or new
 
     def known() -> list[bytes]:
         if settings.log_key is not None:
@@ -41,9 +47,7 @@ def settle(settings: Settings, store: SqlStore) -> None:
     log = SqlLog(store)
     keys = keys_of_log(settings, store, log)
     try:
-        name = keys.verifier.name
-        if settings.log_origin not in (None, name):
-            raise StartRefused(f"CURATOR_LOG_ORIGIN: the log is called {name} for good: name it so, or unset it")
+        name = _name(settings, keys)
         new, old = settings.log_key_bytes(), settings.log_old_key_bytes()
         if new is not None and old is not None and keys.verifier == _verifier(old, name):
             keys.change(new)
@@ -66,16 +70,14 @@ def rotate(settings: Settings, store: SqlStore) -> Verifier:
         StartRefused: as :func:`settle`; and when keys are set, and not both.
     """
     keys = keys_of_log(settings, store, SqlLog(store))
-    before = keys.verifier
+    name = _name(settings, keys)
     sweep_keys(settings.keys_dir)
     if settings.log_key is None:
         interrupted = kept_key(settings.keys_dir, NEXT_LOG_KEY)
-        if interrupted is None or before != _verifier(interrupted, before.name):
-            try:
+        if interrupted is None or keys.verifier != _verifier(interrupted, name):
+            with suppress(KeyUnknown):  # that is told below
                 keys.signer()
                 keys.change(made_key(settings.keys_dir, NEXT_LOG_KEY))
-            except KeyUnknown:
-                pass  # it is told below
     elif settings.log_old_key is None:
         raise StartRefused("set CURATOR_LOG_KEY to the new key, and CURATOR_LOG_OLD_KEY to the one before")
     settle(settings, store)
@@ -102,6 +104,13 @@ def _finish(settings: Settings, keys: LogKeys) -> None:
     following = None if settings.log_key is not None else kept_key(settings.keys_dir, NEXT_LOG_KEY)
     if following is not None and keys.verifier == _verifier(following, keys.verifier.name):
         replace_key(settings.keys_dir, LOG_KEY, NEXT_LOG_KEY)
+
+
+def _name(settings: Settings, keys: LogKeys) -> str:
+    name = keys.verifier.name
+    if settings.log_origin not in (None, name):
+        raise StartRefused(f"CURATOR_LOG_ORIGIN: the log is called {name} for good: name it so, or unset it")
+    return name
 
 
 def _verifier(seed: bytes, name: str) -> Verifier:

@@ -20,9 +20,9 @@ def compare(folder: LogFolder, other: Path) -> tuple[Checkpoint, Checkpoint]:
 
     Raises:
         Contradicted: when they are two histories, with the size up to which they are signed, and where lines are there
-            the first that differs. Both signed notes are kept in the folder, below ``forked``. Also when the other's is
-            not signed with a key that is known of the log.
-        NotVerified: when nothing is kept, or the other has seen more and does not show it.
+            the first that differs. Both signed notes are kept in the folder, below ``forked``.
+        NotVerified: when nothing is kept, the other has seen more and does not show it, or shows what is not signed
+            with a key that is known here, as anybody could have done.
     """
     ours, theirs = folder.path, other if other.is_dir() else None
     try:
@@ -32,7 +32,10 @@ def compare(folder: LogFolder, other: Path) -> tuple[Checkpoint, Checkpoint]:
         raise NotVerified(f"there is no {error.filename}: fetch the log first") from None
     try:
         verifier, own = folder.signed(own_note)
-        _, found = folder.signed(note)
+        try:
+            _, found = folder.signed(note)
+        except NoteRefused as error:
+            raise NotVerified(f"{other}: {error}") from None
         if found.size > own.size and theirs is None:
             raise NotVerified(f"the other has seen {found.size} entries, and here are {own.size}: fetch the log first")
         smaller, larger, lines = (found, own, ours) if found.size <= own.size else (own, found, theirs)

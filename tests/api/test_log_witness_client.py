@@ -165,6 +165,10 @@ def test_two_histories_are_found_by_comparing(
             LOG.checkpoint(kept)
     with pytest.raises(Contradicted, match="two histories"):
         compare(two.folder, one.folder.path / "checkpoint")
+    for strange in (Signer(bytes(32), LOG.name).note(own.size, own.root), b"no note"):
+        (tmp_path / "strange").write_bytes(strange)
+        with pytest.raises(NotVerified):
+            compare(one.folder, tmp_path / "strange")
     (one.folder.path / "forked" / "own").unlink()
     (one.folder.path / "forked" / "other").unlink()
     (one.folder.path / "forked").rmdir()
@@ -295,8 +299,9 @@ def test_the_commands(honest: Service, forked: Service, tmp_path: Path) -> None:
     assert Witness.parse(Path(key).read_text().strip()).verifier.text() == line
     code, told = audit("fetch", str(tmp_path / "client"), "--witness-key", line, "--need", "1", "--max-age", "600")
     assert (code, "are verified" in told) == (0, True), told
-    code, told = audit("fetch", str(tmp_path / "client"), "--witness-key", "nonsense")
-    assert code == 1, told
+    for wrong in (("--witness-key", "nonsense"), ("--need", "1"), ("--witness-key", line, "--need", "2")):
+        code, told = audit("fetch", str(tmp_path / "client"), *wrong)
+        assert code == 2, told
     code, told = audit("fetch", str(tmp_path / "new"), "--witness-key", line, service=forked)
     assert (code, "cosigned by 1" in told) == (1, True), told
     assert audit("compare", kept, str(tmp_path / "client"))[0] == 0
@@ -306,4 +311,7 @@ def test_the_commands(honest: Service, forked: Service, tmp_path: Path) -> None:
     assert (code, "two histories" in told) == (3, True), told
     code, told = audit("cosign", kept, "--key-file", key, service=forked)
     assert (code, "nothing is cosigned" in told) == (3, True), told
+    Path(key).chmod(0o644)
+    code, told = audit("cosign", kept, "--key-file", key)
+    assert (code, "others may read" in told) == (1, True), told
     assert audit("forget-witness", "nobody")[0] == 1

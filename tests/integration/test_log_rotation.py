@@ -203,6 +203,15 @@ def test_keys_that_the_operator_sets(data: Path, database: str | None) -> None:
         assert made.services.log.keys.verifier == second
 
 
+def test_keys_that_are_set_at_the_first_start_with_either(data: Path, database: str | None) -> None:
+    """A log of a program that did not know of changes. Catches an old key that is passed over: nobody would follow."""
+    with built(configured(data, database, SECOND, FIRST)) as made:
+        name = Signer(FIRST).verifier.name
+        assert made.services.log.keys.verifier == Signer(SECOND, name).verifier
+        (statement,) = made.services.log.keys.statements()
+        assert KeyChange.open(statement).old == Signer(FIRST).verifier
+
+
 def test_two_processes_change_the_key_at_once(data: Path, database: str | None) -> None:
     """One finds that the other was first. Catches two statements for one change, and one that is lost."""
     with built(configured(data, database, FIRST)) as made:

@@ -112,7 +112,12 @@ def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need =
     contradicts it as `refused`. Needs an auditor's or an administrator's key.
     """
     from app.client.log import LogFolder
+    from app.client.quorum import Quorum
 
+    try:
+        Quorum.of(witness_keys or (), need, max_age)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--witness-key") from None
     with client("Fetching the log") as curator, _judging("the log cannot be what it was: "):
         found = LogFolder(folder).fetch(curator, witness_keys or (), need, max_age)
     out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
@@ -139,8 +144,11 @@ def audit_cosign(
     from app.client.log import LogFolder
     from app.client.witnessing import cosign, witness_of
 
-    with client("Fetching the log") as curator, _judging("nothing is cosigned: "):
+    try:
         witness = witness_of(key_file, name)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    with client("Fetching the log") as curator, _judging("nothing is cosigned: "):
         found = cosign(LogFolder(folder), curator, witness)
     out.print(f"{found.origin}: cosigned at {found.size} entries", highlight=False, soft_wrap=True)
     out.print(witness.verifier.text(), highlight=False, markup=False, soft_wrap=True)
@@ -275,7 +283,7 @@ def _write(target: Path, content: bytes) -> None:
 
 @contextmanager
 def _judging(what: str) -> Iterator[None]:
-    """Tell what contradicts itself, after some words, from what could not be verified or cannot be meant."""
+    """Tell what contradicts itself, after some words, from what could not be verified."""
     from app.client.errors import NotVerified
     from app.client.log import Contradicted
 
@@ -283,5 +291,5 @@ def _judging(what: str) -> Iterator[None]:
         yield
     except Contradicted as error:
         raise Contradiction(f"{what}{error}") from None
-    except (NotVerified, ValueError) as error:
+    except NotVerified as error:
         raise Refusal(str(error)) from None
