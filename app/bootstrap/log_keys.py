@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import structlog
 
 from app.audit.notes import Signer, Verifier
 from app.bootstrap.clock import utc_now
@@ -15,6 +15,14 @@ from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.store import SqlStore
 from app.storage.vault import LOG_KEY, NEXT_LOG_KEY, VaultCorrupt, kept_key, made_key, replace_key, sweep_keys
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN = (
+    "the log is signed with a key that is not here: put keys/log.key back into the data folder, which all servers of "
+    "one database share, or set CURATOR_LOG_KEY, and after a change CURATOR_LOG_OLD_KEY to the one before; `curator log "
+    "rotate --lost` when it is lost for good"
+)
 
 
 def keys_of_log(settings: Settings, store: SqlStore, log: SqlLog) -> LogKeys:
@@ -39,48 +47,40 @@ def keys_of_log(settings: Settings, store: SqlStore, log: SqlLog) -> LogKeys:
 
 def settle(settings: Settings, store: SqlStore) -> None:
     """See to it that the log can be signed: a key that CURATOR_LOG_OLD_KEY is to vouch for is vouched for, and a change
-    of keys that was interrupted is finished.
+    of keys that was interrupted is finished. Without any key the rest of the service goes on: it replies 503 to whoever
+    asks for a checkpoint.
 
     Raises:
-        StartRefused: when the private key is not here, or the log has another name than is set.
+        StartRefused: when there is a key that is not the log's, or the log has another name than is set.
     """
-    log = SqlLog(store)
-    keys = keys_of_log(settings, store, log)
     try:
-        name = _name(settings, keys)
-        new, old = settings.log_key_bytes(), settings.log_old_key_bytes()
-        if new is not None and old is not None and keys.verifier == _verifier(old, name):
-            keys.change(new)
-        keys.signer()
-        tell(keys, Sequencer(log))
-        _finish(settings, keys)
+        _settle(settings, store)
     except KeyUnknown:
-        raise StartRefused(
-            "the log is signed with a key that is not here: put keys/log.key back, or set CURATOR_LOG_KEY, and after a "
-            "change CURATOR_LOG_OLD_KEY to the one before; `curator log rotate --lost` when it is lost for good"
-        ) from None
-    except (OSError, VaultCorrupt, LogLags) as error:
-        raise StartRefused(f"the key of the log cannot be used: {error}") from None
+        if settings.log_key is not None or (settings.keys_dir / LOG_KEY).exists():
+            raise StartRefused(UNKNOWN) from None
+        log.error("the log cannot be signed", advice=UNKNOWN)
 
 
 def rotate(settings: Settings, store: SqlStore) -> Verifier:
     """Give the log another key, or finish what was interrupted; the key that signs from here on.
 
     Raises:
-        StartRefused: as :func:`settle`; and when keys are set, and not both.
+        StartRefused: as :func:`settle`; when there is no key; and when keys are set, and not both.
     """
     keys = keys_of_log(settings, store, SqlLog(store))
     name = _name(settings, keys)
     sweep_keys(settings.keys_dir)
-    if settings.log_key is None:
-        interrupted = kept_key(settings.keys_dir, NEXT_LOG_KEY)
-        if interrupted is None or keys.verifier != _verifier(interrupted, name):
-            with suppress(KeyUnknown):  # that is told below
+    try:
+        if settings.log_key is None:
+            interrupted = kept_key(settings.keys_dir, NEXT_LOG_KEY)
+            if interrupted is None or keys.verifier != _verifier(interrupted, name):
                 keys.signer()
                 keys.change(made_key(settings.keys_dir, NEXT_LOG_KEY))
-    elif settings.log_old_key is None:
-        raise StartRefused("set CURATOR_LOG_KEY to the new key, and CURATOR_LOG_OLD_KEY to the one before")
-    settle(settings, store)
+        elif settings.log_old_key is None:
+            raise StartRefused("set CURATOR_LOG_KEY to the new key, and CURATOR_LOG_OLD_KEY to the one before")
+        _settle(settings, store)
+    except KeyUnknown:
+        raise StartRefused(UNKNOWN) from None
     return keys.verifier
 
 
@@ -104,6 +104,22 @@ def _finish(settings: Settings, keys: LogKeys) -> None:
     following = None if settings.log_key is not None else kept_key(settings.keys_dir, NEXT_LOG_KEY)
     if following is not None and keys.verifier == _verifier(following, keys.verifier.name):
         replace_key(settings.keys_dir, LOG_KEY, NEXT_LOG_KEY)
+
+
+def _settle(settings: Settings, store: SqlStore) -> None:
+    """As :func:`settle`, but it raises KeyUnknown when the private key is not here."""
+    sql = SqlLog(store)
+    keys = keys_of_log(settings, store, sql)
+    try:
+        name = _name(settings, keys)
+        new, old = settings.log_key_bytes(), settings.log_old_key_bytes()
+        if new is not None and old is not None and keys.verifier == _verifier(old, name):
+            keys.change(new)
+        keys.signer()
+        tell(keys, Sequencer(sql))
+        _finish(settings, keys)
+    except (OSError, VaultCorrupt, LogLags) as error:
+        raise StartRefused(f"the key of the log cannot be used: {error}") from None
 
 
 def _name(settings: Settings, keys: LogKeys) -> str:

@@ -34,7 +34,7 @@ from app.storage.log_signatures import SqlLogKeys
 from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
-from tests.api.support import Service
+from tests.api.support import Service, refused
 from tests.api.support import serving as served
 from tests.integration.servers import ROOT, environment, run
 from tests.integration.world import ADMIN_KEY
@@ -187,9 +187,11 @@ def test_keys_that_the_operator_sets(data: Path, database: str | None) -> None:
         assert running.services.log.key()["key"] == second.text()
     finally:
         running.store.close()
-    for seeds in ((FIRST,), (THIRD, FIRST), ()):
+    for seeds in ((FIRST,), (THIRD, FIRST)):
         with pytest.raises(StartRefused):
             told(*seeds)
+    with pytest.raises(KeyUnknown):
+        told()
     assert not (data / "keys" / "log.key").exists()
     assert told(THIRD, SECOND) == (2, third)
     # Back to an earlier key, which is no key that anybody should go back to; but it can be told.
@@ -257,8 +259,8 @@ def operate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
 
 def test_a_key_that_is_lost(tmp_path: Path, operate: Callable[[Path], None]) -> None:
-    """Catches a start that makes a new key in silence, a key that is given up while it is there, and an auditor who
-    takes what nobody vouched for.
+    """Catches a start that makes a new key in silence, or none at all, a key that is given up while it is there,
+    another one in its place, and an auditor who takes what nobody vouched for.
     """
     data, folder = tmp_path / "data", LogFolder(tmp_path / "kept")
     operate(data)
@@ -267,10 +269,16 @@ def test_a_key_that_is_lost(tmp_path: Path, operate: Callable[[Path], None]) -> 
     with pytest.raises(StartRefused, match="is here"):
         maintenance.rotate_log(lost=True)
     (data / "keys" / "log.key").rename(tmp_path / "elsewhere")
-    for attempt in (lambda: serving.prepare(configured(data)), lambda: maintenance.rotate_log(lost=False)):
-        with pytest.raises(StartRefused, match="not here"):
-            attempt()
-        assert not [name for name in keys_in(data) if name.startswith("log")]
+    with pytest.raises(StartRefused, match="not here"):
+        maintenance.rotate_log(lost=False)
+    with calling(data, None) as (service, _):
+        refused(service.admin.get("/v1/log/checkpoint"), "unavailable")
+        assert service.admin.get("/v1/log/key").json()["origin"] == before.origin
+        assert service.admin.get("/readyz").status_code == 200
+    assert not [name for name in keys_in(data) if name.startswith("log")]
+    (data / "keys" / "log.key").write_bytes(THIRD)
+    with pytest.raises(StartRefused, match="not here"):
+        serving.prepare(configured(data))
     shutil.copy(tmp_path / "elsewhere", data / "keys" / "log.key")
     serving.prepare(configured(data))
     (data / "keys" / "log.key").unlink()
