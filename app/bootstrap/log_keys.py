@@ -20,8 +20,8 @@ log = structlog.get_logger(__name__)
 
 UNKNOWN = (
     "the log is signed with a key that is not here: put keys/log.key back into the data folder, which all servers of "
-    "one database share, or set CURATOR_LOG_KEY, and after a change CURATOR_LOG_OLD_KEY to the one before; `curator log "
-    "rotate --lost` when it is lost for good"
+    "one database share, or set CURATOR_LOG_KEY, and after a change CURATOR_LOG_OLD_KEY to the one before; "
+    "`curator log rotate --lost` when it is lost for good"
 )
 
 

@@ -66,13 +66,14 @@ class LogKeys:
         Raises:
             KeyUnknown: when the private key is not here.
         """
-        verifier = self.verifier
-        if self._signer is None or self._signer.verifier != verifier:
+        verifier, signer = self.verifier, self._signer
+        if signer is None or signer.verifier != verifier:
             signers = (Signer(seed, verifier.name) for seed in self._known())
-            self._signer = next((signer for signer in signers if signer.verifier == verifier), None)
-        if self._signer is None:
+            signer = next((each for each in signers if each.verifier == verifier), None)
+        if signer is None:
             raise KeyUnknown("the log is signed with a key that this server does not have: its operator must see to it")
-        return self._signer
+        self._signer = signer
+        return signer
 
     def change(self, seed: bytes) -> None:
         """Have the key that signs now vouch for a new one, which signs from here on. It may do so as soon as

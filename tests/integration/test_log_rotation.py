@@ -142,6 +142,11 @@ def test_auditors_follow_the_command(data: Path, database: str | None, tmp_path:
         assert late.fetch(curator).size == new.fetch(curator).size == steady.fetch(curator).size
     assert late.keys() == steady.keys()
     assert len(new.keys()) == 1
+    # A fetch that was interrupted between the key and the checkpoint that it signed.
+    shutil.copy(tmp_path / "before" / "checkpoint", late.path / "checkpoint")
+    with calling(data, database) as (_, curator):
+        late.fetch(curator)
+    assert late.keys() == steady.keys()
     assert compare(late, tmp_path / "before" / "checkpoint")[0].size > 0
     lines = (late.path / "entries.ndjson").read_bytes().splitlines()
     changes = [KeyChange.open(each) for line in lines if (each := statement_in(line)) is not None]
