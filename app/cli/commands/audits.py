@@ -107,9 +107,10 @@ MaxAge = Annotated[
 def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need = None, max_age: MaxAge = None) -> None:
     """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under.
 
-    Exit code 3 when the log shrank, was forked, is signed with a key for which the one known did not vouch, or has other
-    lines than those that were signed: somebody was shown another history. 1 when too few witnesses have cosigned it. The folder then is what it was, with the checkpoint that
-    contradicts it as `refused`. Needs an auditor's or an administrator's key.
+    Exit code 3 when the log shrank, was forked, is signed with a key for which the known one did not vouch, or has
+    other lines than those that were signed: somebody was shown another history. The folder then is what it was, with
+    the checkpoint that contradicts it as `refused`. 1 when too few witnesses have cosigned. Needs an auditor's or an
+    administrator's key.
     """
     from app.client.log import LogFolder
     from app.client.quorum import Quorum
