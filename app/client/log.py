@@ -105,7 +105,8 @@ class LogFolder:
             FileNotFoundError: when nothing is kept.
             NoteMalformed: when the folder has something else.
         """
-        return [Verifier.parse(line) for line in (self._path / "key").read_text().rstrip("\n").split("\n")]
+        text = (self._path / "key").read_text(errors="replace")
+        return [Verifier.parse(line) for line in text.rstrip("\n").split("\n")]
 
     def signed(self, note: bytes) -> tuple[Verifier, Checkpoint]:
         """The checkpoint in a note of this log, now or then, and by which of its keys.
@@ -165,7 +166,7 @@ class LogFolder:
         """The whole lines that lie in the folder, as they are; it is for others to say whether they were signed."""
         if self._entries.exists():
             with self._entries.open("rb") as file:
-                yield from _lines(file)
+                yield from whole_lines(file)
 
     def _state(self) -> Follower:
         """What the folder holds for true."""

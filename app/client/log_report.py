@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused, Verifier
+from app.audit.notes import Checkpoint, NoteRefused
 from app.audit.replay import MEMORY_LIMIT, replay_file
 from app.audit.report import Reader
 from app.audit.report_checks import Verified
@@ -37,21 +37,18 @@ def report_of(
     """
     kept, reader = LogFolder(folder), Reader()
     try:
-        key = (folder / "key").read_text(errors="replace").strip()
         note = (folder / "checkpoint").read_bytes()
+        verifier, checkpoint = kept.signed(note)
     except FileNotFoundError:
         raise NotVerified(f"nothing is kept in {folder}: fetch the log first") from None
-    try:
-        verifier = Verifier.parse(key)
-        checkpoint = verifier.checkpoint(note)
     except NoteRefused as error:
         for line in kept.lines():
             reader.take(line)
         return reader.document(Verified(None, None, None, str(error)))
-    before = None if earlier is None else _earlier(verifier, earlier)
+    before = None if earlier is None else _earlier(kept, earlier)
     problem, fork = _follow(Follower(verifier, before), note, kept, reader)
-    refused = _refused(verifier, folder / "refused")
-    verified = Verified(verifier.name, key, checkpoint, problem, before, fork, refused)
+    refused = _refused(kept, folder / "refused")
+    verified = Verified(verifier.name, verifier.text(), checkpoint, problem, before, fork, refused)
     return reader.document(verified, _replays(folder, reader, memory_limit) if replay else None)
 
 
@@ -84,17 +81,17 @@ def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tu
     return None, fork
 
 
-def _earlier(verifier: Verifier, path: Path) -> Checkpoint:
+def _earlier(kept: LogFolder, path: Path) -> Checkpoint:
     try:
-        return verifier.checkpoint(path.read_bytes())
+        return kept.signed(path.read_bytes())[1]
     except NoteRefused as error:
         raise NotVerified(f"{path} is no checkpoint of this log: {error}") from None
 
 
-def _refused(verifier: Verifier, path: Path) -> Checkpoint | None:
-    """The checkpoint that contradicted what was seen, where one is kept that the log's own key has signed."""
+def _refused(kept: LogFolder, path: Path) -> Checkpoint | None:
+    """The checkpoint that contradicted what was seen, where one is kept that a key of the log has signed."""
     try:
-        return verifier.checkpoint(path.read_bytes())
+        return kept.signed(path.read_bytes())[1]
     except (FileNotFoundError, NoteRefused):
         return None
 
