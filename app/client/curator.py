@@ -26,6 +26,7 @@ from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
     Check,
+    Commitment,
     Comparison,
     Dataset,
     Hypothesis,
@@ -258,6 +259,15 @@ class Curator:
     def _dummy(self, dataset: str, records: int, seed: int, accept: str) -> bytes:
         path = f"/v1/datasets/{_segment(dataset)}/dummy?{urlencode({'records': records, 'seed': seed})}"
         return self._transport.send(Call("GET", path, {"Accept": accept})).content
+
+    def reveal(self, dataset: str) -> Commitment:
+        """The commitment to a data set's private file, with the key that opens it: for an admin, and the log says so.
+
+        Not after the data set is retired: the key is destroyed with the file.
+        """
+        # It changes nothing to ask again. The key tells the transport so; the service ignores it.
+        call = Call("POST", f"/v1/datasets/{_segment(dataset)}/commitment", key=_new_key())
+        return Commitment.parse(self._transport.json(call))
 
     def retire(self, dataset: str) -> None:
         """Destroy a data set's private file; its public records stay, its name is never used again."""

@@ -13,7 +13,7 @@ from app.cli.connection import client
 from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
-from app.cli.options import AsJson, ExistingFile
+from app.cli.options import AsJson, DatasetName, ExistingFile
 from app.cli.rendering import err, out, show_verdict
 
 
@@ -115,4 +115,38 @@ def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) ->
         raise Refusal(str(error)) from None
     out.print(
         f"all {count} records are among the {found.size} entries of {found.origin}", highlight=False, soft_wrap=True
+    )
+
+
+@audits.command("commitment")
+def audit_commitment(
+    folder: LogPlace,
+    name: DatasetName,
+    file: Annotated[Path, ExistingFile],
+    key: Annotated[
+        str, typer.Option("--key", metavar="HEX", help="The key of the commitment, as an administrator revealed it.")
+    ],
+) -> None:
+    """Check that FILE is the one that a data set was registered with, by the log that is kept in a folder; needs no
+    service.
+
+    Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
+    is not what was verified.
+    """
+    from app.client.errors import NotVerified
+    from app.client.log import Contradicted, LogFolder
+
+    if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
+        raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")
+    try:
+        found = LogFolder(folder).check_commitment(name, file, bytes.fromhex(key))
+    except Contradicted as error:
+        raise Contradiction(str(error)) from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    out.print(
+        f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
     )
