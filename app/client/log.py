@@ -14,19 +14,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
-import orjson
-
 from app.audit.commitment import FileDigest, opens
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.merkle import leaf_hash
 from app.audit.notes import Checkpoint, NoteRefused, Verifier
-from app.audit.records import parse
+from app.audit.presence import NoRecord, Presence, told_by
 from app.client.curator import Curator
 from app.client.errors import NotVerified
 from app.client.models import JSON
-
-#: Records of a transcript that are in the log; weights and the trailer are not.
-IN_THE_LOG = frozenset({"header", "answer", "forfeit", "release", "measurement"})
 
 
 class Contradicted(NotVerified):
@@ -69,30 +63,27 @@ class LogFolder:
         return found
 
     def verify(self, transcript: Path | str) -> tuple[Checkpoint, int]:
-        """Check that the lines of a transcript are in the log as it is kept; under which checkpoint, and how many.
+        """Check that a transcript is what the log says of its session, as far as it is kept: that its lines are there
+        and no more entries of it, and that it is open or closed as the transcript says; under which checkpoint, and how
+        many lines.
 
         Raises:
             Contradicted: when the folder's lines are not those that were signed.
-            NotVerified: when nothing is kept, or a line of the transcript is not in the log as far as it is kept.
+            NotVerified: when nothing is kept, or the log as far as it is kept says something else.
         """
-        needed: dict[bytes, int] = {}
         with Path(transcript).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                line = line.rstrip(b"\n")
-                try:
-                    kind = parse(line).get("record")
-                except ValueError:
-                    raise NotVerified(f"line {number} of the transcript is no record") from None
-                if kind in IN_THE_LOG:
-                    needed.setdefault(leaf_hash(line), number)
-        count = len(needed)
-        found = self.read(lambda line: needed.pop(leaf_hash(line), None))
-        if needed:
+            try:
+                sought = Presence(line.rstrip(b"\n") for line in file)
+            except NoRecord as error:
+                raise NotVerified(str(error)) from None
+        found = self.read(sought.look)
+        problem = sought.problem()
+        if problem is not None:
             raise NotVerified(
-                f"line {min(needed.values())} of the transcript is not among the {found.size} entries of the log "
-                "that are kept: fetch those that came since, or it is not what the service recorded"
+                f"{problem}, by the {found.size} entries of the log that are kept: fetch those that came since and the "
+                "transcript anew, or it is not what the service recorded"
             )
-        return found, count
+        return found, sought.count
 
     def check_commitment(self, dataset: str, file: Path | str, key: bytes) -> Checkpoint:
         """Check that a file is the one that a data set was registered with, by the key of its commitment; under which
@@ -108,8 +99,9 @@ class LogFolder:
 
         def look(line: bytes) -> None:
             if b'"record":"dataset"' in line:  # others need not be read
-                record = orjson.loads(line)
-                if (record["record"], record.get("event"), record.get("name")) == ("dataset", "registered", dataset):
+                record = told_by(line)
+                told = (record.get("record"), record.get("event"), record.get("name"))
+                if told == ("dataset", "registered", dataset):
                     registered.append(record)
 
         found = self.read(look)
@@ -156,7 +148,7 @@ class LogFolder:
 
     def _state(self) -> Follower:
         """What the folder holds for true."""
-        verifier = Verifier.parse((self._path / "key").read_text().strip())
+        verifier = Verifier.parse((self._path / "key").read_bytes().decode(errors="replace").strip())
         note = self._path / "checkpoint"
         return Follower(verifier, verifier.checkpoint(note.read_bytes()) if note.exists() else None)
 
