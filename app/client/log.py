@@ -19,12 +19,8 @@ from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
 from app.audit.notes import Checkpoint, NoteRefused, Verifier
 from app.audit.presence import NoRecord, Presence, told_by
 from app.client.curator import Curator
-from app.client.errors import NotVerified
+from app.client.errors import Contradicted, NotVerified
 from app.client.models import JSON
-
-
-class Contradicted(NotVerified):
-    """The log is not what it was, or not what was signed."""
 
 
 class LogFolder:

@@ -15,7 +15,7 @@ import pytest
 
 from app.audit.commitment import FileDigest, opens
 from app.client import Curator, LogFolder, NotVerified
-from app.client.log import Contradicted
+from app.client.errors import Contradicted
 from tests.api.support import COUNTS, JSON, Service, npy, people, refused, unique
 from tests.api.test_log import all_lines, checkpoint
 from tests.api.test_log_client import caller, soon

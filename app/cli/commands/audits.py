@@ -88,7 +88,8 @@ def audit_fetch(folder: LogPlace) -> None:
     that were signed: somebody was shown another history. The folder then is what it was, with the checkpoint that
     contradicts it as `refused`. Needs an auditor's or an administrator's key.
     """
-    from app.client.log import Contradicted, LogFolder
+    from app.client.errors import Contradicted
+    from app.client.log import LogFolder
 
     with client("Fetching the log") as curator:
         try:
@@ -100,12 +101,13 @@ def audit_fetch(folder: LogPlace) -> None:
 
 @audits.command("verify")
 def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) -> None:
-    """Check that every line of a transcript is in the log that is kept in a folder; needs no service.
+    """Check that a transcript is what the log that is kept in a folder has of its session: every line is there, and no
+    more entries of it, and it was closed or not as the transcript says; needs no service.
 
-    Exit code 1 when a line is not in it, 3 when the folder is not what was verified.
+    Exit code 1 when that is not so, as far as the log is kept, 3 when the folder is not what was verified.
     """
-    from app.client.errors import NotVerified
-    from app.client.log import Contradicted, LogFolder
+    from app.client.errors import Contradicted, NotVerified
+    from app.client.log import LogFolder
 
     try:
         found, count = LogFolder(folder).verify(transcript)
@@ -133,8 +135,8 @@ def audit_commitment(
     Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
     is not what was verified.
     """
-    from app.client.errors import NotVerified
-    from app.client.log import Contradicted, LogFolder
+    from app.client.errors import Contradicted, NotVerified
+    from app.client.log import LogFolder
 
     if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
         raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")

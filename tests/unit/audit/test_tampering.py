@@ -28,8 +28,8 @@ from app.audit.merkle import (
     leaf_hash,
     root,
 )
-from app.client.errors import NotVerified
-from app.client.log import Contradicted, LogFolder
+from app.client.errors import Contradicted, NotVerified
+from app.client.log import LogFolder
 from tests.unit.audit.tampering import (
     FAMILIES,
     SIGNER,
