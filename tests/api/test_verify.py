@@ -256,7 +256,16 @@ class TestTheLog:
             size = admin._seen_log.look()["size"]
             planted(session, signer.note(size + 1, bytes(32)))
             session.ask(AGES[0])
-            soon(lambda: forked(session))
+
+            def verify() -> None:
+                """As soon as the log is that large, and has a proof."""
+                try:
+                    session.verify(log=True)
+                except Problem as problem:
+                    raise NotVerified("not yet") from problem
+
+            with pytest.raises(Contradicted, match="does not begin"):
+                soon(verify)
 
     def test_the_command(self, service: Service, curator: Curator, session: Session, tmp_path: Path) -> None:
         """Catches exit codes other than those documented."""
@@ -283,15 +292,6 @@ class TestTheLog:
         (kept / "entries.ndjson").write_bytes(b"")
         code, told = verify("--log", str(kept))
         assert (code, "cannot be what it was" in told) == (3, True), told
-
-
-def forked(session: Session) -> None:
-    """A proof is asked for as soon as the log is that large, and does not fit."""
-    with pytest.raises(Contradicted, match="does not begin"):
-        try:
-            session.verify(log=True)
-        except Problem as problem:
-            raise NotVerified("not yet") from problem
 
 
 def planted(session: Session, note: bytes) -> None:
