@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import datetime
 import hashlib
+import io
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from app.audit.commitment import FileDigest
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.spaces.drafts import ColumnSummary, Layout, Numbers
@@ -37,6 +39,7 @@ class MemoryPrivateStore:
     def __init__(self) -> None:
         self.files: dict[str, Any] = {}
         self._marks: dict[str, set[bytes]] = {}
+        self._keys: dict[str, bytes | None] = {}
         self._numbers = itertools.count(1)
         self._registrations = 0
         self._lock = threading.Lock()
@@ -49,10 +52,11 @@ class MemoryPrivateStore:
         if array.shape != space_of(spec).shape:
             raise InvalidDataset("the array has another shape than the data set")
         content = array.tobytes() + str((array.dtype, array.shape)).encode()
-        marks = {"upload": hashlib.sha256(path.read_bytes()).digest(), "numbers": hashlib.sha256(content).digest()}
+        file = FileDigest.of(io.BytesIO(path.read_bytes()))
+        marks = {"upload": file.sha256, "numbers": hashlib.sha256(content).digest()}
         records = int(np.abs(array).sum())
         report = {"read": records, "kept": records, "dropped": 0, "clamped": 0, "attributes": {}}
-        return Upload(spec, float(np.abs(array).sum()), array, marks, report if spec.kind == "table" else None)
+        return Upload(spec, float(np.abs(array).sum()), file, array, marks, report if spec.kind == "table" else None)
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         if filename.endswith(".npy"):
@@ -73,13 +77,18 @@ class MemoryPrivateStore:
             with self._lock:
                 self._registrations -= 1
 
-    def put(self, name: str, upload: Upload) -> dict[str, str]:
+    def put(self, name: str, upload: Upload, key: bytes | None = None) -> dict[str, str]:
         if not self._registrations:
             raise RuntimeError("outside of a registration a sweep could remove the file")
         file = f"{name}.{next(self._numbers)}"
         self.files[file] = upload.data
         self._marks[file] = set(upload.contents.values())
+        self._keys[file] = key
         return {"file_name": file}
+
+    def commitment_key(self, entry: dict[str, str]) -> bytes | None:
+        self.check(entry)
+        return self._keys[entry["file_name"]]
 
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         return not self._marks[entry["file_name"]].isdisjoint(upload.contents.values())

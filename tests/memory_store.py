@@ -246,6 +246,9 @@ class MemoryTransaction:
     def set_vault_entry(self, name: str, entry: dict[str, str]) -> None:
         self._change_dataset(name, lambda row: replace(row, vault_entry=entry))
 
+    def set_revealed_to(self, name: str, principals: Sequence[str]) -> None:
+        self._change_dataset(name, lambda row: replace(row, revealed_to=tuple(principals)))
+
     def retire_dataset(self, name: str, at: str) -> None:
         self._change_dataset(name, lambda row: replace(row, retired_at=at))
 

@@ -58,11 +58,21 @@ def principal_record(
     return _line({"record": "principal", "event": event, "name": name, "role": role, "recorded_at": recorded_at})
 
 
-def registration_record(*, declared: Mapping[str, Any], records: float | None, recorded_at: str) -> bytes:
-    """The line of a data set that is registered: what was declared of it, and its size where that is public."""
+def registration_record(
+    *, declared: Mapping[str, Any], records: float | None, commitment: str, recorded_at: str
+) -> bytes:
+    """The line of a data set that is registered: what was declared of it, its size where that is public, and the
+    commitment to its private file.
+    """
     told = {} if records is None else {"records": records}
     document = {"record": "dataset", "event": "registered", "name": declared["name"], "declared": declared}
-    return _line(document | told | {"recorded_at": recorded_at})
+    return _line(document | told | {"commitment": commitment, "recorded_at": recorded_at})
+
+
+def revelation_record(*, name: str, by: str, recorded_at: str) -> bytes:
+    """The line of a data set whose commitment was revealed: to whom the key was given, not the key."""
+    document = {"record": "dataset", "event": "commitment revealed", "name": name, "by": by}
+    return _line(document | {"recorded_at": recorded_at})
 
 
 def retirement_record(*, name: str, recorded_at: str) -> bytes:

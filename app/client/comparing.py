@@ -7,8 +7,8 @@ from pathlib import Path
 
 from app.audit.log import Follower, LinesRefused, LogForked
 from app.audit.notes import Checkpoint, NoteRefused
-from app.client.errors import NotVerified
-from app.client.log import Contradicted, LogFolder, whole_lines
+from app.client.errors import Contradicted, NotVerified
+from app.client.log import LogFolder, whole_lines
 
 
 def compare(folder: LogFolder, other: Path) -> tuple[Checkpoint, Checkpoint]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -26,6 +26,7 @@ from app.client.errors import NotVerified, Problem, ProtocolError
 from app.client.models import (
     JSON,
     Check,
+    Commitment,
     Comparison,
     Dataset,
     Hypothesis,
@@ -38,7 +39,11 @@ from app.client.models import (
 )
 from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
 from app.client.releases import Release, ReleaseState, WorkloadPlan
+from app.client.seen import SeenEntries, SeenLog
 from app.client.transport import Call, Transport
+
+if TYPE_CHECKING:
+    from app.client.log import LogFolder
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -141,6 +146,7 @@ class Curator:
         self, base_url: str, api_key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
     ) -> None:
         self._transport = Transport(base_url, api_key, timeout=timeout, retry_for=retry_for)
+        self._seen_log = SeenLog(self._transport)
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +265,15 @@ class Curator:
         path = f"/v1/datasets/{_segment(dataset)}/dummy?{urlencode({'records': records, 'seed': seed})}"
         return self._transport.send(Call("GET", path, {"Accept": accept})).content
 
+    def reveal(self, dataset: str) -> Commitment:
+        """The commitment to a data set's private file, with the key that opens it: for an admin, and the log says so.
+
+        Not after the data set is retired: the key is destroyed with the file.
+        """
+        # It changes nothing to ask again. The key tells the transport so; the service ignores it.
+        call = Call("POST", f"/v1/datasets/{_segment(dataset)}/commitment", key=_new_key())
+        return Commitment.parse(self._transport.json(call))
+
     def retire(self, dataset: str) -> None:
         """Destroy a data set's private file; its public records stay, its name is never used again."""
         self._transport.send(Call("DELETE", f"/v1/datasets/{_segment(dataset)}"))
@@ -316,11 +331,13 @@ class Curator:
         call = _json_call(
             "POST", "/v1/sessions", _opening(dataset, mechanism, epsilon, max_queries, options), key=key or _new_key()
         )
-        return Session(self._transport, SessionState.parse(self._transport.json(call)))
+        return Session(self._transport, self._seen_log, SessionState.parse(self._transport.json(call)))
 
     def session(self, id: str) -> Session:
         """An existing session."""
-        return Session(self._transport, SessionState.parse(self._transport.json(Call("GET", _session_path(id)))))
+        return Session(
+            self._transport, self._seen_log, SessionState.parse(self._transport.json(Call("GET", _session_path(id))))
+        )
 
     def sessions(self) -> list[SessionState]:
         """The sessions the caller may see."""
@@ -514,13 +531,15 @@ class Session:
         seen: the newest entry of the transcript that a reply has told of: its sequence number and its hash.
             :meth:`verify` looks it up in the transcript. Whoever keeps it elsewhere can give it to
             ``curator audit replay`` as ``--entries`` and ``--head``.
+        told: every entry that a reply has told of, in little room, for :meth:`verify`.
     """
 
-    def __init__(self, transport: Transport, opened: SessionState) -> None:
-        self._transport = transport
+    def __init__(self, transport: Transport, seen_log: SeenLog, opened: SessionState) -> None:
+        self._transport, self._seen_log = transport, seen_log
         self._path = _session_path(opened.id)
         self.opened = opened
         self.seen: tuple[int, str] | None = None
+        self.told = SeenEntries()
         self._saw(opened.sequence, opened.head_hash)
 
     def __enter__(self) -> Self:
@@ -548,9 +567,14 @@ class Session:
         """Where the session stands now."""
         return self._seen_in(SessionState.parse(self._transport.json(Call("GET", self._path))))
 
-    def _saw(self, sequence: int | None, head: str | None) -> None:
-        """Remember an entry that a reply told of, unless a later one is known: a repeated call gets an old reply."""
-        if sequence is not None and head is not None and (self.seen is None or sequence > self.seen[0]):
+    def _saw(self, sequence: int | None, head: str | None, value: float | None = None) -> None:
+        """Remember an entry that a reply told of; as the newest, unless a later one is known: a repeated call gets an
+        old reply.
+        """
+        if sequence is None or head is None:
+            return
+        self.told.add(sequence, head, value)
+        if self.seen is None or sequence > self.seen[0]:
             self.seen = sequence, head
 
     def _seen_in(self, state: SessionState) -> SessionState:
@@ -559,7 +583,7 @@ class Session:
 
     def _answered(self, reply: JSON) -> Answer | Marginal:
         answer = parse_answer(reply)
-        self._saw(answer.sequence, answer.entry_hash)
+        self._saw(answer.sequence, answer.entry_hash, answer.value if isinstance(answer, Answer) else None)
         return answer
 
     def ask(
@@ -942,35 +966,60 @@ class Session:
             part.unlink(missing_ok=True)
         return target
 
-    def verify(self, *, memory_limit: int | None = None) -> JSON:
-        """Download the transcript, replay it here, and check that the newest entry this client was told of is in it.
+    def verify(self, *, log: LogFolder | Path | str | bool = False, memory_limit: int | None = None) -> JSON:
+        """Download the transcript, replay it here, and check that every entry this client was told of is in it, as it
+        was told.
 
-        Then everything up to that entry is as it was when it was answered: nothing was removed, rewritten or given
-        another time. Of later entries, such as those of another client, only the replay is checked.
+        Then everything up to the newest of them is as it was when it was answered: nothing was removed, rewritten or
+        given another time. Of later entries, such as those of another client, only the replay is checked.
 
         Args:
+            log: a folder in which the log is kept, as an auditor keeps one: then the whole transcript must be what the
+                log has of the session. True looks as far as any caller may: the checkpoint that is shown now must
+                follow on those that were shown to this client before, which tells nothing of the session's records.
             memory_limit: most bytes that the replay may hold; 4 GiB by default.
 
         Returns:
-            What the replay found: entries, updates, what was spent, and so on.
+            What the replay found: entries, updates, what was spent, and so on; and under ``log`` where one was asked
+            for the ``size`` of the log, what was ``checked`` by it and what was ``not_checked``.
 
         Raises:
-            NotVerified: when the transcript does not replay, is another session's, or lacks that entry.
+            NotVerified: when the transcript does not replay, is another session's, lacks an entry that was told of or
+                has another in its place, or is not what the log has.
+            Contradicted: when the log is not what it was, or not what was signed.
         """
         # Imported here: the audit loads all that computes plans and hypotheses, which most clients do not need.
         from app.audit.replay import MEMORY_LIMIT, replay_file
+        from app.client.log import LogFolder
 
         entries, head = (None, None) if self.seen is None else self.seen
         limit = MEMORY_LIMIT if memory_limit is None else memory_limit
         with TemporaryDirectory(prefix="curator-") as folder:
             path = self.transcript(Path(folder) / "transcript.ndjson")
             verdict = replay_file(path, head=head, entries=entries, memory_limit=limit)
-        if not verdict.ok:
-            where = "" if verdict.sequence is None else f"entry {verdict.sequence}: "
-            raise NotVerified(f"the transcript of session {self.id}: {where}{verdict.problem}")
-        if verdict.summary["session"] != self.id:
-            raise NotVerified(f"the transcript is not that of session {self.id}")
-        return verdict.summary
+            if not verdict.ok:
+                where = "" if verdict.sequence is None else f"entry {verdict.sequence}: "
+                raise NotVerified(f"the transcript of session {self.id}: {where}{verdict.problem}")
+            if verdict.summary["session"] != self.id:
+                raise NotVerified(f"the transcript is not that of session {self.id}")
+            with path.open("rb") as file:
+                self.told.check(file)
+            if log is False:
+                return verdict.summary
+            if log is True:
+                return verdict.summary | {"log": self._look_at_log()}
+            if self.opened.dummy:
+                raise NotVerified("a session on made-up records is in no log")
+            found, count = (log if isinstance(log, LogFolder) else LogFolder(log)).verify(path)
+        return verdict.summary | {"log": {"size": found.size, "checked": [f"{count} records"], "not_checked": []}}
+
+    def _look_at_log(self) -> JSON:
+        """What can be told of the log without its entries."""
+        found = self._seen_log.look()
+        checked, left = ["one key, and no smaller log than was shown before"], ["that the records are in the log"]
+        if found["proven"] is not None:
+            (checked if found["proven"] else left).append("that the log begins with what was shown before")
+        return {"size": found["size"], "checked": checked, "not_checked": left}
 
     def hypothesis(self) -> Hypothesis:
         """The public hypothesis as an array in the shape of the data set's space."""

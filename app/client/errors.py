@@ -45,3 +45,7 @@ class ProtocolError(Exception):
 
 class NotVerified(Exception):
     """A session's transcript does not replay, or is not the one of the answers that this client got."""
+
+
+class Contradicted(NotVerified):
+    """The log is not what it was, or not what was signed."""

@@ -10,27 +10,21 @@ were asked for, what they cosigned is kept as ``witnessed``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from app.audit.commitment import FileDigest, opens
 from app.audit.key_changes import KeyChange
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.merkle import leaf_hash
 from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier
-from app.audit.records import parse
+from app.audit.presence import NoRecord, Presence, told_by
 from app.client.curator import Curator
-from app.client.errors import NotVerified
+from app.client.errors import Contradicted, NotVerified
+from app.client.models import JSON
 from app.client.quorum import Quorum, check_connected
-
-#: Records of a transcript that are in the log; weights and the trailer are not.
-IN_THE_LOG = frozenset({"header", "answer", "forfeit", "release", "measurement"})
-
-
-class Contradicted(NotVerified):
-    """The log is not what it was, or not what was signed."""
 
 
 class LogFolder:
@@ -122,45 +116,88 @@ class LogFolder:
         return keys[-1], keys[-1].checkpoint(note)
 
     def verify(self, transcript: Path | str) -> tuple[Checkpoint, int]:
-        """Check that the lines of a transcript are in the log as it is kept; under which checkpoint, and how many.
+        """Check that a transcript is what the log says of its session, as far as it is kept: that its lines are there
+        and no more entries of it, and that it is open or closed as the transcript says; under which checkpoint, and how
+        many lines.
 
         Raises:
             Contradicted: when the folder's lines are not those that were signed.
-            NotVerified: when nothing is kept, or a line of the transcript is not in the log as far as it is kept.
+            NotVerified: when nothing is kept, or the log as far as it is kept says something else.
         """
-        needed: dict[bytes, int] = {}
         with Path(transcript).open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                line = line.rstrip(b"\n")
-                try:
-                    kind = parse(line).get("record")
-                except ValueError:
-                    raise NotVerified(f"line {number} of the transcript is no record") from None
-                if kind in IN_THE_LOG:
-                    needed.setdefault(leaf_hash(line), number)
-        count = len(needed)
+            try:
+                sought = Presence(line.rstrip(b"\n") for line in file)
+            except NoRecord as error:
+                raise NotVerified(str(error)) from None
+        found = self.read(sought.look)
+        problem = sought.problem()
+        if problem is not None:
+            raise NotVerified(
+                f"{problem}, by the {found.size} entries of the log that are kept: fetch those that came since and the "
+                "transcript anew, or it is not what the service recorded"
+            )
+        return found, sought.count
+
+    def check_commitment(self, dataset: str, file: Path | str, key: bytes) -> Checkpoint:
+        """Check that a file is the one that a data set was registered with, by the key of its commitment; under which
+        checkpoint.
+
+        Raises:
+            ValueError: unless the key has 32 bytes.
+            Contradicted: when the folder's lines are not those that were signed.
+            NotVerified: when nothing is kept, no such data set was registered, or none with a commitment, as far as
+                the log is kept, or it was another file or another key.
+        """
+        registered: list[JSON] = []
+
+        def look(line: bytes) -> None:
+            if b'"record":"dataset"' in line:  # others need not be read
+                record = told_by(line)
+                told = (record.get("record"), record.get("event"), record.get("name"))
+                if told == ("dataset", "registered", dataset):
+                    registered.append(record)
+
+        found = self.read(look)
+        if len(registered) != 1:
+            times = f"{len(registered)} times" if registered else "not registered"
+            raise NotVerified(f"{dataset!r} is {times} among the {found.size} entries of the log that are kept")
+        committed = registered[0].get("commitment")
+        if committed is None:
+            raise NotVerified(f"{dataset!r} was registered without a commitment")
+        with Path(file).open("rb") as opened:
+            if not opens(committed, key, FileDigest.of(opened)):
+                raise NotVerified(
+                    f"{file} under this key does not give the commitment of {dataset!r}: it is another file, or "
+                    "another key"
+                )
+        return found
+
+    def read(self, look: Callable[[bytes], object]) -> Checkpoint:
+        """Show every line of the log as it is kept, one by one, and verify them; under which checkpoint they stand.
+
+        What is seen of them counts once this returns.
+
+        Raises:
+            Contradicted: when they are not those that were signed.
+            NotVerified: when nothing is kept.
+        """
         try:
             state = self._state()
             if state.seen is None:
                 raise NotVerified(f"nothing is kept in {self._path}: fetch the log first")
             with self._entries.open("rb") as file:
 
-                def looked() -> Iterator[bytes]:
-                    for line in islice(whole_lines(file), state.seen.size if state.seen else 0):
-                        needed.pop(leaf_hash(line), None)
+                def looked(size: int) -> Iterator[bytes]:
+                    for line in islice(whole_lines(file), size):
+                        look(line)
                         yield line
 
-                Follower(state.verifier).follow(state.seen, looked())
+                Follower(state.verifier).follow(state.seen, looked(state.seen.size))
         except FileNotFoundError:
             raise NotVerified(f"nothing is kept in {self._path}: fetch the log first") from None
         except (LinesRefused, NoteRefused) as error:
             raise Contradicted(f"{self._path}: {error}") from None
-        if needed:
-            raise NotVerified(
-                f"line {min(needed.values())} of the transcript is not among the {state.seen.size} entries of the log "
-                "that are kept: fetch those that came since, or it is not what the service recorded"
-            )
-        return state.seen, count
+        return state.seen
 
     def lines(self) -> Iterator[bytes]:
         """The whole lines that lie in the folder, as they are; it is for others to say whether they were signed."""

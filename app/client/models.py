@@ -161,7 +161,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What is public about a data set: its domain and budget, and ``unit``, what neighbours differ in.
+    """What is public about a data set: its domain and budget, ``unit``, what neighbours differ in, and the
+    ``commitment`` to its private file, None where it was registered before there were any.
 
     ``warnings``, and of a table the ``report`` of its file, are only in the reply to the registration of a data set.
     """
@@ -172,11 +173,12 @@ class Dataset:
     raw: JSON = field(repr=False)
     warnings: tuple[str, ...] = ()
     report: Report | None = field(default=None, repr=False)
+    commitment: str | None = None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From a public descriptor."""
-        report = reply.get("report")
+        report, commitment = reply.get("report"), reply.get("commitment")
         return cls(
             str(need(reply, "name")),
             str(need(reply, "kind")),
@@ -184,7 +186,29 @@ class Dataset:
             dict(reply),
             tuple(map(str, reply.get("warnings", ()))),
             None if report is None else Report.parse(report),
+            None if commitment is None else str(commitment),
         )
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """The commitment to a data set's private file, and the key (64 hexadecimal digits) that shows a file to be it.
+
+    Whoever has the key can test guesses of the file.
+    """
+
+    dataset: str
+    algorithm: str
+    commitment: str
+    key: str = field(repr=False)
+
+    @classmethod
+    def parse(cls, reply: JSON) -> Self:
+        """From the reply to ``POST /v1/datasets/{name}/commitment``."""
+        dataset, algorithm, commitment, key = (
+            str(need(reply, name)) for name in ("dataset", "algorithm", "commitment", "key")
+        )
+        return cls(dataset, algorithm, commitment, key)
 
 
 @dataclass(frozen=True)

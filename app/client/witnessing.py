@@ -19,8 +19,8 @@ from pathlib import Path
 from app.audit.log import LogForked, LogShrank
 from app.audit.notes import Checkpoint, NoteRefused, Witness
 from app.client.curator import Curator
-from app.client.errors import NotVerified, Problem
-from app.client.log import Contradicted, LogFolder, write_durably
+from app.client.errors import Contradicted, NotVerified, Problem
+from app.client.log import LogFolder, write_durably
 from app.client.quorum import check_connected
 
 #: How many witnesses are looked for whom to join, at most.

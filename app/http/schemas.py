@@ -67,7 +67,9 @@ class BudgetView(SumView):
 
 
 class DatasetView(Reply):
-    """A data set's public descriptor."""
+    """A data set's public descriptor. ``commitment`` is the one to its private file, null where it was registered
+    before there were any.
+    """
 
     name: str
     kind: str
@@ -77,6 +79,16 @@ class DatasetView(Reply):
     shape: list[int]
     cells: int | None
     status: Literal["registered", "retired"]
+    commitment: str | None
+
+
+class CommitmentView(Reply):
+    """The commitment to a data set's private file, and the key that shows a file to be the one: docs/audit.md."""
+
+    dataset: str
+    algorithm: Literal["HMAC-SHA-256"]
+    commitment: str
+    key: str
 
 
 class TallyView(Reply):

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
-from app.audit.log import registration_record, retirement_record
+from app.audit.commitment import ALGORITHM, KEY_BYTES, commitment
+from app.audit.log import registration_record, retirement_record, revelation_record
 from app.curator.dataset import Bought, PublicDataset
 from app.privacy.errors import InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget
@@ -171,7 +172,9 @@ class Datasets:
         with self._private.registration():
             upload = self._read(spec, filename, path)
             told = {"warnings": self._warnings(upload), "report": upload.report}
-            entry = self._private.put(spec.name, upload)
+            key = secrets.token_bytes(KEY_BYTES)
+            committed = commitment(key, upload.file)
+            entry = self._private.put(spec.name, upload, key)
             row = DatasetRow(
                 name=spec.name,
                 spec=written(upload.spec),
@@ -179,12 +182,17 @@ class Datasets:
                 bought={},
                 vault_entry=entry,
                 created_at=now,
+                commitment=committed,
             )
             try:
                 with self._store.write() as tx:
                     self._check_free(tx, spec.name)
                     tx.add_dataset(row)
-                    tx.add_event(registration_record(declared=row.spec, records=row.records, recorded_at=now))
+                    tx.add_event(
+                        registration_record(
+                            declared=row.spec, records=row.records, commitment=committed, recorded_at=now
+                        )
+                    )
                     tx.commit()
             except (StoreConflict, Conflict):
                 self._private.destroy(entry)
@@ -261,6 +269,7 @@ class Datasets:
         view, account = dataset.descriptor(), spending.account_of(row, dataset.budget, holdings)
         view["budget"] = spending.budget_view(account)
         view["created_at"] = row.created_at
+        view["commitment"] = row.commitment
         view["status"] = "registered" if row.retired_at is None else "retired"
         return view
 
@@ -454,6 +463,38 @@ class Datasets:
         )
         return view, page
 
+    def reveal(self, actor: Principal, name: str) -> dict[str, Any]:
+        """The commitment to a data set's private file and the key that opens it.
+
+        That an admin was given it is recorded before he is, once, however often he asks.
+
+        Raises:
+            NotFound: when there is none of that name.
+            Conflict: when the key was destroyed with the file, or there never was one.
+            Unavailable: when the file cannot be read, or the data set not be had now.
+        """
+        actor.require("admin")
+        now = self._clock()  # before anything private is looked at
+        with self._store.read() as tx:
+            row = self._row(tx, name)
+        _check_committed(row)
+        # Before the row is held: others would wait for as long as the file takes.
+        try:
+            key = self._private.commitment_key(row.vault_entry)
+        except Unavailable:
+            with self._store.read() as tx:
+                _check_committed(self._row(tx, name))
+            raise
+        if key is None:
+            raise Unavailable(f"the private file of {name!r} has no key: an operator must put it back from a backup")
+        with self.holding(name) as (tx, row):
+            _check_committed(row)
+            if actor.name not in row.revealed_to:
+                tx.set_revealed_to(name, (*row.revealed_to, actor.name))
+                tx.add_event(revelation_record(name=name, by=actor.name, recorded_at=now))
+                tx.commit()
+        return {"dataset": name, "algorithm": ALGORITHM, "commitment": row.commitment, "key": key.hex()}
+
     def retire(self, actor: Principal, name: str) -> dict[str, Any]:
         """Close every session of a data set and destroy its private file; public records stay.
 
@@ -548,6 +589,16 @@ def reading() -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - whatever it was, the file is at fault and its words are private
         log.warning("an upload could not be read", error=type(error).__name__)
         raise InvalidDataset("the file cannot be read: it is damaged, or not what its name says") from None
+
+
+def _check_committed(row: DatasetRow) -> None:
+    """Refuse where there is no key any more, or never was."""
+    if row.commitment is None:
+        raise Conflict(f"the data set {row.name!r} has no commitment: it was registered before there were any")
+    if row.retired_at is not None:
+        raise Conflict(
+            f"the data set {row.name!r} is retired: the key of its commitment was destroyed with its private file"
+        )
 
 
 def _check_open(row: DatasetRow) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
+from app.audit.commitment import FileDigest
 from app.privacy.ledger import Share
 from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.space import Space
@@ -40,7 +41,9 @@ class PrincipalRow:
 class DatasetRow:
     """A registered data set. ``vault_entry`` names its private file; ``forfeited`` and ``forfeited_pure`` are exact
     decimal strings, what of the two sums of its budget is gone beside what its sessions hold and spent. ``impure`` says
-    whether a session was ever opened whose noise is not all pure; it is never taken back.
+    whether a session was ever opened whose noise is not all pure; it is never taken back. ``commitment`` is the one to
+    its private file, None where it was registered before there were any; ``revealed_to`` are the admins who were given
+    its key.
     """
 
     name: str
@@ -54,6 +57,8 @@ class DatasetRow:
     forfeited: str = "0"
     forfeited_pure: str = "0"
     impure: bool = False
+    commitment: str | None = None
+    revealed_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +294,7 @@ class Transaction(Protocol):
     def forfeit_dataset(self, row: DatasetRow) -> None: ...
     def set_impure(self, name: str) -> None: ...
     def set_vault_entry(self, name: str, entry: dict[str, str]) -> None: ...
+    def set_revealed_to(self, name: str, principals: Sequence[str]) -> None: ...
     def retire_dataset(self, name: str, at: str) -> None: ...
     def grant(self, dataset: str, principal: str) -> str | None: ...
     def set_grant(self, dataset: str, principal: str, epsilon: str) -> None: ...
@@ -381,13 +387,14 @@ class StoreHeld(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A declared data set with its private numbers, parsed and checked. ``data`` is opaque here, as is ``contents``, by
-    which the store knows it again. ``report`` is of a table: how many records were read, kept, dropped and clamped, and
-    which of its attributes was the reason how often.
+    """A declared data set with its private numbers, parsed and checked. ``file`` is what a commitment is made of;
+    ``data`` is opaque here, as is ``contents``, by which the store knows it again. ``report`` is of a table: how many
+    records were read, kept, dropped and clamped, and which of its attributes was the reason how often.
     """
 
     spec: Spec
     mass: float
+    file: FileDigest = field(repr=False)
     data: Any = field(repr=False)
     contents: Mapping[str, bytes] = field(repr=False)
     report: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -408,8 +415,11 @@ class PrivateStore(Protocol):
     def registration(self) -> AbstractContextManager[None]:
         """Held from before :meth:`put` until the row that names the file is committed."""
 
-    def put(self, name: str, upload: Upload) -> dict[str, str]:
-        """Keep the numbers durably; the entry goes into the data set's row."""
+    def put(self, name: str, upload: Upload, key: bytes | None = None) -> dict[str, str]:
+        """Keep the numbers durably, and with them the key of a commitment; the entry goes into the data set's row."""
+
+    def commitment_key(self, entry: dict[str, str]) -> bytes | None:
+        """The key that was kept with the numbers, which are verified; None where there was none. Raises Unavailable."""
 
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         """Whether an entry was made of the same file or holds the same numbers, its own file gone or not."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import hmac
 import math
 import threading
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from app.audit.commitment import FileDigest
 from app.services.errors import Unavailable
 from app.services.ports import Upload
 from app.spaces.drafts import ColumnSummary, Layout
@@ -89,9 +89,9 @@ class VaultStore:
         data, report = read.data, None if read.report is None else read.report.view()
         bits = spec.data_bits if isinstance(spec, BipartiteSpec | GraphSpec | MatrixSpec) else 0
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").digest()
-        contents = {"upload": digest, "numbers": content_of(data)}
-        return Upload(spec, math.ldexp(data.mass, -bits), data, contents, report)
+            digest = FileDigest.of(file)
+        contents = {"upload": digest.sha256, "numbers": content_of(data)}
+        return Upload(spec, math.ldexp(data.mass, -bits), digest, data, contents, report)
 
     def columns(self, filename: str, path: Path, layout: Layout) -> tuple[str, ...] | None:
         """Names of the columns of a table's file; None for an array of counts, which names none.
@@ -113,14 +113,15 @@ class VaultStore:
         """Holds off sweeps until the row that names the file is committed."""
         return self._vault.registration()
 
-    def put(self, name: str, upload: Upload) -> dict[str, str]:
-        """Write the numbers durably; the entry goes into the data set's row.
+    def put(self, name: str, upload: Upload, key: bytes | None = None) -> dict[str, str]:
+        """Write the numbers durably, and the key of a commitment into the same file; the entry goes into the data set's
+        row.
 
         Raises:
             Unavailable: when the disk refuses; then nothing remains.
         """
         try:
-            entry = self._vault.put(name, upload.data)
+            entry = self._vault.put(name, upload.data, key)
         except OSError as error:
             log.error("a private file could not be written", error=errno.errorcode.get(error.errno or 0, "unknown"))
             raise Unavailable(
@@ -129,6 +130,17 @@ class VaultStore:
             ) from None
         marks = {what: self._vault.mark(entry.file_name, content) for what, content in upload.contents.items()}
         return {"file_name": entry.file_name, "digest": entry.digest, **marks}
+
+    def commitment_key(self, entry: dict[str, str]) -> bytes | None:
+        """The key that is in the file, which is read and verified; None where it has none.
+
+        Raises:
+            Unavailable: when the file is missing, altered, or sealed with another key.
+        """
+        try:
+            return self._vault.commitment_key(VaultEntry(entry["file_name"], entry["digest"]))
+        except (VaultError, OSError) as error:
+            raise _unusable(error) from None
 
     def alike(self, upload: Upload, entry: dict[str, str]) -> bool:
         """Whether an entry was made of the same file or holds the same numbers, its own file gone or not.
@@ -254,7 +266,7 @@ class VaultResealer:
             return None
         try:
             data = self._old.open(found)
-            made = self._new.put(name, data)
+            made = self._new.put(name, data, self._old.commitment_key(found))
         except VaultError:
             raise Unavailable("neither key opens the private file") from None
         numbers = self._new.mark(made.file_name, content_of(data))

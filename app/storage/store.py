@@ -251,6 +251,8 @@ def _dataset(row: Any) -> DatasetRow:
         forfeited=row.forfeited,
         forfeited_pure=row.forfeited_pure,
         impure=row.impure,
+        commitment=row.commitment,
+        revealed_to=() if row.revealed_to is None else tuple(orjson.loads(row.revealed_to)),
     )
 
 
@@ -438,6 +440,8 @@ class SqlTransaction:
                 "forfeited": row.forfeited,
                 "forfeited_pure": row.forfeited_pure,
                 "impure": row.impure,
+                "commitment": row.commitment,
+                "revealed_to": orjson.dumps(row.revealed_to).decode() if row.revealed_to else None,
             },
         )
 
@@ -468,6 +472,14 @@ class SqlTransaction:
         """Name another private file for a data set."""
         self._connection.execute(
             update(t.datasets).where(t.datasets.c.name == name).values(vault_entry=orjson.dumps(entry).decode())
+        )
+
+    def set_revealed_to(self, name: str, principals: Sequence[str]) -> None:
+        """Write who was given the key of a data set's commitment."""
+        self._connection.execute(
+            update(t.datasets)
+            .where(t.datasets.c.name == name)
+            .values(revealed_to=orjson.dumps(tuple(principals)).decode())
         )
 
     def retire_dataset(self, name: str, at: str) -> None:

@@ -52,6 +52,8 @@ datasets = Table(
     Column("forfeited", String(48), nullable=False),
     Column("forfeited_pure", String(48), nullable=False),
     Column("impure", Boolean, nullable=False),
+    Column("commitment", String(64)),
+    Column("revealed_to", Text),
 )
 
 grants = Table(

@@ -12,11 +12,13 @@ What it holds to:
    under way, in this process or another on the same folder.
 
 File format. The *container* is the magic, the header's length (4 bytes, big-endian), a JSON header and the
-arrays, each starting at a multiple of 64 bytes so that it can be used where it was read to. Without a vault
-key the file is the container. With one it is a second magic, a random salt, a key check, and the container
-in chunks of 1 MiB under AES-256-GCM (the STREAM construction of Hoang, Reyhanitabar, Rogaway and Vizár
-2015): each file has its own key, by HKDF-SHA256 from vault key and salt; the nonce is the chunk's number;
-name, number and "is the last" are authenticated.
+arrays, each starting at a multiple of 64 bytes so that it can be used where it was read to. The key of the
+commitment to what was uploaded stands in the header: it is sealed, copied and destroyed with the numbers.
+
+Without a vault key the file is the container. With one it is a second magic, a random salt, a key check, and
+the container in chunks of 1 MiB under AES-256-GCM (the STREAM construction of Hoang, Reyhanitabar, Rogaway
+and Vizár 2015): each file has its own key, by HKDF-SHA256 from vault key and salt; the nonce is the chunk's
+number; name, number and "is the last" are authenticated.
 """
 
 import contextlib
@@ -59,6 +61,8 @@ _DTYPES = frozenset({"|u1", "|i1", "<u2", "<i2", "<u4", "<i4", "<i8"})
 _LOCK = ".registrations.lock"
 #: Files of keys: of an unencrypted vault's digests, the log's, and the one that is to be the log's next.
 DIGEST_KEY, LOG_KEY, NEXT_LOG_KEY = "vault-digest.key", "log.key", "log-next.key"
+#: What a header calls the key of the commitment.
+_COMMITMENT = "commitment_key"
 
 
 class VaultError(Exception):
@@ -137,8 +141,9 @@ class Vault:
         finally:
             os.close(descriptor)
 
-    def put(self, dataset_id: str, data: PrivateData) -> VaultEntry:
-        """Writes `data` to a new file and returns its entry; durable on return. Only within `registration()`.
+    def put(self, dataset_id: str, data: PrivateData, key: bytes | None = None) -> VaultEntry:
+        """Writes `data`, and the key of a commitment if there is one, to a new file and returns its entry; durable on
+        return. Only within `registration()`.
 
         Raises RuntimeError outside of one, ValueError for an unusable id, OSError when the disk refuses;
         then nothing remains. A caller whose commit fails calls `destroy`, or leaves the file to the next
@@ -154,7 +159,7 @@ class Vault:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with open(descriptor, "wb", buffering=0) as file:
-                pieces = _digested(_container(data), digest)
+                pieces = _digested(_container(data, key), digest)
                 _write(file, pieces if self._key is None else self._sealed(name, pieces))
                 os.fsync(descriptor)
             os.rename(temporary, self._folder / name)
@@ -193,6 +198,23 @@ class Vault:
             for chunk in self._chunks(entry.file_name, file):
                 digest.update(chunk)
         _compare(entry, digest)
+
+    def commitment_key(self, entry: VaultEntry) -> bytes | None:
+        """The key of a commitment that `entry` was put with, None where it was put without; the whole file is read and
+        verified. Raises VaultMissing, VaultCorrupt, VaultWrongKey.
+        """
+        digest = self._new_digest(entry.file_name)
+        first = b""
+        with self._file(entry) as file:
+            for chunk in self._chunks(entry.file_name, file):
+                first = first or chunk  # a header is shorter than a chunk
+                digest.update(chunk)
+        _compare(entry, digest)
+        try:
+            key = _header(first)[0].get(_COMMITMENT)
+            return None if key is None else bytes.fromhex(key)
+        except (ValueError, TypeError, struct.error):
+            raise VaultCorrupt(f"{entry.file_name} has been altered or truncated") from None
 
     def mark(self, file_name: str, content: bytes) -> str:
         """What a record may keep of a content's SHA-256: keyed, and another one beside every file's name, so that who
@@ -433,12 +455,14 @@ def _associated(name: str, index: int, last: bool) -> bytes:
     return b"curator vault\0" + name.encode() + b"\0" + index.to_bytes(8, "big") + bytes([last])
 
 
-def _container(data: PrivateData) -> Iterator[bytes | memoryview]:
+def _container(data: PrivateData, key: bytes | None = None) -> Iterator[bytes | memoryview]:
     arrays = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in data.arrays().items()}
     described: list[dict[str, object]] = []
     header: dict[str, object] = {"layout": data.layout, "mass": data.mass, "arrays": described}
     if isinstance(data, CsrData):
         header["shape"] = data.shape
+    if key is not None:
+        header[_COMMITMENT] = key.hex()
     offset = 0  # from the end of the padded header
     for name, array in arrays.items():
         described.append({"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": offset})
@@ -452,15 +476,19 @@ def _container(data: PrivateData) -> Iterator[bytes | memoryview]:
         yield bytes(_aligned(array.nbytes) - array.nbytes)
 
 
+def _header(container: bytes | mmap.mmap) -> tuple[dict[str, Any], int]:
+    """The header of a container, and where its arrays begin. Raises ValueError and struct.error for nonsense."""
+    (length,) = _LENGTH.unpack_from(container, len(_PLAIN))
+    start = len(_PLAIN) + _LENGTH.size
+    if length > _MAX_HEADER or container[: len(_PLAIN)] != _PLAIN:
+        raise ValueError
+    return json.loads(container[start : start + length]), _aligned(start + length)
+
+
 def _parse(name: str, memory: mmap.mmap) -> PrivateData:
     """The arrays of a container in `memory`, which they keep alive. Raises VaultCorrupt."""
     try:
-        (length,) = _LENGTH.unpack_from(memory, len(_PLAIN))
-        start = len(_PLAIN) + _LENGTH.size
-        if length > _MAX_HEADER or memory[: len(_PLAIN)] != _PLAIN:
-            raise ValueError
-        header: dict[str, Any] = json.loads(memory[start : start + length])
-        base = _aligned(start + length)
+        header, base = _header(memory)
         arrays = {}
         for item in header["arrays"]:
             if item["dtype"] not in _DTYPES:

@@ -12,7 +12,7 @@ import pytest
 
 from app.audit.notes import Signer
 from app.client import Curator, LogFolder, NotVerified
-from app.client.log import Contradicted
+from app.client.errors import Contradicted
 from tests.api.support import Service, ask, open_session, people, serving, where
 from tests.integration.servers import environment, run
 

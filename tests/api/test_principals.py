@@ -22,6 +22,7 @@ ROUTES = [
     ("GET", "/v1/datasets/nothing", "admin analyst auditor"),
     ("GET", "/v1/datasets/nothing/dummy", "admin analyst auditor"),
     ("PUT", "/v1/datasets/nothing/grants/nobody", "admin"),
+    ("POST", "/v1/datasets/nothing/commitment", "admin"),
     ("GET", "/v1/datasets/nothing/ledger", "admin auditor"),
     ("GET", "/v1/datasets/nothing/measurements", "admin analyst auditor"),
     ("GET", "/v1/datasets/nothing/measurements/" + 64 * "0", "admin analyst auditor"),

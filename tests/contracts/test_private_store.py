@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,33 @@ def test_what_was_registered_before_is_known_again(
         assert not store.alike(upload(other), entry)
         assert store.alike(upload(np.asfortranarray(COUNTS)), entry)
         store.destroy(entry)
+
+
+def test_the_key_of_a_commitment_is_kept_with_the_numbers(store: PrivateStore, upload: Callable[..., Upload]) -> None:
+    """And goes with them. Catches a key of another data set, one in the entry, which goes into a row, and one that
+    makes equal numbers look unlike.
+    """
+    keys = [bytes([number] * 32) for number in (7, 8)]
+    with store.registration():
+        entries = [store.put("people", upload(), key) for key in keys]
+        without = store.put("people", upload())
+    for entry, key in zip(entries, keys, strict=True):
+        assert store.commitment_key(entry) == key
+        assert key.hex() not in str(entry)
+        assert store.alike(upload(), entry)
+    assert store.commitment_key(without) is None
+    store.destroy(entries[0])
+    with pytest.raises(Unavailable):
+        store.commitment_key(entries[0])
+    assert store.commitment_key(entries[1]) == keys[1]
+
+
+def test_what_a_commitment_is_made_of(upload: Callable[..., Upload], tmp_path: Path) -> None:
+    """Catches a digest of the numbers in the place of the file's, and one that shows where it may be logged."""
+    read = upload()
+    content = (tmp_path / "upload").read_bytes()
+    assert read.file == (len(content), hashlib.sha256(content).digest())
+    assert str(len(content)) not in repr(read)
 
 
 def test_nothing_is_kept_outside_of_a_registration(store: PrivateStore, upload: Callable[..., Upload]) -> None:

@@ -367,6 +367,21 @@ class TestDatasets:
             with store.read() as tx:
                 assert tx.dataset(data.name) == lost
 
+    def test_a_commitment_and_who_has_its_key(self, store: SqlStore, data: DatasetRow) -> None:
+        """Catches a commitment that is lost, and names in the row of another data set."""
+        committed, other = dataset(commitment="c" * 64), dataset(commitment="d" * 64, revealed_to=("ann",))
+        put(store, committed, other)
+        for names in (("ann",), ("ann", "bob")):
+            with store.write() as tx:
+                tx.set_revealed_to(committed.name, names)
+                tx.commit()
+            with store.read() as tx:
+                assert tx.dataset(committed.name) == replace(committed, revealed_to=names)
+        with store.read() as tx:
+            assert tx.dataset(other.name) == other
+            assert tx.dataset(data.name) == data
+        assert (data.commitment, data.revealed_to) == (None, ())
+
     def test_impure_for_good(self, store: SqlStore, data: DatasetRow) -> None:
         """Catches a flag of another data set, and one that a second session takes back."""
         other = dataset()

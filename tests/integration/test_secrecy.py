@@ -243,6 +243,13 @@ class Server:
 #: Half of the cells hold PRIVATE, the others something else, so that the public mean is neither.
 COUNTS = np.where(np.arange(CELLS) < CELLS // 2, PRIVATE >> BITS, 9_000_001)
 PRIVATES = int(COUNTS.sum())
+MARKED = {
+    "name": "marked",
+    "kind": "table",
+    "attributes": [{"name": "a", "size": CELLS}],
+    "records_public": True,
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+}
 
 
 @pytest.fixture(scope="module")
@@ -274,14 +281,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Ser
         _until_ready(running)
         admin = {"Authorization": f"Bearer {ADMIN_KEY}"}
         client.headers.update(admin)
-        spec = {
-            "name": "marked",
-            "kind": "table",
-            "attributes": [{"name": "a", "size": CELLS}],
-            "records_public": True,
-            "budget": {"epsilon": 1.0, "delta": 1e-6},
-        }
-        reply = register(client, spec, npy(COUNTS), "counts.npy")
+        reply = register(client, MARKED, npy(COUNTS), "counts.npy")
         assert reply.status_code == 201, reply.text
         running.said.append(reply.content)
         made = running.send("POST", "/v1/principals", 201, json={"name": "ann", "role": "analyst"}).json()
@@ -362,6 +362,34 @@ def test_an_error_after_the_noise_tells_nothing(server: Server, fault: str) -> N
     places = server.places()
     assert b"RuntimeError" in places["stderr"]
     assert search(places, SECRETS) == []
+
+
+def test_the_key_of_a_commitment_is_in_its_file_alone(server: Server) -> None:
+    """Once an admin was given it. Catches it in a row, a stored reply, a log line, a metric or a document, and an error
+    that quotes it: a file that is altered, then one that is retired.
+    """
+    reply = register(server.client, {**MARKED, "name": "committed"}, npy(COUNTS), "counts.npy")
+    assert reply.status_code == 201, reply.text
+    server.said.append(reply.content)
+    revealed = server.client.post("/v1/datasets/committed/commitment", headers={"Idempotency-Key": "k"})
+    key = revealed.json()["key"]
+    (path,) = (server.folder / "data" / "vault").glob("committed.*.vault")
+    content = path.read_bytes()
+    assert key.encode() in content  # what is searched for is how it is written
+    path.write_bytes(content.replace(key[:8].encode(), b"00000000"))
+    server.send("POST", "/v1/datasets/committed/commitment", 503)
+    path.write_bytes(content)
+    server.send("DELETE", "/v1/datasets/committed", 200)
+    server.send("POST", "/v1/datasets/committed/commitment", 409)
+    for document in ("/v1/datasets/committed", "/v1/datasets", "/metrics", "/readyz"):
+        server.send("GET", document, 200)
+    raw = bytes.fromhex(key)
+    forms = [key.encode(), raw, repr(raw).encode(), base64.b64encode(raw), base64.urlsafe_b64encode(raw)]
+    places = server.places()
+    assert any(revealed.json()["commitment"].encode() in content for content in places.values())
+    for path in (server.folder / "data" / "vault").iterdir():
+        places[path.name] = path.read_bytes()
+    assert [place for place, content in places.items() if any(form in content for form in forms)] == []
 
 
 def test_the_process_leaves_no_core(server: Server) -> None:

@@ -17,7 +17,7 @@ from app.cli.connection import client
 from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
-from app.cli.options import AsJson, ExistingFile
+from app.cli.options import AsJson, DatasetName, ExistingFile
 from app.cli.rendering import err, out, show_verdict
 
 
@@ -199,10 +199,12 @@ def audit_forget_witness(
 
 @audits.command("verify")
 def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) -> None:
-    """Check that every line of a transcript is in the log that is kept in a folder; needs no service.
+    """Check that a transcript is what the log that is kept in a folder has of its session: every line is there, and no
+    more entries of it, and it was closed or not as the transcript says; needs no service.
 
-    Exit code 1 when a line is not in it, 3 when the folder is not what was verified.
+    Exit code 1 when that is not so, as far as the log is kept, 3 when the folder is not what was verified.
     """
+
     from app.client.log import LogFolder
 
     with _judging(""):
@@ -285,8 +287,7 @@ def _write(target: Path, content: bytes) -> None:
 @contextmanager
 def _judging(what: str) -> Iterator[None]:
     """Tell what contradicts itself, after some words, from what could not be verified."""
-    from app.client.errors import NotVerified
-    from app.client.log import Contradicted
+    from app.client.errors import Contradicted, NotVerified
 
     try:
         yield
@@ -294,3 +295,37 @@ def _judging(what: str) -> Iterator[None]:
         raise Contradiction(f"{what}{error}") from None
     except NotVerified as error:
         raise Refusal(str(error)) from None
+
+
+@audits.command("commitment")
+def audit_commitment(
+    folder: LogPlace,
+    name: DatasetName,
+    file: Annotated[Path, ExistingFile],
+    key: Annotated[
+        str, typer.Option("--key", metavar="HEX", help="The key of the commitment, as an administrator revealed it.")
+    ],
+) -> None:
+    """Check that FILE is the one that a data set was registered with, by the log that is kept in a folder; needs no
+    service.
+
+    Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
+    is not what was verified.
+    """
+    from app.client.errors import Contradicted, NotVerified
+    from app.client.log import LogFolder
+
+    if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
+        raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")
+    try:
+        found = LogFolder(folder).check_commitment(name, file, bytes.fromhex(key))
+    except Contradicted as error:
+        raise Contradiction(str(error)) from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    out.print(
+        f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -106,6 +107,22 @@ def dataset_grant(
     with client("Granting") as curator:
         curator.grant(name, principal, parse_decimal(epsilon, "epsilon"))
     out.print(f"{principal} may spend up to epsilon {epsilon} of {name}.", markup=False)
+
+
+@datasets.command("commitment")
+def dataset_commitment(name: DatasetName, as_json: AsJson = False) -> None:
+    """Reveal the commitment to a data set's private file, with its key. The log says that it was revealed to you.
+
+    Give the key to nobody who may not see the file: with it guesses of the file can be tested. It is destroyed with the
+    file when the data set is retired. `curator audit commitment` checks a file by it.
+    """
+    with client("Revealing the commitment") as curator:
+        found = curator.reveal(name)
+    if as_json:
+        print_json(asdict(found))
+        return
+    out.print(f"{found.algorithm} {found.commitment}", highlight=False, soft_wrap=True)
+    out.print(f"key {found.key}", highlight=False, soft_wrap=True)
 
 
 @datasets.command("retire")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import client
+from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import cli, sessions
 from app.cli.inputs import parse_decimal, parse_mechanism
 from app.cli.options import (
@@ -158,6 +159,48 @@ def session_transcript(
     with client("Downloading the transcript") as curator:
         curator.session(session).transcript(target)
     out.print(f"Wrote {target} ({target.stat().st_size:,} bytes).", markup=False, soft_wrap=True)
+
+
+@sessions.command("verify")
+def session_verify(
+    session: SessionId,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log",
+            metavar="FOLDER",
+            exists=True,
+            file_okay=False,
+            help="Where the log is kept, as `audit fetch` does: the whole transcript must be what it has.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download a session's transcript, replay it, and hold it against the log.
+
+    Without --log only the log's checkpoint is looked at, which tells nothing of the session's records.
+
+    Exit code 1 when the transcript does not replay or is not what the log has, as far as that is kept, 3 when the log
+    or the folder is not what was signed.
+    """
+    from app.client.errors import Contradicted, NotVerified
+
+    with client("Verifying the session") as curator:
+        try:
+            found = curator.session(session).verify(log=log or True)
+        except Contradicted as error:
+            raise Contradiction(f"the log cannot be what it was: {error}") from None
+        except NotVerified as error:
+            raise Refusal(str(error)) from None
+    if as_json:
+        print_json(found)
+        return
+    told = found["log"]
+    out.print(f"{found['entries']} entries replay; the log has {told['size']} entries", highlight=False, soft_wrap=True)
+    for what, items in (("checked", told["checked"]), ("not checked", told["not_checked"])):
+        for item in items:
+            out.print(f"{what}: {item}", highlight=False, soft_wrap=True)
 
 
 def _mechanism(text: str | None) -> dict[str, Any] | None:

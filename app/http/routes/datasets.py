@@ -13,7 +13,7 @@ from app.http.context import Context
 from app.http.headers import ARROW, CSV, PARQUET, negotiated
 from app.http.openapi import DUMMY, MOVEMENT, NAMED, TABLE, multipart, page_parameters, problem_responses
 from app.http.replies import json_reply
-from app.http.requests import json_object
+from app.http.requests import json_object, optional_json_body
 from app.http.uploads import in_memory, read_checked, read_upload
 from app.services.dummies import RECORDS, DummyFormat, encoded
 from app.services.principals import Principal
@@ -154,6 +154,26 @@ def add_routes(app: FastAPI, context: Context) -> None:
             context.services.datasets.ledger, actor, name, int(asked.after or 0), asked.limit
         )
         return paging.reply(request, asked, page, "entries", stands)
+
+    @app.post(
+        "/v1/datasets/{name}/commitment",
+        tags=["data sets"],
+        summary="Reveal the commitment to the private file, with its key; the log says that it was",
+        response_model=schemas.CommitmentView,
+        responses=problem_responses(401, 403, 404, 409, 413, 422),
+        openapi_extra={
+            "requestBody": {
+                "required": False,
+                "content": {"application/json": {"schema": {"type": "object", "additionalProperties": False}}},
+            }
+        },
+    )
+    async def reveal(request: Request, name: str) -> Response:
+        actor = await context.authenticator.authenticate(request, heavy=True)
+        actor.require("admin")
+        if await optional_json_body(request, context, actor) != {}:
+            raise InvalidRequest("to reveal a commitment takes no body, or {}")
+        return json_reply(await run_in_threadpool(context.services.datasets.reveal, actor, name))
 
     @app.delete(
         "/v1/datasets/{name}",

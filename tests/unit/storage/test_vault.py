@@ -332,6 +332,40 @@ class TestKeys:
         assert [path.name for path in (tmp_path / "keys").iterdir()] == ["vault-digest.key"]
 
 
+class TestCommitmentKeys:
+    @pytest.mark.parametrize("sealed", [None, KEY], ids=["plain", "encrypted"])
+    def test_the_key_is_in_the_file_and_nowhere_else(self, tmp_path: Path, sealed: bytes | None) -> None:
+        """Beside numbers of one chunk and of several. Catches a key in the clear in an encrypted vault, one that shows
+        in the digest that goes into a row, and one that changes what equal numbers are known by.
+        """
+        vault, key = Vault(tmp_path / "vault", sealed), bytes(range(200, 232))
+        for data in (dense(), dense(1_000_000)):
+            with vault.registration():
+                entry = vault.put("adult", data, key)
+            assert vault.commitment_key(entry) == key
+            assert same(vault.open(entry), data)
+            assert vault.commitment_key(put(vault, data)) is None
+            for path in tmp_path.rglob("*"):
+                found = path.is_file() and any(form in path.read_bytes() for form in (key, key.hex().encode()))
+                assert found == (sealed is None and path.name == entry.file_name)
+            vault.destroy(entry)
+            with pytest.raises(VaultMissing):
+                vault.commitment_key(entry)
+
+    def test_an_altered_file_gives_no_key(self, vault: Vault, tmp_path: Path) -> None:
+        """Every byte of a small file is changed. Catches a key that is read before the file is verified."""
+        with vault.registration():
+            entry = vault.put("adult", dense(), bytes(range(32)))
+        path = tmp_path / "vault" / entry.file_name
+        content = path.read_bytes()
+        for at in range(len(content)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            with pytest.raises(VaultError):
+                vault.commitment_key(entry)
+        path.write_bytes(content)
+        assert vault.commitment_key(entry) == bytes(range(32))
+
+
 class TestSweep:
     def test_removes_what_nobody_names(self, vault: Vault, tmp_path: Path) -> None:
         kept, lost = put(vault, dense()), put(vault, dense())

@@ -1,0 +1,94 @@
+"""Whether a transcript is what a log says of its session: all of its records are there, and it has no more of them.
+
+A log has no trailers. That a session was closed shows in the movement that gave back what it had not used or, where its
+calibration is exact, in one that charged it with that, beside what its last entry is charged for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.audit.merkle import leaf_hash
+from app.audit.records import parse, sha256
+
+#: Records of a transcript that are not in the log. Whatever else stands there must be.
+_BESIDE = frozenset({"weights", "trailer"})
+_ENTRIES = frozenset({"answer", "forfeit", "release"})
+
+
+def told_by(line: bytes) -> dict[str, Any]:
+    """What a line of a log says, nothing where it is no record: it may not be verified yet, or be signed still."""
+    try:
+        return parse(line)
+    except ValueError:
+        return {}
+
+
+class NoRecord(ValueError):
+    """A line of a transcript cannot be read; ``number`` is which, from 1."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"line {number} of the transcript is no record")
+        self.number = number
+
+
+class Presence:
+    """What of one transcript is still to be found, while the lines of a log are looked at one by one.
+
+    Args:
+        transcript: its lines, without their ends.
+
+    Raises:
+        NoRecord: when one of them cannot be read.
+    """
+
+    def __init__(self, transcript: Iterable[bytes]) -> None:
+        self._missing: dict[bytes, int] = {}
+        self._session: Any = None
+        self._status: Any = None
+        #: The last entry: its number and hash, and whether it is charged for by itself. The header counts for entry 0.
+        self._sequence: Any = 0
+        self._head, self._pays = "", False
+        self._further, self._closed, self._charges = False, False, 0
+        for number, line in enumerate(transcript, start=1):
+            try:
+                record = parse(line)
+                kind = str(record["record"])
+            except (ValueError, KeyError):
+                raise NoRecord(number) from None
+            if kind not in _BESIDE:
+                self._missing.setdefault(leaf_hash(line), number)
+            if kind == "header":
+                self._session, self._head = record.get("session"), sha256(line)
+            elif kind in _ENTRIES:
+                self._sequence, self._head = record.get("sequence"), str(record.get("entry_hash"))
+                self._pays = kind != "answer" or record.get("source") == "measurement"
+            elif kind == "trailer":
+                self._status = record.get("status")
+        self.count = len(self._missing)
+        self._follows = b'"previous_hash":"' + self._head.encode(errors="replace")
+
+    def look(self, line: bytes) -> None:
+        """Take in a line of the log."""
+        self._missing.pop(leaf_hash(line), None)
+        if self._follows in line:
+            self._further |= told_by(line).get("previous_hash") == self._head
+        elif b'"record":"movement"' in line:
+            told = told_by(line)
+            if (told.get("record"), told.get("session")) == ("movement", self._session):
+                self._closed |= told.get("kind") in ("return", "forfeit")
+                self._charges += (told.get("kind"), told.get("sequence")) == ("charge", self._sequence)
+
+    def problem(self) -> str | None:
+        """Why the transcript is not what the lines that were looked at say; None where it is."""
+        if self._missing:
+            return f"line {min(self._missing.values())} of the transcript is not there"
+        if self._further:
+            return f"the session goes on behind entry {self._sequence}, where the transcript ends"
+        closed = self._closed or self._charges > self._pays
+        if self._status == "closed" and not closed:
+            return "the transcript says that the session is closed, and that is not there"
+        if self._status == "open" and closed:
+            return "the transcript says that the session is open, and it was closed"
+        return None
