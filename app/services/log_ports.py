@@ -63,8 +63,10 @@ class LogStore(Protocol):
     def settled(self) -> LogState:
         """The last event and the last movement up to which no other can come any more; the size is not told."""
 
-    def news(self, state: LogState, settled: LogState, most: int) -> list[Group]:
-        """What is to be added next, about so many leaves, in an order that any process may continue."""
+    def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
+        """What is to be added next, about so many leaves, in an order that any process may continue; and whether there
+        is more.
+        """
 
     def sizes(self, runs: Sequence[Run]) -> list[int]:
         """About how many bytes the lines of each run have."""

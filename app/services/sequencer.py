@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
@@ -14,11 +15,11 @@ from app.services.log_ports import Group, LogState, LogStore, Run
 
 log = structlog.get_logger(__name__)
 
-#: How often it is looked whether there is more to add.
-SECONDS = 0.4
+#: How often it is looked whether there is more to add, but for a step that could not take all.
+SECONDS = 0.5
 #: Leaves of a step, and bytes of their lines after which it takes no others.
 _LEAVES, _BYTES = 4096, 1 << 22
-#: How long it pauses after a step, in times that the step took, while there is more: those who answer come first.
+#: How long it pauses after a step at least, in times that the step took: those who answer come first.
 _PAUSES = 3.0
 #: How long the end of a service waits for what was committed last; the next start goes on.
 _END_SECONDS = 5.0
@@ -31,6 +32,8 @@ class Sequencer:
         self._store = store
         self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="log", daemon=True)
+        #: Whether the last step left something that it saw.
+        self._cut = False
 
     def start(self) -> None:
         """Begin."""
@@ -48,29 +51,27 @@ class Sequencer:
         self._due.set()
 
     def _watch(self) -> None:
-        while True:
+        while not self._stopping.is_set():
             self._due.wait(SECONDS)
             self._due.clear()
-            last = self._stopping.is_set()
-            end = time.monotonic() + _END_SECONDS / 2
-            try:
-                self._catch_up(end)
-            except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-                log.warning("the log cannot be added to", error=type(error).__name__)
-            if last:
-                return
+            self._safely(self._catch_up)
+        end = time.monotonic() + _END_SECONDS / 2
+        self._safely(lambda: any(time.monotonic() > end for _ in iter(self.step, False)))
 
-    def _catch_up(self, end: float) -> None:
-        """Add all that there is; when the service ends, until a time (of the monotonic clock)."""
-        began = time.monotonic()
-        while self.step():
-            now = time.monotonic()
-            if self._stopping.is_set():
-                if now > end:
-                    return
-            else:
-                self._stopping.wait(_PAUSES * (now - began))
+    @staticmethod
+    def _safely(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
+            log.warning("the log cannot be added to", error=type(error).__name__)
+
+    def _catch_up(self) -> None:
+        """Add what there is. What comes after the last step began waits with what comes after that."""
+        more = True
+        while more and not self._stopping.is_set():
             began = time.monotonic()
+            more = self.step() and self._cut
+            self._stopping.wait(_PAUSES * (time.monotonic() - began))
 
     def step(self) -> bool:
         """Add what comes next, a few thousand leaves at most; whether there may be more."""
@@ -96,17 +97,19 @@ class Sequencer:
         """The next groups, as many as may be read at once, or one that is as small as groups are."""
         most = _LEAVES
         while True:
-            groups = self._store.news(state, settled, most)
+            groups, self._cut = self._store.news(state, settled, most)
             sizes = iter(self._store.sizes([run for group in groups for run in group.runs]))
-            held = 0
-            for number, group in enumerate(groups):
+            held = fitting = 0
+            for group in groups:
                 held += sum(next(sizes) for _ in group.runs)
-                if held > _BYTES and (number or most == 1):
-                    return groups[: max(1, number)]
                 if held > _BYTES:
                     break
-            else:
+                fitting += 1
+            if fitting == len(groups):
                 return groups
+            if fitting or most == 1:
+                self._cut = True
+                return groups[: max(1, fitting)]
             most = max(1, most // 8)
 
 
@@ -115,11 +118,7 @@ def _joined(runs: list[Run]) -> list[Run]:
     joined: list[Run] = []
     for run in runs:
         last = joined[-1] if joined else None
-        if last is not None and (last.kind, last.session, last.first + last.count) == (
-            run.kind,
-            run.session,
-            run.first,
-        ):
+        if last is not None and run == replace(last, first=last.first + last.count, count=run.count):
             joined[-1] = replace(last, count=last.count + run.count)
         else:
             joined.append(run)

@@ -21,13 +21,30 @@ _LINES: dict[LeafKind, tuple[str, str, str]] = {
     "record": ("evidence", "line", "id"),
     "entry": ("entries", "line", "sequence"),
 }
+#: The state, and the same unless another holds it, which is then held; its first row.
+STATE = "SELECT size, event, movement FROM log_state"
+FREE_STATE = f"{STATE} FOR UPDATE SKIP LOCKED"
+FIRST = "INSERT INTO log_state (id, size, event, movement) VALUES (1, 0, 0, 0) ON CONFLICT (id) DO NOTHING"
+#: The last event and the last movement that are seen, and who is adding others.
+LAST = "SELECT (SELECT coalesce(max(id), 0) FROM events), (SELECT coalesce(max(id), 0) FROM ledger)"
+ADDING = (
+    "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND relation IN ('ledger'::regclass, 'events'::regclass)"
+)
 #: Sessions of which entries are taken at a time.
-_SESSIONS = 256
+SESSIONS = 256
 #: Sessions whose headers are there and with more to come: id, status, last entry, and the last that is there.
 BEHIND = (
     "SELECT s.id, s.status, s.sequence, l.sequence FROM log_sessions l JOIN sessions s ON s.id = l.session "  # noqa: S608
-    f"WHERE l.following AND (s.sequence > l.sequence OR s.status = 'closed') ORDER BY s.id LIMIT {_SESSIONS}"
+    f"WHERE l.following AND (s.sequence > l.sequence OR s.status = 'closed') ORDER BY s.id LIMIT {SESSIONS}"
 )
+
+
+@lru_cache(maxsize=2)
+def move(mark: str) -> str:
+    """The new state."""
+    return f"UPDATE log_state SET size = {mark}1, event = {mark}2, movement = {mark}3"  # noqa: S608
 
 
 def _spans(count: int, mark: str) -> str:

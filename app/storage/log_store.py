@@ -13,9 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, func, select, text, update
-from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import func, select
 
 from app.audit.log import movement_record
 from app.audit.merkle import Subtree
@@ -42,11 +40,6 @@ _NAMED = 1024
 _MOVEMENT_BYTES = 512
 #: How long those are waited for who are adding rows; they are about to commit.
 _WAIT_SECONDS, _PAUSE_SECONDS = 0.5, 0.005
-_ADDING = text(
-    "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND relation IN ('ledger'::regclass, 'events'::regclass)"
-)
 
 
 class SqlLog:
@@ -60,7 +53,7 @@ class SqlLog:
     def state(self) -> LogState:
         """How far it has come."""
         with self._store.read() as tx:
-            return _state(tx.connection, lock=False)
+            return _state(tx.found(sql.STATE)) or LogState()
 
     def settled(self) -> LogState:
         """The last event and the last movement up to which no other can come any more; the size is not told.
@@ -68,35 +61,36 @@ class SqlLog:
         While somebody who is adding a row takes long, it stays what it was.
         """
         with self._store.read() as tx:
-            c = tx.connection
-            event, movement = (
-                c.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one() for table in (t.events, t.ledger)
-            )
-            if self._store.exclusive or self._are_gone(c):
+            [(event, movement)] = tx.found(sql.LAST)
+            if self._store.exclusive or self._are_gone(tx):
                 self._safe = LogState(event=event, movement=movement)
         return self._safe
 
     @staticmethod
-    def _are_gone(connection: Connection) -> bool:
+    def _are_gone(tx: SqlTransaction) -> bool:
         """Whether all who are adding rows now have come to their end."""
-        adding = set(connection.execute(_ADDING).scalars())
+        adding = set(tx.found(sql.ADDING))
         deadline = time.monotonic() + _WAIT_SECONDS
         while adding:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_SECONDS)
-            adding &= set(connection.execute(_ADDING).scalars())
+            adding &= set(tx.found(sql.ADDING))
         return True
 
-    def news(self, state: LogState, settled: LogState, most: int) -> list[Group]:
-        """What is to be added next, about so many leaves, in an order that any process may continue."""
+    def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
+        """What is to be added next, about so many leaves, in an order that any process may continue; and whether there
+        is more.
+        """
         with self._store.read() as tx:
-            groups: list[Group] = []
-            if settled.event > state.event:
-                groups += self._events(tx, state, settled, most)
-            if settled.movement > state.movement:
-                groups += self._movements(tx, state, settled, most)
-            return groups + self._entries(tx, most)
+            events = self._events(tx, state, settled, most) if settled.event > state.event else []
+            movements = self._movements(tx, state, settled, most) if settled.movement > state.movement else []
+            entries, more = self._entries(tx, most)
+        # Entries of the sessions that are opened here come next.
+        more = more or any(group.reached is not None for group in movements)
+        for groups, last in ((events, settled.event), (movements, settled.movement)):
+            more = more or (bool(groups) and last not in (groups[-1].event, groups[-1].movement))
+        return events + movements + entries, more
 
     def _events(self, tx: SqlTransaction, state: LogState, settled: LogState, most: int) -> list[Group]:
         rows = tx.found(sql.islands("events", self._mark), [state.event, settled.event, most])
@@ -108,7 +102,6 @@ class SqlLog:
         """
         span = [state.movement, settled.movement, most]
         rows = tx.found(sql.islands("ledger", self._mark), span)
-        taken = sum(count for _, count in rows)
         opened = {first: session for session, first in tx.found(sql.openings(self._mark), span)}
         measured = self._measured(tx, [(session, -1, 0) for session in opened.values()])
         groups: list[Group] = []
@@ -122,24 +115,26 @@ class SqlLog:
                 else:
                     before = (Run("header", session, 0), *measured[session])
                     groups.append(Group((*before, run), movement=after - 1, reached=Reached(session, 0, True)))
-        if taken < most and (not groups or groups[-1].movement != settled.movement):
+        if sum(count for _, count in rows) < most and (not groups or groups[-1].movement != settled.movement):
             groups.append(Group((), movement=settled.movement))
         return groups
 
-    def _entries(self, tx: SqlTransaction, most: int) -> list[Group]:
-        """Entries of sessions whose headers are there, those of each behind the measurements made for them."""
-        behind = tx.found(sql.BEHIND, [])
-        if not behind:
-            return []
-        each = max(1, most // len(behind))
-        ends = {session: min(last, after + each) for session, _, last, after in behind}
+    def _entries(self, tx: SqlTransaction, most: int) -> tuple[list[Group], bool]:
+        """Entries of sessions whose headers are there, those of each behind the measurements made for them; and whether
+        there are others. Each session has a share, and more where others need less.
+        """
+        behind = sorted(tx.found(sql.BEHIND), key=lambda row: row[2] - row[3])
+        ends: dict[str, int] = {}
+        for number, (session, _, last, after) in enumerate(behind):
+            ends[session] = min(last, after + max(1, most // (len(behind) - number)))
+            most -= ends[session] - after
         measured = self._measured(tx, [(session, after, ends[session]) for session, _, _, after in behind])
         groups = []
         for session, status, last, after in behind:
             end = ends[session]
             runs = (*measured[session], Run("entry", session, after + 1, end - after)) if end > after else ()
             groups.append(Group(runs, reached=Reached(session, end, status == "open" or end < last)))
-        return groups
+        return groups, len(behind) == sql.SESSIONS or any(ends[row[0]] < row[2] for row in behind)
 
     def _measured(self, tx: SqlTransaction, spans: Sequence[tuple[str, int, int]]) -> Mapping[str, list[Run]]:
         """The records of what sessions measured for their entries beyond a number up to another."""
@@ -246,11 +241,9 @@ class SqlLog:
             rows.append((start, _KIND_NUMBER[run.kind], run.session, run.first, run.count))
             start += run.count
         with self._store.write() as tx:
-            c = tx.connection
             if before == LogState():
-                added = sqlite_insert if self._store.exclusive else pg_insert
-                c.execute(added(t.log_state).values(id=1, size=0, event=0, movement=0).on_conflict_do_nothing())
-            if _state(c, lock=not self._store.exclusive) != before:
+                tx.found(sql.FIRST)
+            if _state(tx.found(sql.STATE if self._store.exclusive else sql.FREE_STATE)) != before:
                 return False
             tx.add_all(t.log_runs, ("start", "kind", "session", "first", "count"), rows)
             tx.add_all(
@@ -258,19 +251,14 @@ class SqlLog:
             )
             moved = [(each.session, each.sequence, each.following) for each in reached]
             tx.add_all(t.log_sessions, ("session", "sequence", "following"), moved, keys=1)
-            c.execute(update(t.log_state).values(size=after.size, event=after.event, movement=after.movement))
+            tx.found(sql.move(self._mark), [after.size, after.event, after.movement])
             tx.commit()
         return True
 
 
-def _state(connection: Connection, *, lock: bool) -> LogState:
-    """The row of the state; with ``lock`` nothing, as of an empty log that nobody adds to, while another holds it."""
-    c = t.log_state.c
-    statement = select(c.size, c.event, c.movement)
-    row = connection.execute(statement.with_for_update(skip_locked=True) if lock else statement).one_or_none()
-    if row is None:
-        return LogState(size=-1) if lock else LogState()
-    return LogState(*row)
+def _state(rows: Sequence[tuple[Any, ...]]) -> LogState | None:
+    """The row of the state; None where there is none, or another holds it."""
+    return LogState(*rows[0]) if rows else None
 
 
 def _parts(values: Sequence[T]) -> list[Sequence[T]]:

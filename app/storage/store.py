@@ -316,11 +316,11 @@ class SqlTransaction:
         if self._sent is not None:
             self._sent.sync()
 
-    def found(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What a statement finds, which the driver takes as it is."""
+    def found(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement finds, which the driver takes as it is; nothing where it only changes something."""
         cursor = self._cursor()
         cursor.execute(statement, values)
-        return list(cursor.fetchall())
+        return list(cursor.fetchall()) if cursor.description else []
 
     def add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]], *, keys: int = 0) -> None:
         """Add rows as the driver takes them, many at a time. Raises StoreConflict for a key in use, unless ``keys``

@@ -22,7 +22,7 @@ from app.client import Curator, LogFolder, NotVerified
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
 from app.services.upkeep import forfeit
-from app.storage import log_store
+from app.storage import log_statements, log_store
 from app.storage.database import is_sqlite, make_engines
 from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
@@ -221,12 +221,12 @@ def test_nobody_waits_for_one_who_hangs(migrated: str) -> None:
         tell(store, b"two")
         state = log.state()
         with store.write() as tx:
-            assert log_store._state(tx.connection, lock=True) == state
+            assert tx.found(log_statements.FREE_STATE) == [(state.size, state.event, state.movement)]
             began = time.monotonic()
             assert not Sequencer(log).step()
             assert time.monotonic() - began < 5
         assert Sequencer(log).step()
-        assert not log.append(state, LogState(size=9), [], [], [])
+        assert not log.append(state, LogState(size=9), [], {}, [])
         assert whole(log) == [b"one", b"two"]
     finally:
         store.close()
