@@ -1,9 +1,10 @@
 """What the log costs: answers with it beside answers without it, its routes on a long log, how soon an entry is in it.
 
 Run `python -m benchmarks.log` (below four minutes). With and without: two servers of one database each, measured in
-turn, a slice of time on the one and a slice on the other, as the machine may be busy with other things; what counts is
-the ratio of the two slices of a round. The server without it is started by this module, which leaves out the thread
-that brings lines into the log. Before the next slice begins, the log has come as far as the answers.
+turn, a slice of time on the one and a slice on the other, as the machine may be busy with other things. What counts is
+the ratio of the two slices of a round, and of the processor time that the service takes for an answer. The server
+without the log is started by this module, which leaves out the thread that brings lines into it. Before the next slice
+begins, the log has come as far as the answers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ import orjson
 from app.audit.merkle import HASH_BYTES, Subtree, check_consistency, check_inclusion, root
 from app.audit.tiles import TILE_BYTES, WIDTH, Tile, grown, home, subtree_hash
 from app.client import Curator
-from benchmarks.answering import open_session, predicates, register, table_spec
+from app.services import sequencer
+from benchmarks.answering import open_session, predicates, processor_seconds, register, table_spec
 from benchmarks.harness import (
     ADMIN_KEY,
     Script,
@@ -46,7 +48,7 @@ from benchmarks.harness import (
 )
 
 #: Rounds of a slice with the log and one without, and the seconds of a slice.
-ROUNDS, SECONDS = 6, 1.5
+ROUNDS, SECONDS = 5, 1.5
 CLIENTS, SESSIONS, BATCH = 8, 8, 1000
 #: Leaves of the long log, and readings of each route.
 LEAVES, READINGS = 10**7, 200
@@ -90,12 +92,15 @@ def started(folder: Path | str, database: str | None = None, *, log: bool = True
 
 @dataclass
 class Side:
-    """One of the two servers, what its clients do, and the sizes of its sessions and its log."""
+    """One of the two servers, what its clients do and in which sessions; ``used`` is processor time, in microseconds an
+    answer, of each slice and of bringing its entries into the log.
+    """
 
     running: Server
     log: bool
     scripts: list[Callable[[], Script]] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
 
     def client(self) -> httpx.Client:
         """A caller."""
@@ -103,8 +108,13 @@ class Side:
 
     def slice(self, answers: int) -> float:
         """Answers a second, of which each reply has so many."""
+        before = processor_seconds(self.running.pid)
         found = load(self.running.port, [script() for script in self.scripts], SECONDS)
         assert not found.errors, found
+        if self.log:
+            time.sleep(1.5 * sequencer.SECONDS)  # the last entries come into it
+        used = processor_seconds(self.running.pid) - before
+        self.used.append(1e6 * used / (found.requests * answers))
         if self.log:
             self.settle()
         return found.rate * answers
@@ -180,9 +190,11 @@ def compared(kind: str, prepare: Callable[[Side, httpx.Client], int]) -> list[An
             for side in sides if number % 2 else sides[::-1]:
                 found[side.log].append(side.slice(answers))
     ratios = sorted(one / other for one, other in zip(found[True], found[False], strict=True))
+    used = [statistics.median(side.used) for side in sorted(sides, key=lambda side: side.log)]
     what = str(prepare.__doc__).splitlines()[0].rstrip(".")
     rates = [statistics.median(found[log]) for log in (False, True)]
-    return [f"{kind}: {what[0].lower()}{what[1:]}", *rates, statistics.median(ratios), ratios[0], ratios[-1]]
+    middle, least, most = statistics.median(ratios), ratios[0], ratios[-1]
+    return [f"{kind}: {what[0].lower()}{what[1:]}", *rates, middle, least, most, *used, used[0] / used[1]]
 
 
 def fill(file: Path) -> list[bytes]:
@@ -287,7 +299,7 @@ def main() -> None:
     report(
         "log",
         f"Answers a second without and with the log, {ROUNDS} rounds of {SECONDS:g} seconds each",
-        ["what", "without", "with", "ratio", "least", "most"],
+        ["what", "without", "with", "ratio", "least", "most", "us without", "us with", "ratio of time"],
         rows,
     )
     report(

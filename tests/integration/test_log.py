@@ -68,6 +68,20 @@ def whole(log: LogStore) -> list[bytes]:
     return lines
 
 
+def check_sizes(store: SqlStore, log: LogStore, id: str, lines: list[bytes]) -> None:
+    """At every entry the size that covers a session is that up to the last of its lines."""
+    with store.read() as tx:
+        row = tx.session(id)
+        assert row is not None
+        last = lines.index(row.header)
+        opening = [place for place, line in enumerate(lines) if b'"sequence":0,"session":"%b"' % id.encode() in line]
+        assert log.covering(id, 0) == max(last, *opening, 0) + 1
+        for sequence, line in tx.entry_lines(id, 0, row.sequence):
+            assert log.covering(id, sequence) == lines.index(line) + 1
+            measured = tx.evidence_of(id, sequence - 1, sequence)
+            assert all(last < lines.index(record) < lines.index(line) for record in measured.values())
+
+
 def test_several_processes_make_one_log(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two add what two others write. Catches a line that is added twice, left out or out of order, and a tree that
     follows neither of them.
@@ -166,6 +180,9 @@ def test_all_kinds_of_lines_when_a_service_ends(worlds: Callable[..., World], da
         log = SqlLog(store)
         before = whole(log)
         assert set(needed) <= set(before)
+        for id in (evidence, hypothesis):
+            check_sizes(store, log, id, before)
+        assert [log.covering(id, sequence) for id, sequence in ((evidence, 2), ("0" * 32, 0))] == [None, None]
         assert b'"record":"measurement"' in b"".join(needed)
         while Sequencer(log).step():
             pass
