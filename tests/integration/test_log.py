@@ -17,8 +17,10 @@ import pytest
 from sqlalchemy import insert
 
 from app.audit.merkle import root
+from app.audit.notes import Signer
 from app.bootstrap import wiring
 from app.client import Curator, LogFolder, NotVerified
+from app.services.log import Log
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
 from app.services.upkeep import forfeit
@@ -275,6 +277,49 @@ def test_many_leaves_and_a_reading_of_few(stores: Callable[[], SqlStore]) -> Non
     assert whole(log) == lines
     for size in (1, 2, 3, 255, 256, 257, 1023, 1024, 1025, 1099):
         assert root(size, log.hashes) == mth(lines[:size])
+
+
+def test_a_checkpoint_is_signed_once_a_size(stores: Callable[[], SqlStore]) -> None:
+    """Catches a signature for every reading, and a checkpoint that stays what it was when something has come."""
+    signed: list[int] = []
+
+    class Counting(Signer):
+        def note(self, size: int, root: bytes) -> bytes:
+            signed.append(size)
+            return super().note(size, root)
+
+    store = stores()
+    sql_log = SqlLog(store)
+    shown = Log(sql_log, lambda: Counting(bytes(32)))
+    for size in range(3):
+        notes = {shown.checkpoint() for _ in range(3)}
+        assert [shown.signer.verifier.checkpoint(note).size for note in notes] == [size]
+        tell(store, b"line %d" % size)
+        assert Sequencer(sql_log).step()
+    assert signed == [0, 1, 2]
+
+
+def test_numbers_with_gaps_and_few_at_a_time(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a run that names lines which are not there, a bound on a step that loses what is beyond it, and pages
+    that begin or end within a run.
+    """
+    monkeypatch.setattr("app.services.sequencer._LEAVES", 10)
+    store = stores()
+    log = SqlLog(store)
+    kept = [number for number in range(1, 60) if number % 7 and number % 11]
+    with store.write() as tx:
+        tx.connection.execute(insert(events), [{"id": number, "line": b"%d" % number} for number in kept])
+        tx.commit()
+    sizes = []
+    while Sequencer(log).step():
+        sizes.append(log.state().size)
+    assert sizes == [*range(10, len(kept), 10), len(kept)]
+    lines = whole(log)
+    assert lines == [b"%d" % number for number in kept]
+    for start in range(0, len(kept), 3):
+        for end in range(start, len(kept) + 1, 5):
+            assert log.lines(log.leaves(start, end)) == lines[start:end]
+    assert sum(log.sizes(log.leaves(0, len(kept)))) == sum(map(len, lines))
 
 
 def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, database: str | None) -> None:
