@@ -217,7 +217,7 @@ def latency(rows: list[list[Any]]) -> None:
             rows.append([f"cut of half the nodes, {nodes:,}^2 cells", found.median_ms, found.p99_ms])
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """What a process has used of the processors so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -244,10 +244,10 @@ def multiset(rows: list[list[Any]]) -> None:
             json.dumps({"type": "elements", "weights": {names[i]: 1.0 for i in chosen}}).encode()
             for chosen in rng.integers(0, len(names), (20_000, 16)).tolist()
         ]
-        before = _processor_seconds(running.pid)
+        before = processor_seconds(running.pid)
         script = sending(lambda n: request_bytes(f"/v1/sessions/{id}/queries", asked[n], ADMIN_KEY))
         found = load(running.port, [script], SECONDS)
-        used = _processor_seconds(running.pid) - before
+        used = processor_seconds(running.pid) - before
     rows.append(["answer, median", found.median_ms])
     rows.append(["answer, p99", found.p99_ms])
     rows.append(["processor time an answer, all of the service", 1000 * used / found.requests])

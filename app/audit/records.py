@@ -254,8 +254,20 @@ class HypothesisDigest:
         return self._sum.hexdigest()
 
 
-def trailer(*, entries: int, head_hash: str, hypothesis_digest: str, updates: int, status: str) -> bytes:
-    """The last record: what a replay must arrive at, and the hash of all that."""
+def trailer(
+    *,
+    entries: int,
+    head_hash: str,
+    hypothesis_digest: str,
+    updates: int,
+    status: str,
+    log_size: int | None = None,
+    logged: bool = True,
+) -> bytes:
+    """The last record: what a replay must arrive at, how large the log is that has all of it, and the hash of all that.
+
+    ``log_size`` is None where the log has not come so far; before there was a log (not ``logged``) nothing is said.
+    """
     document: dict[str, Any] = {
         "record": "trailer",
         "entries": entries,
@@ -263,6 +275,7 @@ def trailer(*, entries: int, head_hash: str, hypothesis_digest: str, updates: in
         "hypothesis_digest": hypothesis_digest,
         "updates": updates,
         "status": status,
+        **({"log_size": log_size} if logged else {}),
     }
     return canonical(document | {"trailer_hash": sha256(canonical(document))})
 

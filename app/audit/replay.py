@@ -130,7 +130,8 @@ _MEASUREMENT = {"record", "session", "sequence", "recorded_at", "cost", "expecte
 #: Numbers that decide agree to this part between machines; values that follow from a fit to this part of their standard
 #: error.
 _NEAR, _NEAR_ANSWER = 1e-3, 1e-2
-_TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status", "trailer_hash"}
+#: ``log_size`` is missing from before there was a log.
+_TRAILER = {"record", "entries", "head_hash", "hypothesis_digest", "updates", "status", "log_size", "trailer_hash"}
 #: What is wrong with a trailer whose field is not what was arrived at. (Others are tested before.)
 _TOLD = {
     "entries": "the trailer counts other entries than there are",
@@ -630,14 +631,20 @@ class _Replay:
             raise _Broken("the release lacks a measurement that was due", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
-        if set(record) != _TRAILER or record["status"] not in _STATUS:
+        if set(record) | {"log_size"} != _TRAILER or record["status"] not in _STATUS:
             raise _Broken("the trailer has other fields than a session's")
+        log_size = record.get("log_size")
+        # The header is in the log, too.
+        if log_size is not None and (type(log_size) is not int or log_size <= session.sequence):
+            raise _Broken("the trailer names a log that cannot hold the entries")
         sealed = records.trailer(
             entries=session.sequence,
             head_hash=self.head,
             hypothesis_digest=self.learnt.hexdigest(),
             updates=session.updates_used,
             status=record["status"],
+            log_size=log_size,
+            logged="log_size" in record,
         )
         for name, due in records.parse(sealed).items():
             if not _same(record[name], due):

@@ -109,12 +109,22 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
             answering.close_now(id, seconds)
 
     datasets = Datasets(store, private, utc_now, close_session=close_session)
-    sessions = Sessions(store, private, source, utc_now, datasets, snapshots, memory_limit=settings.memory_limit)
+    sql_log = SqlLog(store)
+    sequencer = Sequencer(sql_log)
+    sessions = Sessions(
+        store,
+        private,
+        source,
+        utc_now,
+        datasets,
+        snapshots,
+        memory_limit=settings.memory_limit,
+        log_size=sql_log.covering,
+    )
     releases = Releases(store, sessions, datasets, utc_now, render=problems.document)
     finisher = ProcessFinisher(settings.memory_limit)
     jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
 
-    sql_log = SqlLog(store)
     log_keys = keys_of_log(settings, store, sql_log)
     lifecycle = Lifecycle(
         settings,
@@ -124,7 +134,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering=answering,
         datasets=datasets,
         metrics=metrics,
-        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs, Sequencer(sql_log)],
+        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs, sequencer],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
@@ -138,6 +148,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         releases,
         jobs,
         Log(sql_log, log_keys, Cosignatures(SqlCosignatures(store), sql_log, log_keys)),
+        sequencer,
     )
     authenticator = Authenticator(services.principals, settings, metrics.refused)
     context = Context(

@@ -222,6 +222,7 @@ def show_state(state: SessionState, *, as_json: bool) -> None:
                 "spent exactly (Rényi, at the ledger's order)": state.spent,
                 "reserved exactly (Rényi)": state.reserved,
                 "head hash": state.head_hash,
+                "in the log of": None if state.log_size is None else f"{state.log_size:,} entries",
             },
         )
     )

@@ -386,7 +386,9 @@ class SessionState:
     """Where a session stands. Counters are None in a reply that does not carry them.
 
     ``spent`` and ``reserved`` are exact, at the ledger's order; ``spent_epsilon`` and ``reserved_epsilon`` are parts of
-    the epsilon that the session was opened with. ``dummy`` tells of a session on made-up records.
+    the epsilon that the session was opened with. ``log_size`` is the size of the smallest log that has all of the
+    session's entries, None where the log has not come so far, or the reply does not tell. ``dummy`` tells of a session
+    on made-up records.
     """
 
     id: str
@@ -405,6 +407,7 @@ class SessionState:
     owner: str | None
     spent_epsilon: float | None
     reserved_epsilon: float | None
+    log_size: int | None
     dummy: bool
     raw: JSON = field(repr=False)
 
@@ -430,6 +433,7 @@ class SessionState:
             owner=None if owner is None else str(owner),
             spent_epsilon=optional_float(reply.get("spent_epsilon")),
             reserved_epsilon=optional_float(reply.get("reserved_epsilon")),
+            log_size=optional_int(reply.get("log_size")),
             dummy=reply.get("dummy") is True,
             raw=dict(reply),
         )

@@ -107,8 +107,11 @@ class SeenLog:
         return {"size": found.size, "proven": proven}
 
     def _statements(self) -> list[bytes]:
-        """The notes by which each key of the log vouched for the next. Only who has the lines knows that they are in it."""
-        return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
+        """Notes by which each key of the log vouched for the next. That they are in it, only who has the lines knows."""
+        try:
+            return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
+        except (KeyError, TypeError):
+            raise Contradicted("what is shown for earlier keys of the log is no list") from None
 
     def _growth(self, first: int, second: int) -> list[bytes] | None:
         """The proof of consistency, None for a caller who may not have it."""

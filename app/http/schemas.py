@@ -267,7 +267,11 @@ class ComparisonView(Reply):
 
 
 class SessionView(Reply):
-    """A session's public state; what is left is null where there is no limit."""
+    """A session's public state; what is left is null where there is no limit.
+
+    ``log_size`` is the size of the smallest log that has all of its entries so far, null while the log has not come so
+    far. It is there in a session's own state and in the reply to its closing.
+    """
 
     id: str
     dataset: str
@@ -284,6 +288,7 @@ class SessionView(Reply):
     spent_pure: str | None
     reserved_pure: str | None
     head_hash: str
+    log_size: int | None = None
     dummy: bool | None = None
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 
 import structlog
 
-from app.audit.merkle import Frontier, Subtree, leaf_hash, peaks
-from app.services.log_ports import Group, Leaf, LogStore, Reached
+from app.audit.tiles import begun, grown
+from app.services.log_ports import Group, LogState, LogStore, Run
 
 log = structlog.get_logger(__name__)
 
-#: How often it is looked whether there is more to add.
+#: How often it is looked whether there is more to add, but for a step that could not take all.
 SECONDS = 0.5
 #: Leaves of a step, and bytes of their lines after which it takes no others.
-_LEAVES, _BYTES = 256, 1 << 22
+_LEAVES, _BYTES = 4096, 1 << 22
+#: How long it pauses after a step at least, in times that the step took: those who answer come first.
+_PAUSES = 3.0
 #: How long the end of a service waits for what was committed last; the next start goes on.
 _END_SECONDS = 5.0
 
@@ -26,8 +30,10 @@ class Sequencer:
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._stopping = threading.Event()
+        self._stopping, self._due = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="log", daemon=True)
+        #: Whether the last step left something that it saw.
+        self._cut = False
 
     def start(self) -> None:
         """Begin."""
@@ -36,61 +42,84 @@ class Sequencer:
     def stop(self) -> None:
         """Add what was committed until now, as far as that takes little time, and end."""
         self._stopping.set()
+        self._due.set()
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS)
 
-    def _watch(self) -> None:
-        while True:
-            last = self._stopping.wait(SECONDS)
-            end = time.monotonic() + _END_SECONDS / 2
-            try:
-                self._catch_up(end)
-            except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
-                log.warning("the log cannot be added to", error=type(error).__name__)
-            if last:
-                return
+    def hurry(self) -> None:
+        """Look soon whether there is more to add: somebody waits for it."""
+        self._due.set()
 
-    def _catch_up(self, end: float) -> None:
-        """Add all that there is; when the service ends, until a time (of the monotonic clock)."""
-        began = time.monotonic()
-        while self.step():
-            now = time.monotonic()
-            if self._stopping.is_set():
-                if now > end:
-                    return
-            else:  # those who answer come first: no more than half of the time is taken from them
-                self._stopping.wait(now - began)
+    def _watch(self) -> None:
+        while not self._stopping.is_set():
+            self._due.wait(SECONDS)
+            self._due.clear()
+            self._safely(self._catch_up)
+        end = time.monotonic() + _END_SECONDS / 2
+        self._safely(lambda: any(time.monotonic() > end for _ in iter(self.step, False)))
+
+    @staticmethod
+    def _safely(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
+            log.warning("the log cannot be added to", error=type(error).__name__)
+
+    def _catch_up(self) -> None:
+        """Add what there is. What comes after the last step began waits with what comes after that."""
+        more = True
+        while more and not self._stopping.is_set():
             began = time.monotonic()
+            more = self.step() and self._cut
+            self._stopping.wait(_PAUSES * (time.monotonic() - began))
 
     def step(self) -> bool:
-        """Add what comes next, a few hundred leaves at most; whether there may be more."""
+        """Add what comes next, a few thousand leaves at most; whether there may be more."""
         store = self._store
         settled, state = store.settled(), store.state()
-        groups = self._readable(store.news(state, settled, _LEAVES))
+        groups = self._readable(state, settled)
         if not groups:
             return False
-        leaves = [leaf for group in groups for leaf in group.leaves]
-        tree = Frontier(state.size, store.hashes(peaks(0, state.size)))
-        after, added, nodes = state, list[tuple[Leaf, bytes]](), list[tuple[Subtree, bytes]]()
-        for leaf, line in zip(leaves, store.lines(leaves), strict=True):
-            added.append((leaf, leaf_hash(line)))
-            nodes += tree.append(added[-1][1])
-        reached: list[Reached] = []
+        runs = [run for group in groups for run in group.runs]
+        # As :func:`app.audit.merkle.leaf_hash` has it.
+        leaves = b"".join([sha256(b"\0" + line).digest() for line in store.lines(runs)])
+        tiles = grown(state.size, store.tiles(begun(state.size)), leaves)
+        after = replace(state, size=state.size + sum(run.count for run in runs))
         for group in groups:
             if group.event is not None:
                 after = replace(after, event=group.event)
             if group.movement is not None:
                 after = replace(after, movement=group.movement)
-            if group.reached is not None:
-                reached.append(group.reached)
-        return store.append(state, replace(after, size=tree.size), added, nodes, reached)
+        reached = [group.reached for group in groups if group.reached is not None]
+        return store.append(state, after, _joined(runs), tiles, reached)
 
-    def _readable(self, groups: list[Group]) -> list[Group]:
-        """The first groups, as many as may be read at once, or one."""
-        sizes = iter(self._store.sizes([leaf for group in groups for leaf in group.leaves]))
-        held = 0
-        for number, group in enumerate(groups):
-            held += sum(next(sizes) for _ in group.leaves)
-            if number and held > _BYTES:
-                return groups[:number]
-        return groups
+    def _readable(self, state: LogState, settled: LogState) -> list[Group]:
+        """The next groups, as many as may be read at once, or one that is as small as groups are."""
+        most = _LEAVES
+        while True:
+            groups, self._cut = self._store.news(state, settled, most)
+            sizes = iter(self._store.sizes([run for group in groups for run in group.runs]))
+            held = fitting = 0
+            for group in groups:
+                held += sum(next(sizes) for _ in group.runs)
+                if held > _BYTES:
+                    break
+                fitting += 1
+            if fitting == len(groups):
+                return groups
+            if fitting or most == 1:
+                self._cut = True
+                return groups[: max(1, fitting)]
+            most = max(1, most // 8)
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    """Runs without those that go on where the one before ended."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if last is not None and run == replace(last, first=last.first + last.count, count=run.count):
+            joined[-1] = replace(last, count=last.count + run.count)
+        else:
+            joined.append(run)
+    return joined

@@ -12,6 +12,7 @@ from app.services.measurements import Measurements
 from app.services.principals import Principals
 from app.services.release_jobs import ReleaseJobs
 from app.services.releases import Releases
+from app.services.sequencer import Sequencer
 from app.services.sessions import Sessions
 
 
@@ -28,3 +29,4 @@ class Services:
     releases: Releases
     jobs: ReleaseJobs
     log: Log
+    sequencer: Sequencer

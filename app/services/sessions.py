@@ -216,8 +216,11 @@ class Sessions:
         snapshots: Snapshots,
         *,
         memory_limit: int,
+        log_size: Callable[[str, int], int | None],
     ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
+        #: The size of the smallest log that has a session up to an entry; None while there is none.
+        self.log_size = log_size
         self._datasets, self._snapshots = datasets, snapshots
         self._memory_limit = memory_limit
 
@@ -528,8 +531,9 @@ class Sessions:
         return row
 
     def get(self, actor: Principal, id: str) -> dict[str, Any]:
-        """A session's public state."""
-        return session_view(self.row(actor, id))
+        """A session's public state, with the size of the log that has all of it so far."""
+        row = self.row(actor, id)
+        return session_view(row) | {"log_size": self.log_size(row.id, row.sequence)}
 
     def list(self, actor: Principal, after: str, most: int) -> Page:
         """The actor's sessions in the order they were opened, all of them for auditors, beyond the one of that id.
@@ -607,6 +611,7 @@ class Sessions:
                 hypothesis_digest=learnt.hexdigest(),
                 updates=row.updates_used,
                 status=row.status,
+                log_size=self.log_size(row.id, row.sequence),
             )
             + b"\n"
         )

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Table, and_, func, or_, select, text, update
-from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import func, select
 
 from app.audit.log import movement_record
 from app.audit.merkle import Subtree
-from app.services.log_ports import Group, Leaf, LeafKind, LogState, Reached
+from app.audit.tiles import Tile, home, subtree_hash
+from app.services.log_ports import Group, LeafKind, LogState, Reached, Run
 from app.services.ports import LedgerRow
+from app.storage import log_statements as sql
 from app.storage import tables as t
-from app.storage.store import SqlStore
+from app.storage.store import SqlStore, SqlTransaction
+
+T = TypeVar("T")
 
 _KIND_NUMBER: dict[LeafKind, int] = {
     "event": t.EVENT,
@@ -32,17 +34,12 @@ _KIND_NUMBER: dict[LeafKind, int] = {
     "entry": t.ENTRY,
 }
 _KINDS: dict[int, LeafKind] = {number: kind for kind, number in _KIND_NUMBER.items()}
-#: Sessions of which entries are taken at a time.
-_SESSIONS = 64
+#: Runs that one statement names at most.
+_NAMED = 1024
 #: Bytes that the line of a movement has at most.
 _MOVEMENT_BYTES = 512
 #: How long those are waited for who are adding rows; they are about to commit.
 _WAIT_SECONDS, _PAUSE_SECONDS = 0.5, 0.005
-_ADDING = text(
-    "SELECT DISTINCT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' "
-    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND relation IN ('ledger'::regclass, 'events'::regclass)"
-)
 
 
 class SqlLog:
@@ -51,11 +48,12 @@ class SqlLog:
     def __init__(self, store: SqlStore) -> None:
         self._store = store
         self._safe = LogState()
+        self._mark = "?" if store.exclusive else "$"
 
     def state(self) -> LogState:
         """How far it has come."""
         with self._store.read() as tx:
-            return _state(tx.connection, lock=False)
+            return _state(tx.found(sql.STATE)) or LogState()
 
     def settled(self) -> LogState:
         """The last event and the last movement up to which no other can come any more; the size is not told.
@@ -63,212 +61,235 @@ class SqlLog:
         While somebody who is adding a row takes long, it stays what it was.
         """
         with self._store.read() as tx:
-            c = tx.connection
-            event, movement = (
-                c.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one() for table in (t.events, t.ledger)
-            )
-            if self._store.exclusive or self._are_gone(c):
+            [(event, movement)] = tx.found(sql.LAST)
+            if self._store.exclusive or self._are_gone(tx):
                 self._safe = LogState(event=event, movement=movement)
         return self._safe
 
     @staticmethod
-    def _are_gone(connection: Connection) -> bool:
+    def _are_gone(tx: SqlTransaction) -> bool:
         """Whether all who are adding rows now have come to their end."""
-        adding = set(connection.execute(_ADDING).scalars())
+        adding = set(tx.found(sql.ADDING))
         deadline = time.monotonic() + _WAIT_SECONDS
         while adding:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_SECONDS)
-            adding &= set(connection.execute(_ADDING).scalars())
+            adding &= set(tx.found(sql.ADDING))
         return True
 
-    def news(self, state: LogState, settled: LogState, most: int) -> list[Group]:
-        """What is to be added next, about so many leaves, in an order that any process may continue."""
+    def news(self, state: LogState, settled: LogState, most: int) -> tuple[list[Group], bool]:
+        """What is to be added next, about so many leaves, in an order that any process may continue; and whether there
+        is more.
+        """
         with self._store.read() as tx:
-            c = tx.connection
-            return [*_events(c, state, settled, most), *_movements(c, state, settled, most), *_entries(c, most)]
+            events = self._events(tx, state, settled, most) if settled.event > state.event else []
+            movements = self._movements(tx, state, settled, most) if settled.movement > state.movement else []
+            entries, more = self._entries(tx, most)
+        # Entries of the sessions that are opened here come next.
+        more = more or any(group.reached is not None for group in movements)
+        for groups, last in ((events, settled.event), (movements, settled.movement)):
+            more = more or (bool(groups) and last not in (groups[-1].event, groups[-1].movement))
+        return events + movements + entries, more
 
-    def sizes(self, leaves: Sequence[Leaf]) -> list[int]:
-        """About how many bytes the lines of leaves have."""
+    def _events(self, tx: SqlTransaction, state: LogState, settled: LogState, most: int) -> list[Group]:
+        rows = tx.found(sql.islands("events", self._mark), [state.event, settled.event, most])
+        return [Group((Run("event", None, first, count),), event=first + count - 1) for first, count in rows]
+
+    def _movements(self, tx: SqlTransaction, state: LogState, settled: LogState, most: int) -> list[Group]:
+        """Movements, the first of a session behind its header and the measurements of its opening. Sessions on made-up
+        records are left out: they are no part of any data set's history.
+        """
+        span = [state.movement, settled.movement, most]
+        rows = tx.found(sql.islands("ledger", self._mark), span)
+        opened = {first: session for session, first in tx.found(sql.openings(self._mark), span)}
+        measured = self._measured(tx, [(session, -1, 0) for session in opened.values()])
+        groups: list[Group] = []
+        for first, count in rows:
+            end = first + count
+            starts = sorted({first, *(id for id in opened if first <= id < end)})
+            for start, after in zip(starts, [*starts[1:], end], strict=True):
+                run, session = Run("movement", None, start, after - start), opened.get(start)
+                if session is None:
+                    groups.append(Group((run,), movement=after - 1))
+                else:
+                    before = (Run("header", session, 0), *measured[session])
+                    groups.append(Group((*before, run), movement=after - 1, reached=Reached(session, 0, True)))
+        if sum(count for _, count in rows) < most and (not groups or groups[-1].movement != settled.movement):
+            groups.append(Group((), movement=settled.movement))
+        return groups
+
+    def _entries(self, tx: SqlTransaction, most: int) -> tuple[list[Group], bool]:
+        """Entries of sessions whose headers are there, those of each behind the measurements made for them; and whether
+        there are others. Each session has a share, and more where others need less.
+        """
+        behind = sorted(tx.found(sql.BEHIND), key=lambda row: row[2] - row[3])
+        ends: dict[str, int] = {}
+        for number, (session, _, last, after) in enumerate(behind):
+            ends[session] = min(last, after + max(1, most // (len(behind) - number)))
+            most -= ends[session] - after
+        measured = self._measured(tx, [(session, after, ends[session]) for session, _, _, after in behind])
+        groups = []
+        for session, status, last, after in behind:
+            end = ends[session]
+            runs = (*measured[session], Run("entry", session, after + 1, end - after)) if end > after else ()
+            groups.append(Group(runs, reached=Reached(session, end, status == "open" or end < last)))
+        return groups, len(behind) == sql.SESSIONS or any(ends[row[0]] < row[2] for row in behind)
+
+    def _measured(self, tx: SqlTransaction, spans: Sequence[tuple[str, int, int]]) -> Mapping[str, list[Run]]:
+        """The records of what sessions measured for their entries beyond a number up to another."""
+        found: dict[str, list[Run]] = defaultdict(list)
+        for part in _parts(spans):
+            statement = sql.measured(len(part), self._mark)
+            for session, first, count in tx.found(statement, [value for span in part for value in span]):
+                found[session].append(Run("record", session, first, count))
+        return found
+
+    def sizes(self, runs: Sequence[Run]) -> list[int]:
+        """About how many bytes the lines of each run have."""
+        found = [_MOVEMENT_BYTES * run.count for run in runs]
         with self._store.read() as tx:
-            movements = dict.fromkeys((leaf for leaf in leaves if leaf.kind == "movement"), _MOVEMENT_BYTES)
-            found = movements | _found(tx.connection, leaves, func.length)
-        return [found[leaf] for leaf in leaves]
+            for kind, places in _by_kind(runs).items():
+                for part in _parts(places) if kind != "movement" else ():
+                    for place, held in tx.found(sql.sizes(kind, len(part), self._mark), _named(runs, part)):
+                        found[place] = int(held)
+        return found
 
-    def lines(self, leaves: Sequence[Leaf]) -> list[bytes]:
-        """The lines of leaves, as they are hashed."""
+    def lines(self, runs: Sequence[Run]) -> list[bytes]:
+        """The lines of runs, one after another, as they are hashed."""
+        found: dict[int, list[bytes]] = {}
         with self._store.read() as tx:
-            movements = {leaf.number: leaf for leaf in leaves if leaf.kind == "movement"}
-            found = _found(tx.connection, leaves, lambda line: line)
-            rows = tx.connection.execute(select(t.ledger).where(t.ledger.c.id.in_(movements)))
-            for row in rows if movements else ():
-                told = {name: getattr(row, name) for name in LedgerRow.__slots__}
-                found[movements[row.id]] = movement_record(row.id, told)
-        return [found[leaf] for leaf in leaves]
+            for kind, places in _by_kind(runs).items():
+                for part in _parts(places):
+                    values, lines = _named(runs, part), list[bytes]()
+                    if kind == "movement":
+                        lines = _movement_lines(tx.found(sql.movements(len(part), self._mark), values)[0])
+                    else:
+                        [(joined,)] = tx.found(sql.lines(kind, len(part), self._mark), values)
+                        lines = [] if joined is None else joined.split(b"\n")
+                    if len(lines) != sum(runs[place].count for place in part):
+                        raise LookupError(f"lines of the log are not where they stood, of the kind {kind}")
+                    start = 0
+                    for place in part:
+                        found[place] = lines[start : start + runs[place].count]
+                        start += runs[place].count
+        return [line for place in range(len(runs)) for line in found[place]]
 
-    def leaves(self, start: int, end: int) -> list[Leaf]:
+    def leaves(self, start: int, end: int) -> list[Run]:
         """The leaves from one number up to another, which is not among them."""
-        c = t.log_leaves.c
+        c = t.log_runs.c
+        found: list[Run] = []
         with self._store.read() as tx:
-            rows = tx.connection.execute(
-                select(c.kind, c.session, c.number).where(c.position >= start, c.position < end).order_by(c.position)
-            )
-            return [Leaf(_KINDS[row.kind], row.session, row.number) for row in rows]
+            before = select(func.max(c.start)).where(c.start <= start).scalar_subquery()
+            rows = tx.connection.execute(select(t.log_runs).where(c.start >= before, c.start < end).order_by(c.start))
+            for row in rows:
+                skipped = max(0, start - row.start)
+                count = min(row.count, end - row.start) - skipped
+                if count > 0:
+                    found.append(Run(_KINDS[row.kind], row.session, row.first + skipped, count))
+        return found
+
+    def covering(self, session: str, sequence: int) -> int | None:
+        """The size of the smallest log that has a session's lines up to an entry; 0 is none but what its opening made.
+        None while the log has not come so far, and for ever where the session is not in it.
+        """
+        c, e = t.log_runs.c, t.evidence.c
+        kind = t.ENTRY if sequence else t.HEADER
+        last = (
+            select(c.start, c.first, c.count)
+            .where(c.session == session, c.kind == kind, c.first <= sequence)
+            .order_by(c.first.desc())
+            .limit(1)
+        )
+        with self._store.read() as tx:
+            run = tx.connection.execute(last).one_or_none()
+            if run is None or sequence >= run.first + run.count:
+                return None
+            end = int(run.start + sequence - run.first + 1)
+            if sequence:
+                return end
+            opening = select(func.count()).where(e.session == session, e.sequence == 0)
+            return end + int(tx.connection.execute(opening).scalar_one())
+
+    def tiles(self, wanted: Collection[Tile]) -> dict[Tile, bytes]:
+        """Tiles, as far as they are there."""
+        with self._store.read() as tx:
+            found: dict[Tile, bytes] = {}
+            for part in _parts(list(wanted)):
+                rows = tx.found(sql.tiles(len(part), self._mark), [value for tile in part for value in tile])
+                found |= {Tile(level, number): hashes for level, number, hashes in rows}
+        return found
 
     def hashes(self, places: Sequence[Subtree]) -> list[bytes]:
         """Hashes of complete subtrees."""
-        leaf, node = t.log_leaves.c, t.log_nodes.c
-        levels: dict[int, list[int]] = defaultdict(list)
-        for place in places:
-            levels[place.level].append(place.number)
-        lowest = levels.pop(0, [])
-        found: dict[tuple[int, int], bytes] = {}
-        with self._store.read() as tx:
-            if lowest:
-                rows = tx.connection.execute(select(leaf.position, leaf.hash).where(leaf.position.in_(lowest)))
-                found |= {(0, row.position): row.hash for row in rows}
-            if levels:
-                named = [and_(node.level == level, node.number.in_(numbers)) for level, numbers in levels.items()]
-                rows = tx.connection.execute(select(node.level, node.number, node.hash).where(or_(*named)))
-                found |= {(row.level, row.number): row.hash for row in rows}
-        return [found[place] for place in places]
+        tiles = self.tiles({home(place) for place in places})
+        return [subtree_hash(place, tiles[home(place)]) for place in places]
 
     def append(
         self,
         before: LogState,
         after: LogState,
-        leaves: Sequence[tuple[Leaf, bytes]],
-        nodes: Sequence[tuple[Subtree, bytes]],
+        runs: Sequence[Run],
+        tiles: Mapping[Tile, bytes],
         reached: Sequence[Reached],
     ) -> bool:
-        """Add leaves with their hashes and those above them, unless another process is about it, or has done it: then
-        nothing happens, and this is False.
+        """Add runs of leaves, tiles as they are then, and how far sessions have come, each once; unless another process
+        is about it, or has done it: then nothing happens, and this is False.
         """
+        rows, start = list[tuple[Any, ...]](), before.size
+        for run in runs:
+            rows.append((start, _KIND_NUMBER[run.kind], run.session, run.first, run.count))
+            start += run.count
         with self._store.write() as tx:
-            c = tx.connection
-            added = sqlite_insert if self._store.exclusive else pg_insert
             if before == LogState():
-                c.execute(added(t.log_state).values(id=1, size=0, event=0, movement=0).on_conflict_do_nothing())
-            if _state(c, lock=not self._store.exclusive) != before:
+                tx.found(sql.FIRST)
+            if _state(tx.found(sql.STATE if self._store.exclusive else sql.FREE_STATE)) != before:
                 return False
-            numbered = enumerate(leaves, start=before.size)
+            tx.add_all(t.log_runs, ("start", "kind", "session", "first", "count"), rows)
             tx.add_all(
-                t.log_leaves,
-                ("position", "kind", "session", "number", "hash"),
-                [(at, _KIND_NUMBER[leaf.kind], leaf.session, leaf.number, made) for at, (leaf, made) in numbered],
+                t.log_tiles, ("level", "number", "hashes"), [(*tile, held) for tile, held in tiles.items()], keys=2
             )
-            tx.add_all(t.log_nodes, ("level", "number", "hash"), [(*place, made) for place, made in nodes])
-            for each in {each.session: each for each in reached}.values():
-                moved = {"sequence": each.sequence, "following": each.following}
-                c.execute(
-                    added(t.log_sessions)
-                    .values(session=each.session, **moved)
-                    .on_conflict_do_update(index_elements=["session"], set_=moved)
-                )
-            c.execute(update(t.log_state).values(size=after.size, event=after.event, movement=after.movement))
+            moved = [(each.session, each.sequence, each.following) for each in reached]
+            tx.add_all(t.log_sessions, ("session", "sequence", "following"), moved, keys=1)
+            tx.found(sql.move(self._mark), [after.size, after.event, after.movement])
             tx.commit()
         return True
 
 
-def _state(connection: Connection, *, lock: bool) -> LogState:
-    """The row of the state; with ``lock`` nothing, as of an empty log that nobody adds to, while another holds it."""
-    c = t.log_state.c
-    statement = select(c.size, c.event, c.movement)
-    row = connection.execute(statement.with_for_update(skip_locked=True) if lock else statement).one_or_none()
-    if row is None:
-        return LogState(size=-1) if lock else LogState()
-    return LogState(*row)
+def _state(rows: Sequence[tuple[Any, ...]]) -> LogState | None:
+    """The row of the state; None where there is none, or another holds it."""
+    return LogState(*rows[0]) if rows else None
 
 
-def _events(connection: Connection, state: LogState, settled: LogState, most: int) -> list[Group]:
-    c = t.events.c
-    statement = select(c.id).where(c.id > state.event, c.id <= settled.event).order_by(c.id).limit(most)
-    return [Group((Leaf("event", None, id),), event=id) for id in connection.execute(statement).scalars()]
+def _parts(values: Sequence[T]) -> list[Sequence[T]]:
+    """As many at a time as one statement names."""
+    return [values[start : start + _NAMED] for start in range(0, len(values), _NAMED)]
 
 
-def _movements(connection: Connection, state: LogState, settled: LogState, most: int) -> list[Group]:
-    """Movements, the first of a session behind its header and the measurements of its opening. Sessions on made-up
-    records are left out: they are no part of any data set's history.
-    """
-    c, e, s = t.ledger.c, t.evidence.c, t.log_sessions.c
-    found = connection.execute(
-        select(c.id, c.session)
-        .where(c.id > state.movement, c.id <= settled.movement, ~c.dataset.startswith("~"))
-        .order_by(c.id)
-        .limit(most)
-    ).all()
-    named = {row.session for row in found} - {None}
-    known = set(connection.execute(select(s.session).where(s.session.in_(named))).scalars()) if named else set()
-    opening: dict[str, list[Leaf]] = {id: [Leaf("header", id, None)] for id in named - known}
-    if opening:
-        measured = select(e.id, e.session).where(e.session.in_(opening), e.sequence == 0).order_by(e.id)
-        for row in connection.execute(measured):
-            opening[row.session].append(Leaf("record", row.session, row.id))
-    groups = []
-    for row in found:
-        before = opening.pop(row.session, [])
-        reached = Reached(row.session, 0, following=True) if before else None
-        groups.append(Group((*before, Leaf("movement", None, row.id)), movement=row.id, reached=reached))
-    if len(found) < most and settled.movement > (found[-1].id if found else state.movement):
-        groups.append(Group((), movement=settled.movement))
-    return groups
+def _by_kind(runs: Sequence[Run]) -> dict[LeafKind, list[int]]:
+    """Where runs of each kind stand among all."""
+    places: dict[LeafKind, list[int]] = defaultdict(list)
+    for place, run in enumerate(runs):
+        places[run.kind].append(place)
+    return places
 
 
-def _entries(connection: Connection, most: int) -> list[Group]:
-    """Entries of sessions whose headers are there, each behind the measurement that was made for it."""
-    s, row, e = t.sessions.c, t.log_sessions.c, t.evidence.c
-    behind = connection.execute(
-        select(s.id, s.status, s.sequence.label("last"), row.sequence.label("after"))
-        .select_from(t.log_sessions.join(t.sessions, s.id == row.session))
-        .where(row.following, or_(s.sequence > row.sequence, s.status == "closed"))
-        .order_by(s.id)
-        .limit(_SESSIONS)
-    ).all()
-    if not behind:
-        return []
-    each = max(1, most // len(behind))
-    ends = {found.id: min(found.last, found.after + each) for found in behind}
-    measured: dict[tuple[str, int], list[Leaf]] = defaultdict(list)
-    spans = [and_(e.session == b.id, e.sequence > b.after, e.sequence <= ends[b.id]) for b in behind]
-    for record in connection.execute(select(e.id, e.session, e.sequence).where(or_(*spans)).order_by(e.id)):
-        measured[record.session, record.sequence].append(Leaf("record", record.session, record.id))
-    groups = []
-    for found in behind:
-        for sequence in range(found.after + 1, ends[found.id] + 1):
-            leaves = (*measured[found.id, sequence], Leaf("entry", found.id, sequence))
-            following = found.status == "open" or sequence < found.last
-            groups.append(Group(leaves, reached=Reached(found.id, sequence, following)))
-        if found.after == found.last:  # it was closed
-            groups.append(Group((), reached=Reached(found.id, found.last, following=False)))
-    return groups
+def _named(runs: Sequence[Run], places: Sequence[int]) -> list[Any]:
+    """Runs as statements take them: place, session, first and last number."""
+    values: list[Any] = []
+    for place in places:
+        run = runs[place]
+        values += (place, run.session, run.first, run.first + run.count - 1)
+    return values
 
 
-def _found(connection: Connection, leaves: Sequence[Leaf], of: Callable[[Any], Any]) -> dict[Leaf, Any]:
-    """Something of the lines of leaves, movements left out, which have none before they are made."""
-    kinds: dict[LeafKind, list[Leaf]] = defaultdict(list)
-    for leaf in leaves:
-        kinds[leaf.kind].append(leaf)
-    found: dict[Leaf, Any] = {}
-    numbered: dict[LeafKind, Table] = {"event": t.events, "record": t.evidence}
-    for kind, table in numbered.items():
-        named = {leaf.number: leaf for leaf in kinds[kind]}
-        if named:
-            rows = connection.execute(select(table.c.id, of(table.c.line)).where(table.c.id.in_(named)))
-            found |= {named[id]: value for id, value in rows}
-    headers = {leaf.session: leaf for leaf in kinds["header"]}
-    if headers:
-        s = t.sessions.c
-        rows = connection.execute(select(s.id, of(s.header)).where(s.id.in_(headers)))
-        found |= {headers[id]: value for id, value in rows}
-    sessions: dict[str | None, list[int]] = defaultdict(list)
-    for leaf in kinds["entry"]:
-        assert leaf.number is not None
-        sessions[leaf.session].append(leaf.number)
-    c = t.entries.c
-    for session, numbers in sessions.items():
-        # A session's entries are in the log in their order, all of them.
-        within = (c.session == session, c.sequence >= min(numbers), c.sequence <= max(numbers))
-        for sequence, value in connection.execute(select(c.sequence, of(c.line)).where(*within)):
-            found[Leaf("entry", session, sequence)] = value
-    return found
+def _movement_lines(joined: tuple[str | None, ...]) -> list[bytes]:
+    """Lines of movements from their columns, each joined over all rows; what is empty was null."""
+    columns = [[] if column is None else column.split("\n") for column in joined]
+    lines = []
+    for id, *values in zip(*columns, strict=True):
+        told: dict[str, Any] = {name: value or None for name, value in zip(LedgerRow.__slots__, values, strict=True)}
+        if told["sequence"] is not None:
+            told["sequence"] = int(told["sequence"])
+        lines.append(movement_record(int(id), told))
+    return lines

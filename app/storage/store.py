@@ -118,16 +118,21 @@ def _rows(count: int, width: int, mark: str) -> list[str]:
     return [", ".join(numbers[start : start + width]) for start in range(0, count * width, width)]
 
 
-def _typed_rows(kinds: Sequence[str], count: int, mark: str) -> str:
+def typed_rows(kinds: Sequence[str], count: int, mark: str) -> str:
     """So many rows of parameters, for VALUES. The first one says of which type each column is."""
     first = ", ".join(f"CAST({mark}{number} AS {kind})" for number, kind in enumerate(kinds, start=1))
     return "), (".join([first, *_rows(count, len(kinds), mark)[1:]])
 
 
 @lru_cache(maxsize=512)
-def _addition(table: str, names: tuple[str, ...], rows: int, mark: str) -> str:
+def _addition(table: str, names: tuple[str, ...], rows: int, mark: str, keys: int) -> str:
+    """New rows; with ``keys`` those replace the rest of a row that has the same first so many columns."""
     values = "), (".join(_rows(rows, len(names), mark))
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})"  # noqa: S608
+    added = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values})"  # noqa: S608
+    if not keys:
+        return added
+    moved = ", ".join(f"{name} = excluded.{name}" for name in names[keys:])
+    return f"{added} ON CONFLICT ({', '.join(names[:keys])}) DO UPDATE SET {moved}"
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -180,14 +185,14 @@ def _move_all(count: int) -> str:
     kinds = ["BIGINT" if isinstance(t.sessions.c[name].type, BigInteger) else "TEXT" for name in names]
     return (
         f"UPDATE {t.sessions.name} s SET {', '.join(f'{name} = n.{name}' for name in _MOVED)} "  # noqa: S608
-        f"FROM (VALUES ({_typed_rows(kinds, count, '$')})) AS n ({', '.join(names)}) WHERE s.id = n.id"
+        f"FROM (VALUES ({typed_rows(kinds, count, '$')})) AS n ({', '.join(names)}) WHERE s.id = n.id"
     )
 
 
 @lru_cache(maxsize=256)
 def _find_latest(count: int, mark: str) -> str:
     """Entries of ``count`` sessions, each named with the numbers it begins after and ends with."""
-    names = _typed_rows(("TEXT", "BIGINT", "BIGINT"), count, mark)
+    names = typed_rows(("TEXT", "BIGINT", "BIGINT"), count, mark)
     return (
         f"WITH n (session, after, last) AS (VALUES ({names})) "  # noqa: S608
         "SELECT e.session, e.sequence, e.kind, e.digest, e.units, e.error_bound, "
@@ -313,12 +318,20 @@ class SqlTransaction:
         if self._sent is not None:
             self._sent.sync()
 
-    def add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> None:
-        """Add rows as the driver takes them, many at a time. Raises StoreConflict for a key in use."""
+    def found(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """What a statement finds, which the driver takes as it is; nothing where it only changes something."""
+        cursor = self._cursor()
+        cursor.execute(statement, values)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def add_all(self, table: Table, names: tuple[str, ...], rows: Sequence[tuple[Any, ...]], *, keys: int = 0) -> None:
+        """Add rows as the driver takes them, many at a time. Raises StoreConflict for a key in use, unless ``keys``
+        says of how many first columns it is: then the row of that key is replaced.
+        """
         cursor = self._cursor()
         try:
             for part in _parts(rows):
-                statement = _addition(table.name, names, len(part), self._mark)
+                statement = _addition(table.name, names, len(part), self._mark, keys)
                 cursor.execute(statement, [value for row in part for value in row])
                 self._complete()
         except self._connection.dialect.loaded_dbapi.IntegrityError as error:
@@ -912,9 +925,8 @@ class SqlTransaction:
         """The replies stored under idempotency keys, each named by principal, route and key."""
         if not names:
             return {}
-        cursor = self._cursor()
-        cursor.execute(_find_replies(len(names), self._mark), [part for name in names for part in name])
-        return {row[:3]: ReplyRow(*row) for row in cursor.fetchall()}
+        rows = self.found(_find_replies(len(names), self._mark), [part for name in names for part in name])
+        return {row[:3]: ReplyRow(*row) for row in rows}
 
     def add_replies(self, rows: Sequence[ReplyRow]) -> None:
         """Store replies under their idempotency keys. Raises StoreConflict when one has been used."""

@@ -190,27 +190,31 @@ events = Table(
     Column("line", LargeBinary, nullable=False),
 )
 
-#: ``kind`` of a leaf: where its line stands, and what ``session`` and ``number`` mean. An event and a movement by their
-#: id, a header by its session, a measurement by its id, an entry by session and sequence.
+#: ``kind`` of leaves: where their lines stand, and what ``session`` and ``first`` mean. Events and movements by their
+#: ids, a header by its session, measurements by their ids, entries by session and sequence.
 EVENT, MOVEMENT, HEADER, RECORD, ENTRY = range(5)
 
-log_leaves = Table(
-    "log_leaves",
+#: Leaves that follow one another in the log and where their lines stand: ``count`` of them, from position ``start`` and
+#: number ``first`` on. Tables of the log refer to none by a key: the check would hold the rows of sessions, which
+#: answers wait for.
+log_runs = Table(
+    "log_runs",
     metadata,
-    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", SmallInteger, nullable=False),
-    Column("session", ForeignKey("sessions.id")),
-    Column("number", BigInteger),
-    Column("hash", LargeBinary, nullable=False),
+    Column("session", String(32)),
+    Column("first", BigInteger, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Index("ix_log_runs_session_kind_first", "session", "kind", "first"),
 )
 
-#: Hashes of complete subtrees of more than one leaf.
-log_nodes = Table(
-    "log_nodes",
+#: Hashes of leaves, and of complete tiles: see :mod:`app.audit.tiles`. The last one of a level is replaced as it grows.
+log_tiles = Table(
+    "log_tiles",
     metadata,
     Column("level", SmallInteger, primary_key=True, autoincrement=False),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("hash", LargeBinary, nullable=False),
+    Column("hashes", LargeBinary, nullable=False),
 )
 
 #: How far the log has come, one row: its size, and the last event and movement that are in it.
@@ -227,7 +231,7 @@ log_state = Table(
 log_sessions = Table(
     "log_sessions",
     metadata,
-    Column("session", ForeignKey("sessions.id"), primary_key=True),
+    Column("session", String(32), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("following", Boolean, nullable=False),
     Index("ix_log_sessions_following_session", "following", "session"),

@@ -25,21 +25,21 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
     )
     op.create_table(
-        "log_leaves",
-        sa.Column("position", sa.BigInteger(), autoincrement=False, nullable=False),
+        "log_runs",
+        sa.Column("start", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("kind", sa.SmallInteger(), nullable=False),
         sa.Column("session", sa.String(length=32), nullable=True),
-        sa.Column("number", sa.BigInteger(), nullable=True),
-        sa.Column("hash", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_log_leaves_session")),
-        sa.PrimaryKeyConstraint("position", name=op.f("pk_log_leaves")),
+        sa.Column("first", sa.BigInteger(), nullable=False),
+        sa.Column("count", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("start", name=op.f("pk_log_runs")),
     )
+    op.create_index("ix_log_runs_session_kind_first", "log_runs", ["session", "kind", "first"])
     op.create_table(
-        "log_nodes",
+        "log_tiles",
         sa.Column("level", sa.SmallInteger(), autoincrement=False, nullable=False),
         sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("hash", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("level", "number", name=op.f("pk_log_nodes")),
+        sa.Column("hashes", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("level", "number", name=op.f("pk_log_tiles")),
     )
     op.create_table(
         "log_state",
@@ -54,7 +54,6 @@ def upgrade() -> None:
         sa.Column("session", sa.String(length=32), nullable=False),
         sa.Column("sequence", sa.BigInteger(), nullable=False),
         sa.Column("following", sa.Boolean(), nullable=False),
-        sa.ForeignKeyConstraint(["session"], ["sessions.id"], name=op.f("fk_log_sessions_session")),
         sa.PrimaryKeyConstraint("session", name=op.f("pk_log_sessions")),
     )
     op.create_index("ix_log_sessions_following_session", "log_sessions", ["following", "session"])

@@ -17,12 +17,14 @@ import pytest
 from sqlalchemy import insert
 
 from app.audit.merkle import root
+from app.audit.notes import Signer
 from app.bootstrap import wiring
 from app.client import Curator, LogFolder, NotVerified
+from app.services.log import Log
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
 from app.services.upkeep import forfeit
-from app.storage import log_store
+from app.storage import log_statements, log_store
 from app.storage.database import is_sqlite, make_engines
 from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
@@ -66,6 +68,20 @@ def whole(log: LogStore) -> list[bytes]:
     lines = log.lines(log.leaves(0, size))
     assert mth(lines) == root(size, log.hashes)
     return lines
+
+
+def check_sizes(store: SqlStore, log: LogStore, id: str, lines: list[bytes]) -> None:
+    """At every entry the size that covers a session is that up to the last of its lines."""
+    with store.read() as tx:
+        row = tx.session(id)
+        assert row is not None
+        last = lines.index(row.header)
+        opening = [place for place, line in enumerate(lines) if b'"sequence":0,"session":"%b"' % id.encode() in line]
+        assert log.covering(id, 0) == max(last, *opening, 0) + 1
+        for sequence, line in tx.entry_lines(id, 0, row.sequence):
+            assert log.covering(id, sequence) == lines.index(line) + 1
+            measured = tx.evidence_of(id, sequence - 1, sequence)
+            assert all(last < lines.index(record) < lines.index(line) for record in measured.values())
 
 
 def test_several_processes_make_one_log(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +182,9 @@ def test_all_kinds_of_lines_when_a_service_ends(worlds: Callable[..., World], da
         log = SqlLog(store)
         before = whole(log)
         assert set(needed) <= set(before)
+        for id in (evidence, hypothesis):
+            check_sizes(store, log, id, before)
+        assert [log.covering(id, sequence) for id, sequence in ((evidence, 2), ("0" * 32, 0))] == [None, None]
         assert b'"record":"measurement"' in b"".join(needed)
         while Sequencer(log).step():
             pass
@@ -221,12 +240,12 @@ def test_nobody_waits_for_one_who_hangs(migrated: str) -> None:
         tell(store, b"two")
         state = log.state()
         with store.write() as tx:
-            assert log_store._state(tx.connection, lock=True) == state
+            assert tx.found(log_statements.FREE_STATE) == [(state.size, state.event, state.movement)]
             began = time.monotonic()
             assert not Sequencer(log).step()
             assert time.monotonic() - began < 5
         assert Sequencer(log).step()
-        assert not log.append(state, LogState(size=9), [], [], [])
+        assert not log.append(state, LogState(size=9), [], {}, [])
         assert whole(log) == [b"one", b"two"]
     finally:
         store.close()
@@ -258,6 +277,49 @@ def test_many_leaves_and_a_reading_of_few(stores: Callable[[], SqlStore]) -> Non
     assert whole(log) == lines
     for size in (1, 2, 3, 255, 256, 257, 1023, 1024, 1025, 1099):
         assert root(size, log.hashes) == mth(lines[:size])
+
+
+def test_a_checkpoint_is_signed_once_a_size(stores: Callable[[], SqlStore]) -> None:
+    """Catches a signature for every reading, and a checkpoint that stays what it was when something has come."""
+    signed: list[int] = []
+
+    class Counting(Signer):
+        def note(self, size: int, root: bytes) -> bytes:
+            signed.append(size)
+            return super().note(size, root)
+
+    store = stores()
+    sql_log = SqlLog(store)
+    shown = Log(sql_log, lambda: Counting(bytes(32)))
+    for size in range(3):
+        notes = {shown.checkpoint() for _ in range(3)}
+        assert [shown.signer.verifier.checkpoint(note).size for note in notes] == [size]
+        tell(store, b"line %d" % size)
+        assert Sequencer(sql_log).step()
+    assert signed == [0, 1, 2]
+
+
+def test_numbers_with_gaps_and_few_at_a_time(stores: Callable[[], SqlStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a run that names lines which are not there, a bound on a step that loses what is beyond it, and pages
+    that begin or end within a run.
+    """
+    monkeypatch.setattr("app.services.sequencer._LEAVES", 10)
+    store = stores()
+    log = SqlLog(store)
+    kept = [number for number in range(1, 60) if number % 7 and number % 11]
+    with store.write() as tx:
+        tx.connection.execute(insert(events), [{"id": number, "line": b"%d" % number} for number in kept])
+        tx.commit()
+    sizes = []
+    while Sequencer(log).step():
+        sizes.append(log.state().size)
+    assert sizes == [*range(10, len(kept), 10), len(kept)]
+    lines = whole(log)
+    assert lines == [b"%d" % number for number in kept]
+    for start in range(0, len(kept), 3):
+        for end in range(start, len(kept) + 1, 5):
+            assert log.lines(log.leaves(start, end)) == lines[start:end]
+    assert sum(log.sizes(log.leaves(0, len(kept)))) == sum(map(len, lines))
 
 
 def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, database: str | None) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
+import orjson
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -15,6 +19,9 @@ from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.sessions import SESSION_ID
 from app.spaces.errors import InvalidRequest
+
+#: How long a closing waits for the log, and how often it looks.
+LOG_SECONDS, LOG_PAUSE = 2.0, 0.025
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -86,4 +93,19 @@ def add_routes(app: FastAPI, context: Context) -> None:
         key = idempotency_key(request, actor, document)
         reply = await answer(context, request, actor, Ticket("close", id, actor.name, (), key))
         await run_in_threadpool(context.services.sessions.end_dummy, id)
-        return encoded_reply(reply)
+        # What is stored under a key cannot tell: the log comes behind the commit.
+        closed = orjson.loads(reply)
+        size = None if closed.get("dummy") else await _log_size(context, id, closed["sequence"])
+        return encoded_reply(reply[:-1] + b',"log_size":%b}' % orjson.dumps(size))
+
+
+async def _log_size(context: Context, id: str, sequence: int) -> int | None:
+    """The size of the log that has all of a session, which is waited for a little; None where it does not come."""
+    services = context.services
+    end = time.monotonic() + LOG_SECONDS
+    while (size := await run_in_threadpool(services.sessions.log_size, id, sequence)) is None:
+        if time.monotonic() > end:
+            break
+        services.sequencer.hurry()
+        await asyncio.sleep(LOG_PAUSE)
+    return size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import functools
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -781,6 +782,7 @@ def test_another_bought_mass_is_found_at_the_first_answer() -> None:
         ("status", ["closed", "retired", None, True, 5, ["open"]]),
         ("trailer_hash", ["0" * 64, None, 5]),
         ("more", [1]),
+        ("log_size", [None, 1000]),
     ],
 )
 def test_a_changed_trailer_is_found(key: str, values: list[Any]) -> None:
@@ -789,8 +791,28 @@ def test_a_changed_trailer_is_found(key: str, values: list[Any]) -> None:
         verdict = replay([*rest, rfc8785.dumps(json.loads(last) | {key: value})])
         refused(verdict, None)
     without = {k: v for k, v in json.loads(last).items() if k != key}
-    if key != "more":
+    if key not in ("more", "log_size"):
         refused(replay([*rest, rfc8785.dumps(without)]), None)
+
+
+def with_log(size: Any) -> Verdict:
+    """What is said of a transcript whose trailer names a log of a size, under a hash of its own."""
+    *rest, last = story().lines
+    trailer = {k: v for k, v in json.loads(last).items() if k != "trailer_hash"} | {"log_size": size}
+    return replay(
+        [*rest, rfc8785.dumps(trailer | {"trailer_hash": hashlib.sha256(rfc8785.dumps(trailer)).hexdigest()})]
+    )
+
+
+def test_the_size_of_the_log_in_a_trailer() -> None:
+    """A trailer of before the log names none. Catches a log that cannot hold the session's entries and its header, what
+    is no number, and a size that is refused because the service's log was not there yet.
+    """
+    entries = story().documents[-1]["entries"]
+    for size in (None, entries + 1, 10**12):
+        assert with_log(size).ok, size
+    for size in (entries, 0, -1, True, entries + 2.5, str(entries + 1), [entries + 1]):
+        refused(with_log(size), None)
 
 
 def test_the_digest_names_what_was_learnt() -> None:

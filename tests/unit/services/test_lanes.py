@@ -130,7 +130,14 @@ class Process:
         snapshots = NoSnapshots()
         self.datasets = Datasets(self.store, private, lambda: NOW, close_session=lambda *_: None)
         self.sessions = Sessions(
-            self.store, private, self.noise, lambda: NOW, self.datasets, snapshots, memory_limit=1 << 30
+            self.store,
+            private,
+            self.noise,
+            lambda: NOW,
+            self.datasets,
+            snapshots,
+            memory_limit=1 << 30,
+            log_size=lambda *_: None,
         )
         self.context = LaneContext(
             self.store,
