@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +16,21 @@ from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
 from app.cli.options import AsJson, ExistingFile
-from app.cli.rendering import err, out, show_verdict
+from app.cli.rendering import err, out, show_books, show_verdict
 
 
 @audits.command("replay")
 def audit_replay(
-    transcript: Annotated[Path, ExistingFile],
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|FOLDER",
+            exists=True,
+            readable=True,
+            help="A transcript, or a folder that `fetch` keeps.",
+            show_default=False,
+        ),
+    ],
     head: Annotated[
         str | None,
         typer.Option(
@@ -43,16 +54,60 @@ def audit_replay(
     ] = "4GiB",
     as_json: AsJson = False,
 ) -> None:
-    """Check a transcript by itself: its chain, its plan, and every answer it derives from earlier ones.
+    """Check a transcript by itself: its chain, its plan, and every answer derived from earlier ones. Of a folder
+    that `fetch` keeps: the log, the books of every data set, and every transcript against both.
 
     Whoever can rewrite the whole file can make times, a cut end, the status and measurements agree again:
-    --head with a hash from a reply, kept elsewhere, shows that what stands up to it is what it was.
+    --head with a hash from a reply, kept elsewhere, shows that what stands up to it is what it was. So does the log.
+
+    Exit code 1 when something does not follow or is missing, 3 when a folder is not what was signed.
     """
+    limit = parse_size(memory_limit, "--memory-limit")
+    if place.is_dir():
+        if head is not None or entries is not None:
+            raise typer.BadParameter("of one transcript, not of a folder", param_hint="--head, --entries")
+        _replay_folder(place, limit, as_json=as_json)
+        return
     from app.audit.replay import replay_file
 
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
         raise typer.BadParameter("a hash has 64 hexadecimal digits", param_hint="--head")
-    limit = parse_size(memory_limit, "--memory-limit")
+    with _replaying() as progress:
+        verdict = replay_file(place, progress, head=head, entries=entries, memory_limit=limit)
+    show_verdict(verdict, as_json=as_json)
+    if not verdict.ok:
+        where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
+        raise Refusal(f"the transcript does not replay: {where}{verdict.problem}")
+
+
+def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
+    """Replay all that a folder keeps, and print what was found."""
+    from app.client.errors import NotVerified
+    from app.client.log import Contradicted, LogFolder
+
+    try:
+        with _replaying() as progress:
+            verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
+    except Contradicted as error:
+        raise Contradiction(f"the folder is not what was signed: {error}") from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    show_books(verdict, as_json=as_json)
+    broken = verdict.broken
+    if broken is not None:
+        places = {
+            "data set": broken.dataset,
+            "session": broken.session,
+            "movement": broken.movement,
+            "entry": broken.entry,
+        }
+        where = ", ".join(f"{name} {place}" for name, place in places.items() if place is not None)
+        raise Refusal(f"the folder does not replay: {where + ': ' if where else ''}{broken.problem}")
+
+
+@contextmanager
+def _replaying() -> Iterator[Callable[[int, int], None]]:
+    """A bar of bytes read, of how many."""
     with Progress(
         TextColumn("Replaying"),
         BarColumn(),
@@ -61,18 +116,8 @@ def audit_replay(
         console=err,
         transient=True,
     ) as progress:
-        task = progress.add_task("replay", total=transcript.stat().st_size)
-        verdict = replay_file(
-            transcript,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-            head=head,
-            entries=entries,
-            memory_limit=limit,
-        )
-    show_verdict(verdict, as_json=as_json)
-    if not verdict.ok:
-        where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
-        raise Refusal(f"the transcript does not replay: {where}{verdict.problem}")
+        task = progress.add_task("replay", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 LogPlace = Annotated[
@@ -82,20 +127,28 @@ LogPlace = Annotated[
 
 @audits.command("fetch")
 def audit_fetch(folder: LogPlace) -> None:
-    """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under.
+    """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under; and the
+    transcripts of all sessions and releases in it that have changed since.
 
     Exit code 3 when the log shrank, was forked, is signed with another key than at first, or has other lines than those
     that were signed: somebody was shown another history. The folder then is what it was, with the checkpoint that
-    contradicts it as `refused`. Needs an auditor's or an administrator's key.
+    contradicts it as `refused`. Needs an auditor's key; an administrator's reads the log, and his own transcripts.
     """
     from app.client.log import Contradicted, LogFolder
 
     with client("Fetching the log") as curator:
+        kept = LogFolder(folder)
         try:
-            found = LogFolder(folder).fetch(curator)
+            found = kept.fetch(curator)
         except Contradicted as error:
             raise Contradiction(f"the log cannot be what it was: {error}") from None
+        transcripts = kept.fetch_transcripts(curator)
     out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
+    out.print(f"{transcripts.written} transcripts were written", highlight=False)
+    if transcripts.refused:
+        err.print(
+            f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", soft_wrap=True
+        )
 
 
 @audits.command("verify")
