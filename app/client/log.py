@@ -123,9 +123,9 @@ class LogFolder:
         _write(self._path / "frontier", reached.content())
         return found
 
-    def fetch_transcripts(self, curator: Curator, progress: Callable[[int, int], None] | None = None) -> Fetched:
+    def fetch_transcripts(self, curator: Curator) -> Fetched:
         """Download the transcript of every session and release of which the log that was fetched has more than it had
-        when its transcript was; ``progress`` hears how many are done, of how many.
+        when its transcript was.
 
         Raises:
             NotVerified: when nothing is kept.
@@ -146,9 +146,7 @@ class LogFolder:
                 due.append((session, thread, path))
         refused: list[str] = []
         try:
-            for number, (session, thread, path) in enumerate(due):
-                if progress is not None:
-                    progress(number, len(due))
+            for session, thread, path in due:
                 path.parent.mkdir(exist_ok=True)
                 try:
                     curator.transcript(session, path)

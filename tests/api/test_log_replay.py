@@ -21,8 +21,10 @@ import pytest
 from app.audit.folder import FolderVerdict
 from app.audit.merkle import Frontier, leaf_hash
 from app.audit.notes import Signer
+from app.bootstrap.clock import utc_now
 from app.client import Curator, LogFolder, NotVerified
 from app.client.log import Contradicted
+from app.services.upkeep import forfeit
 from tests.api.support import JSON, Service, ask, open_session, people, serving, unique, where
 from tests.integration.servers import environment, run
 
@@ -373,6 +375,40 @@ def test_other_faults_are_named(story: Story, tmp_path: Path) -> None:
     assert found["where"]["session"] == evidence
     found = told(change=lambda lines: [*lines, b"no record"])
     assert "record" in found["problem"]
+
+
+def test_an_old_copy(tmp_path: Path) -> None:
+    """All of every budget is taken for an old copy: open sessions forfeit, data sets lose what is left. Catches books
+    that have no such movements, and sums that are not full then."""
+    with serving(tmp_path / "service") as service:
+        names = [people(service) for _ in range(3)]
+        ids = [open_session(service.admin, name, epsilon=0.3)["id"] for name in names[:2]]
+        ids.append(
+            open_session(service.admin, names[1], mechanism={"construction": "laplace"}, max_updates=None, epsilon=0.2)[
+                "id"
+            ]
+        )
+        for id in ids:
+            ask(service.admin, id, QUESTIONS[0])
+        assert service.admin.delete(f"/v1/datasets/{names[0]}").status_code == 200
+        forfeit(service.built.store, utc_now)
+        key = service.admin.post("/v1/principals", json={"name": "eve", "role": "auditor"}).json()["api_key"]
+        kept, deadline = LogFolder(tmp_path / "kept"), time.monotonic() + 20
+        with Curator(service.url, key) as curator:
+            while True:
+                kept.fetch(curator)
+                kept.fetch_transcripts(curator)
+                found = kept.replay()
+                assert found.ok or time.monotonic() < deadline, found.document()
+                behind = sum(each["movements_not_in_log"] for each in found.datasets)
+                if found.ok and not behind and [each["movements"] for each in found.datasets][1:] == [7, 1]:
+                    break
+                assert time.monotonic() < deadline, found.datasets
+                time.sleep(0.1)
+    for each in found.datasets:
+        assert each["retired_at"] is not None
+        assert Decimal(each["reserved"]["renyi"]) == 0
+    assert all(Decimal(each["remaining"]["renyi"]) == 0 for each in found.datasets[1:])
 
 
 def test_the_command(story: Story, tmp_path: Path) -> None:
