@@ -56,6 +56,8 @@ class Threads:
 
     def _session_of(self, record: Mapping[str, Any], line: bytes) -> str | None:
         kind = record.get("record")
+        if not isinstance(kind, str):
+            return None
         if kind in ENTRIES:
             return self._entry(record)
         if kind == "header":
