@@ -64,7 +64,7 @@ class Story:
         self.service, self.folder = service, folder
         analyst = service.principal("analyst", "story")
         self.hidden = people(service, name=unique("hidden"), records_public=False)
-        self.retired, self.pure, self.exact = people(service), people(service), people(service)
+        self.retired, self.pure, self.exact, self.more = (people(service) for _ in range(4))
         self.ids: dict[str, str] = {}
         plans: dict[str, tuple[str, JSON]] = {
             "mw": (self.hidden, {}),
@@ -77,6 +77,24 @@ class Story:
             ),
             "race": (self.retired, {"release": "race", "epsilon": 0.3}),
             "left open": (self.retired, {"epsilon": 0.1}),
+            "contract": (
+                self.more,
+                {
+                    "mechanism": {"construction": "evidence"},
+                    "max_updates": None,
+                    "max_queries": 20,
+                    "contract": True,
+                    "epsilon": 0.5,
+                },
+            ),
+            "gaussian": (
+                self.more,
+                {"mechanism": {"construction": "gaussian"}, "max_updates": None, "max_queries": 9, "epsilon": 0.4},
+            ),
+            "for itself": (
+                self.more,
+                {"mechanism": {"construction": "evidence"}, "max_updates": None, "share": False, "epsilon": 0.1},
+            ),
             "all": (
                 self.pure,
                 {"mechanism": {"construction": "laplace"}, "max_updates": None, "max_queries": 3, "epsilon": 1.0},
@@ -131,7 +149,7 @@ def test_all_follows_and_the_books_are_the_ledgers(story: Story) -> None:
     document = story.settled.document()
     assert document["problem"] is document["where"] is None
     found = {each["dataset"]: each for each in document["datasets"]}
-    for name in (story.hidden, story.retired, story.pure, story.exact):
+    for name in (story.hidden, story.retired, story.pure, story.exact, story.more):
         told, ledger = found[name], story.service.admin.get(f"/v1/datasets/{name}/ledger").json()
         for sum_, exact in (("renyi", ledger), ("pure", ledger["pure"])):
             for what in ("budget", "spent", "reserved", "remaining"):
@@ -144,8 +162,8 @@ def test_all_follows_and_the_books_are_the_ledgers(story: Story) -> None:
         assert told["impure"] == shown["impure"]
     sessions = {each["session"]: each for each in document["sessions"]}
     assert {name: sessions[id]["status"] for name, id in story.ids.items() if name != "all"} == {
-        **dict.fromkeys(story.ids.keys() - {"all", "fk", "again"}, "closed"),
-        **dict.fromkeys(("fk", "again"), "open"),
+        **dict.fromkeys(story.ids.keys() - {"all"}, "closed"),
+        **dict.fromkeys(("fk", "again", "contract", "gaussian", "for itself"), "open"),
     }
     assert (found[story.hidden]["sessions"], found[story.hidden]["releases"]) == (4, 2)
     assert found[story.hidden]["answers"] == 16
@@ -325,9 +343,15 @@ def test_other_faults_are_named(story: Story, tmp_path: Path) -> None:
     file.write_bytes(b"".join([*lines[:2], *lines[3:]]))
     found = told()
     assert (found["where"]["session"], found["where"]["entry"]) == (mw, 2)
-    # The transcript of who measured is cut, and the log with it: who starts from that names it.
+    # Whoever measured is nowhere: who starts from that names it.
     names = json.loads((kept / "sessions" / f"{again}.ndjson").read_bytes().splitlines()[0])["evidence"]["known"]
     assert names
+    gone = kept / "sessions" / f"{evidence}.ndjson"
+    own = set(gone.read_bytes().splitlines())
+    gone.unlink()
+    found = told(change=lambda lines: [line for line in lines if line not in own and evidence.encode() not in line])
+    assert found["where"]["session"] == again
+    assert any(name in found["problem"] for name in names)
     entry = next(line for line in lines if b'"sequence":2' in line).strip()
 
     def position(lines: list[bytes], *texts: str) -> int:
