@@ -85,9 +85,10 @@ class Movement:
         Raises:
             Unfollowed: when it is none.
         """
-        number, session, sequence = record.get("number"), record.get("session"), record.get("sequence")
+        number = record.get("number")
         known = number if type(number) is int else None
         try:
+            session, sequence = record["session"], record["sequence"]
             amount, pure = record["amount"], record["pure"]
             if type(number) is not int or not isinstance(session, str | None) or record["kind"] not in _KINDS:
                 raise TypeError("no movement")

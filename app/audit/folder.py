@@ -17,7 +17,7 @@ asked. The rules, in the order they are checked; the first that does not hold is
 A transcript is fetched behind the log, and may go on beyond it. What of it the log does not have yet is told
 (``entries_not_in_log``, ``movements_not_in_log``) and not refused: the next fetch brings it, or does not.
 
-Memory: about 2 KiB for each session, 8 bytes for each movement and 200 for each measurement that sessions share; the
+Memory: about 4 KiB for each session, 8 bytes for each movement and 200 for each measurement that sessions share; the
 headers of data sets; and of one transcript at a time what its replay takes.
 """
 
