@@ -37,11 +37,11 @@ from app.audit.books import UNREADABLE, Book, Books, Held, Movement, Opened, Reg
 from app.audit.findings import Unfollowed
 from app.audit.log import Follower
 from app.audit.notes import Checkpoint
-from app.audit.replay import MEMORY_LIMIT, Replaying, replay_file
+from app.audit.replay import MEMORY_LIMIT, replay_file
 from app.audit.threads import ENTRIES, Thread, Threads
-from app.privacy.errors import PrivacyError
+from app.audit.watching import Differs, Watching
 from app.privacy.exactness import ceil_to, floor_to
-from app.privacy.ledger import NOTHING, SHOWN, Account, Amounts
+from app.privacy.ledger import SHOWN, Account
 
 #: How the line of a movement begins: fields are sorted, and no other record has this one first.
 _MOVEMENT = b'{"amount":'
@@ -134,10 +134,6 @@ class _Logged:
     dataset: str
     lines: Any
     movements: array[int]
-
-
-class _Differs(Unfollowed):
-    """A transcript does not begin with the lines of the log."""
 
 
 class _FolderReplay:
@@ -280,7 +276,7 @@ class _FolderReplay:
             raise Unfollowed("the transcript is missing")
         self._files.remove(path)
         tally = Tally(opened, (self._movement(log, at) for at in logged.movements))
-        watching = _Watching(opened, thread, logged.lines.digest(), tally, self._measured(opened))
+        watching = Watching(opened, thread, logged.lines.digest(), tally, self._measured(opened))
         before = self._done
         try:
             verdict = replay_file(
@@ -289,7 +285,7 @@ class _FolderReplay:
                 memory_limit=self._memory_limit,
                 watch=watching,
             )
-        except _Differs:
+        except Differs:
             raise self._difference(log, opened.session, path) from None
         if not verdict.ok:
             raise Unfollowed(f"the transcript does not replay: {verdict.problem}", entry=verdict.sequence)
@@ -371,88 +367,7 @@ def _own_lines(file: BinaryIO, session: str) -> Iterator[bytes]:
                 yield line.rstrip(b"\n")
 
 
-class _Watching:
-    """Hears of a transcript's records, each of which follows, and holds them against the log.
-
-    Args:
-        opened: the session's header, as the log has it.
-        thread: how far the log has come with it.
-        logged: the hash of the lines that the log has of it.
-        tally: of its movements.
-        measured: hears of the hash of each measurement that the session made.
-    """
-
-    def __init__(
-        self, opened: Opened, thread: Thread, logged: bytes, tally: Tally, measured: Callable[[bytes], None]
-    ) -> None:
-        self._opened, self._thread, self._logged, self.tally = opened, thread, logged, tally
-        self._measured, self._lines = measured, hashlib.sha256()
-        self._compared = self._begun = False
-        #: What was measured at the opening, and by the entries of a release, in all.
-        self._made: Amounts | None = None
-        self._whole, self._at = NOTHING, ""
-        self.beyond = 0
-
-    def __call__(self, line: bytes, record: dict[str, Any], state: Replaying) -> None:
-        assert state.session is not None
-        kind, sequence = record["record"], state.session.sequence
-        if kind == "header":
-            self._lines.update(line.rstrip(b"\n") + b"\n")
-        elif kind == "measurement":
-            if record["session"] == self._opened.session:
-                self._measured(hashlib.sha256(line.rstrip(b"\n")).digest())
-                if record["sequence"] == 0:
-                    self._made = state.spent
-                self._add(line, record["sequence"])
-        elif kind == "trailer":
-            self._end(record, state)
-        else:
-            self._begin(state)
-            self._add(line, sequence)
-            if sequence == self._thread.entries:
-                self._compare()
-            if state.price is None:
-                return
-            if self._opened.release:
-                self._whole, self._at = self._whole.plus(state.price), record["recorded_at"]
-            else:
-                self.tally.charge(state.price, sequence, record["recorded_at"])
-
-    def _add(self, line: bytes, sequence: int) -> None:
-        if sequence > self._thread.entries:
-            self._compare()
-        self._lines.update(line.rstrip(b"\n") + b"\n")
-
-    def _compare(self) -> None:
-        """Hold the lines up to the last one that the log has against those there."""
-        if not self._compared and self._lines.digest() != self._logged:
-            raise _Differs("the transcript does not begin with the lines of the log")
-        self._compared = True
-
-    def _begin(self, state: Replaying) -> None:
-        if not self._begun:
-            assert state.session is not None
-            purchase = state.session.plan.purchase
-            self.tally.begin(self._made if self._made is not None else purchase.price if purchase else None)
-        self._begun = True
-
-    def _end(self, record: dict[str, Any], state: Replaying) -> None:
-        sequence = record["entries"]
-        self._begin(state)
-        if sequence < self._thread.entries:
-            raise Unfollowed("the log has entries that the transcript lacks", entry=sequence + 1)
-        self._compare()
-        self.beyond = sequence - self._thread.entries
-        if self._opened.release and sequence:
-            self.tally.charge(self._whole, sequence, self._at)
-        try:
-            left = None if record["status"] == "open" else self._opened.holds.minus(state.paid)
-        except PrivacyError:
-            raise Unfollowed("the session spent more than it held") from None
-        self.tally.end(left, sequence)
-
-
-def _session(opened: Opened, held: Held, found: dict[str, Any], watching: _Watching) -> dict[str, Any]:
+def _session(opened: Opened, held: Held, found: dict[str, Any], watching: Watching) -> dict[str, Any]:
     """The summary of a session; see :meth:`FolderVerdict.document`."""
     kinds = ("hypothesis", "estimate", "cached", "unverified", "measurement")
     answers = 0 if opened.release else sum(found[f"{kind}_answers"] for kind in kinds)

@@ -261,7 +261,7 @@ class LogFolder:
             if (
                 seen is not None
                 and (found.tree.size, found.tree.root()) == (seen.size, seen.root)
-                and found.end <= self._entries.stat().st_size
+                and 0 <= found.end <= self._entries.stat().st_size
             ):
                 return found
         return Reached()
