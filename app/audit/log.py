@@ -155,15 +155,17 @@ class Follower:
             except ProofRefused as error:
                 raise LogForked(f"the log does not begin with the {self.seen.size} entries seen: {error}") from None
 
-    def follow(self, found: Checkpoint, lines: Iterable[bytes]) -> Follower:
+    def follow(self, found: Checkpoint, lines: Iterable[bytes], tree: Frontier | None = None) -> Follower:
         """The state after all lines of a log from its first on, where they make the hash of a checkpoint that was
         looked at, and on their way that of the one seen before.
+
+        ``tree`` is that of the lines which were read before, and takes in the others; without it there are none.
 
         Raises:
             LogForked: when they do not begin with what was seen.
             LinesRefused: when they do not make what was signed, or do not tell of the changes of the key.
         """
-        tree, changes = Frontier(), deque[bytes](maxlen=len(self.statements))
+        tree, changes = Frontier() if tree is None else tree, deque[bytes](maxlen=len(self.statements))
         self._check_seen(tree)
         for line in lines:
             tree.append(leaf_hash(line))

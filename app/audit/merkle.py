@@ -99,6 +99,11 @@ class Frontier:
         self.size += 1
         return made
 
+    @property
+    def hashes(self) -> tuple[bytes, ...]:
+        """Those of the peaks, left to right."""
+        return tuple(self._peaks)
+
     def root(self) -> bytes:
         """The tree hash of all leaves so far."""
         return join(self._peaks)

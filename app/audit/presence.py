@@ -47,6 +47,8 @@ class Presence:
         self._missing: dict[bytes, int] = {}
         self._session: Any = None
         self._status: Any = None
+        self._log_size: Any = None
+        self._looked = self._covering = 0
         #: The last entry: its number and hash, and whether it is charged for by itself. The header counts for entry 0.
         self._sequence: Any = 0
         self._head, self._pays = "", False
@@ -65,13 +67,15 @@ class Presence:
                 self._sequence, self._head = record.get("sequence"), str(record.get("entry_hash"))
                 self._pays = kind != "answer" or record.get("source") == "measurement"
             elif kind == "trailer":
-                self._status = record.get("status")
+                self._status, self._log_size = record.get("status"), record.get("log_size")
         self.count = len(self._missing)
         self._follows = b'"previous_hash":"' + self._head.encode(errors="replace")
 
     def look(self, line: bytes) -> None:
         """Take in a line of the log."""
-        self._missing.pop(leaf_hash(line), None)
+        self._looked += 1
+        if self._missing.pop(leaf_hash(line), None) is not None:
+            self._covering = self._looked
         if self._follows in line:
             self._further |= told_by(line).get("previous_hash") == self._head
         elif b'"record":"movement"' in line:
@@ -86,6 +90,8 @@ class Presence:
             return f"line {min(self._missing.values())} of the transcript is not there"
         if self._further:
             return f"the session goes on behind entry {self._sequence}, where the transcript ends"
+        if self._log_size not in (None, self._covering):
+            return "the transcript names a size of the log which is not that of the smallest one with all of it"
         closed = self._closed or self._charges > self._pays
         if self._status == "closed" and not closed:
             return "the transcript says that the session is closed, and that is not there"

@@ -30,6 +30,9 @@ _NUMBERS = frozenset((int, float))
 _EXACT = 2.0**53
 #: An exponent, which the two libraries write otherwise, or a text that looks like one.
 _EXPONENT = re.compile(rb"e(?<=\de)")
+#: What names a session may be shown on a terminal, and be the name of a file.
+NAME = re.compile(r"[0-9A-Za-z]{1,64}")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 #: What stands around the weights and the hash in a weights record, which is read and written without a JSON library.
 WEIGHTS_HEAD, WEIGHTS_MIDDLE, WEIGHTS_TAIL = b'{"data":"', b'","record":"weights","sha256":"', b'"}'
 
@@ -292,6 +295,12 @@ def values_of(entry: Mapping[str, Any]) -> list[Any]:
     if not isinstance(entry["values"], list):
         raise TypeError("values are a list")
     return entry["values"]
+
+
+def second(time: Any) -> str | None:
+    """The second of a record's time, as a text that sorts by time; None where it is no time."""
+    found = _TIME.fullmatch(time) if isinstance(time, str) else None
+    return None if found is None else found[1]
 
 
 def parse(line: bytes) -> dict[str, Any]:

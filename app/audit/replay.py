@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import binascii
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -36,8 +35,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from app.audit import records
+from app.audit.findings import Unfollowed
 from app.curator.contract import ContractMechanism
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
@@ -80,6 +81,10 @@ class Verdict:
     summary: dict[str, Any] = field(default_factory=dict)
     problem: str | None = None
     sequence: int | None = None
+
+
+#: Hears of a record: its line, the record, and the transcript up to it.
+Watch = Callable[[bytes, dict[str, Any], "Replaying"], None]
 
 
 class _Broken(Exception):
@@ -142,9 +147,6 @@ _TOLD = {
 }
 #: Facts are positive, and noisy integers of 64 bits in units of a count or less.
 _LARGEST_FACT = 2.0**64
-#: What names a session, and the times of records, may be shown on a terminal.
-_NAME = re.compile(r"[0-9A-Za-z]{1,64}")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?Z", re.ASCII)
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -177,14 +179,11 @@ def _is_canonical(record: dict[str, Any], line: bytes) -> bool:
         return False
 
 
-def _second(time: Any) -> str | None:
-    """The second of a record's time, as a text that sorts by time; None where it is no time."""
-    found = _TIME.fullmatch(time) if isinstance(time, str) else None
-    return None if found is None else found[1]
+class Replaying:
+    """A transcript on its way: what was read of it so far follows. Whoever watches it looks, and changes nothing."""
 
-
-class _Replay:
-    def __init__(self, head: str | None, entries: int | None, memory_limit: int) -> None:
+    def __init__(self, head: str | None, entries: int | None, memory_limit: int, watch: Watch | None = None) -> None:
+        self._watch = watch
         self.session: Session | None = None
         self.head = ""
         self.name = self.status = ""
@@ -210,8 +209,9 @@ class _Replay:
         self.releases = False
         #: A measurement that the next entry must name, by its hash.
         self.measured: tuple[str, Measured] | None = None
-        #: What all measurements of the session cost.
+        #: What all measurements of the session cost, and what the last entry did; None where that was free.
         self.spent = NOTHING
+        self.price: Amounts | None = None
 
     def line(self, line: bytes) -> None:
         if self.ended:
@@ -243,6 +243,8 @@ class _Replay:
             self._trailer(self.session, line, record)
         else:
             raise _Broken("a record is of no known kind", self._next())
+        if self._watch is not None:
+            self._watch(line, record, self)
 
     def _next(self) -> int | None:
         return None if self.session is None else self.session.sequence + 1
@@ -302,8 +304,8 @@ class _Replay:
         self.releases = isinstance(opening.plan, WorkloadPlan)
         if opening.evidence is not None and not self.pins and not self.releases and self._still_due(session):
             raise _Broken("the session did not measure what was due at its opening")
-        second = _second(header.opened_at)
-        if not isinstance(header.session, str) or not _NAME.fullmatch(header.session):
+        second = records.second(header.opened_at)
+        if not isinstance(header.session, str) or not records.NAME.fullmatch(header.session):
             raise _Broken("the header names no session")
         if second is None:
             raise _Broken("the header has no time")
@@ -367,7 +369,7 @@ class _Replay:
         if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, price):
             raise _Broken("a measurement of the opening is not the one that was due", sequence)
         session.pin(measured)
-        self.spent = self.spent.plus(measured.price)
+        self._pay(measured.price)
 
     def _named_measurement(self, record: dict[str, Any], sequence: int) -> Measured | None:
         """The measurement that stands before an entry, which must be what names it."""
@@ -410,7 +412,7 @@ class _Replay:
             self.held += len(blob) * (2 if self.keeps else 1)
 
     def _entry(self, session: Session, kind: str, line: bytes, record: dict[str, Any]) -> None:
-        sequence = session.sequence + 1
+        sequence, updates, self.price = session.sequence + 1, session.updates_used, None
         if record.get("sequence") != sequence:
             raise _Broken("the sequence has a gap", sequence)
         if record.get("previous_hash") != self.head:
@@ -467,7 +469,7 @@ class _Replay:
             if session.updates_left == 0:
                 raise _Broken("a forfeit after the last update", sequence)
             session.forfeit(price)
-            self.spent = self.spent.plus(price)
+            self._pay(price)
             self.counts["forfeit"] += 1
         else:
             if record["source"] == "measurement":
@@ -480,10 +482,12 @@ class _Replay:
             except _UNREADABLE:
                 # A header may state facts that no data has, from which no hypothesis can be computed.
                 raise _Broken("the answer follows from nothing", sequence) from None
-        second = _second(record.get("recorded_at"))
+        second = records.second(record.get("recorded_at"))
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
         self.second = second
+        if isinstance(session.plan, Plan) and session.updates_used > updates:
+            self.price = session.plan.price
 
     def _released(self, session: Session, measured: Measured | None, sequence: int) -> None:
         """Hold a measurement of a release against the next one that was due."""
@@ -496,7 +500,7 @@ class _Replay:
                 self._due_at_opening(session, measured, sequence)
             elif mechanism.follows(session.state, measured):
                 session.pin(measured)
-                self.spent = self.spent.plus(measured.price)
+                self._pay(measured.price)
             else:
                 raise _Broken("a measurement is none that a round could have made", sequence)
         except _UNREADABLE:
@@ -522,6 +526,9 @@ class _Replay:
         if meant is None or meant.canonical_bytes != query.canonical_bytes:
             raise _Broken("the question as asked does not compile to the recorded query", sequence)
         return told
+
+    def _pay(self, price: Amounts) -> None:
+        self.spent, self.price = self.spent.plus(price), price
 
     def _affordable(self, session: Session, price: Amounts, sequence: int) -> Amounts:
         """A price that the session can still pay."""
@@ -651,9 +658,11 @@ class _Replay:
                 raise _Broken(_TOLD[name])
         self.status, self.ended = record["status"], True
 
-    def _paid(self, session: Session) -> Amounts:
+    @property
+    def paid(self) -> Amounts:
         """What the session has spent in all."""
-        plan = session.plan
+        assert self.session is not None
+        session, plan = self.session, self.session.plan
         if not isinstance(plan, Plan):
             return self.spent
         paid = plan.price.times(session.updates_used)
@@ -670,7 +679,7 @@ class _Replay:
         if self.met == -1 or (self.met is not None and self.least is not None and self.met != self.least):
             raise _Broken("the hash that was kept is not there: what stood up to it is cut off or was rewritten")
         plan = session.plan
-        paid = self._paid(session)
+        paid = self.paid
         return Verdict(
             True,
             {
@@ -717,7 +726,7 @@ class _Replay:
             same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
             if measured.table.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
                 raise _Broken("the measurement is not the one that was due", sequence)
-            self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
+            self._pay(self._affordable(session, measured.price, sequence))
             expected = self._expected(measured, due.expected, sequence)
             assert expected is not None
             told = replace(due, expected=expected)
@@ -767,7 +776,7 @@ class _Replay:
             raise _Broken("the measurement is not the one that was due", sequence)
         if measured.price != session.mechanism.price(release):
             raise _Broken("the measurement's cost is not that of its noise", sequence)
-        self.spent = self.spent.plus(self._affordable(session, measured.price, sequence))
+        self._pay(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)
         terms = RoundTerms(RoundNoise(noise.kind, scale), measured.price)
         told = replace(due, terms=terms, expected=expected)
@@ -830,7 +839,7 @@ def _check_near(session: Session, query: Query, units: Units, answer: Answer, wi
         raise _Broken("the answer does not follow from what was measured", sequence)
 
 
-def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:
+def _verdict(state: Replaying, lines: Iterable[bytes]) -> Verdict:
     try:
         # A hypothesis of made-up facts may overflow: that is told by what follows, not by warnings.
         with np.errstate(all="ignore"):
@@ -839,7 +848,7 @@ def _verdict(state: _Replay, lines: Iterable[bytes]) -> Verdict:
             return state.verdict()
     except _Broken as broken:
         return Verdict(False, {}, broken.problem, broken.sequence)
-    except OSError:
+    except (OSError, Unfollowed):
         raise
     except Exception:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
         return Verdict(False, {}, "the file makes no sense", state._next())
@@ -861,7 +870,7 @@ def replay(
         entries: how many there were then, at least; of both, the number of the entry that has the hash.
         memory_limit: most bytes to hold.
     """
-    return _verdict(_Replay(head, entries, memory_limit), lines)
+    return _verdict(Replaying(head, entries, memory_limit), lines)
 
 
 def replay_file(
@@ -871,14 +880,17 @@ def replay_file(
     head: str | None = None,
     entries: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    watch: Watch | None = None,
 ) -> Verdict:
-    """Check a transcript file as :func:`replay` does; ``progress`` hears of bytes read and bytes in all.
+    """Check a transcript file as :func:`replay` does; ``progress`` hears of bytes read and bytes in all, ``watch`` of
+    each record but weights once it was found to follow.
 
     Raises:
         OSError: when the file cannot be read.
+        Unfollowed: as ``watch`` does.
     """
     total, done = path.stat().st_size, 0
-    state = _Replay(head, entries, memory_limit)
+    state = Replaying(head, entries, memory_limit, watch)
 
     def lines() -> Iterator[bytes]:
         nonlocal done
@@ -889,4 +901,6 @@ def replay_file(
                     progress(done, total)
                 yield line
 
-    return _verdict(state, lines())
+    # As the server computes: sums in the same order, and no threads that wait for each other over small matrices.
+    with threadpool_limits(1, "blas"):
+        return _verdict(state, lines())

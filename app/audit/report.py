@@ -86,6 +86,7 @@ class Reader:
         self._events: Counter[str] = Counter()
         self._first: list[dict[str, Any]] = []
         self._last: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._keys: list[dict[str, Any]] = []
         self._first_at = self._last_at = self._moved_at = ""
         self.lines = 0
 
@@ -159,6 +160,7 @@ class Reader:
             },
             "trust": list(TRUST),
             "datasets": told,
+            "log_keys": self._keys,
             "principals": {
                 "by_event": dict(self._events),
                 "first": self._first,
@@ -195,10 +197,21 @@ class Reader:
         self._events[event] += 1
         (self._first if len(self._first) < MOST_EVENTS else self._last).append(told)
 
+    def _take_log_key(self, record: Mapping[str, Any], _line: bytes) -> None:
+        """Whether the statement is signed as it should be was looked at when a checkpoint of the new key was taken."""
+        lines = str(record["statement"]).split("\n")
+        told = {"size": short(lines[2]), "old": short(lines[3]), "new": short(lines[4])}
+        if len(self._keys) < MOST_EVENTS:
+            self._keys.append(told | {"recorded_at": short(record["recorded_at"])})
+
     def _take_dataset(self, record: Mapping[str, Any], _line: bytes) -> None:
         book = self._book(record["name"])
         if record["event"] == "retired":
             book.retired_at = record["recorded_at"]
+            return
+        if record["event"] == "commitment revealed":
+            if len(book.revealed) < MOST_EVENTS:
+                book.revealed.append({"by": short(record["by"]), "recorded_at": short(record["recorded_at"])})
             return
         if record["event"] != "registered":
             raise TypeError("an event has a name")
@@ -207,6 +220,7 @@ class Reader:
         declared = record["declared"]
         book.declared, book.records = cut(declared, MOST_DECLARED), short(record.get("records"))
         book.registered_at = record["recorded_at"]
+        book.commitment = short(record.get("commitment"))
         book.state_budget(declared["budget"])
 
     def _take_header(self, record: Mapping[str, Any], line: bytes) -> None:
@@ -314,6 +328,7 @@ _UNKNOWN_SESSION = "a record names a session that no header has told of"
 _MOVEMENT = ("number", "recorded_at", "session", "kind", "amount", "pure", "sequence")
 _TAKES = {
     "principal": Reader._take_principal,
+    "log key": Reader._take_log_key,
     "dataset": Reader._take_dataset,
     "header": Reader._take_header,
     "movement": Reader._take_movement,
@@ -348,6 +363,8 @@ def _dataset(
         "records": book.records,
         "registered_at": book.registered_at,
         "retired_at": book.retired_at,
+        "commitment": book.commitment,
+        "revealed": book.revealed,
         "privacy_unit": book.unit,
         **told,
         "sessions": {

@@ -131,6 +131,8 @@ class Book:
 
     Attributes:
         declared: as it was registered; None before.
+        commitment: to its private file.
+        revealed: to whom its key was given, and when; the first ones.
         unit: of privacy, as headers have it.
         stated: epsilon and delta, by the registration or by the first session's header.
     """
@@ -140,6 +142,8 @@ class Book:
     records: Any = None
     registered_at: Any = None
     retired_at: Any = None
+    commitment: Any = None
+    revealed: list[dict[str, Any]] = field(default_factory=list)
     unit: Any = None
     stated: tuple[Decimal, Decimal] | None = None
     budget: Budget | None = None

@@ -38,6 +38,9 @@ def dataset(told: Mapping[str, Any], place: int) -> Markup | None:
                 "privacy unit": None if told["privacy_unit"] is None else spelled(told["privacy_unit"]),
                 "registered": told["registered_at"] or "not in the log",
                 "retired": told["retired_at"],
+                "commitment to the file": told["commitment"],
+                "its key was given to": "; ".join(f"{each['by']}, {each['recorded_at']}" for each in told["revealed"])
+                or None,
                 "epsilon, delta": f"{amount(budget['epsilon'])}, {amount(budget['delta'])}",
                 "limit": _limit(budget),
                 "spent": _spent(budget, "spent"),

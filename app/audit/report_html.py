@@ -63,7 +63,7 @@ def page(document: Mapping[str, Any]) -> str:
             _checked(document),
             _overview(datasets),
             joined(dataset(each, place) for place, each in enumerate(datasets, 1)),
-            _principals(document["principals"]),
+            _principals(document["principals"], document["log_keys"]),
         ),
         tag(
             "footer",
@@ -178,7 +178,7 @@ def _overview(datasets: Sequence[Mapping[str, Any]]) -> Markup:
     return tag("section", tag("h2", "Data sets"), table(columns, rows(), numbers=range(1, 8)))
 
 
-def _principals(principals: Mapping[str, Any]) -> Markup:
+def _principals(principals: Mapping[str, Any], log_keys: Sequence[Mapping[str, Any]]) -> Markup:
     events = [*principals["first"], *principals["last"]]
     changes = [each for each in events if each["event"] == "key replaced"]
 
@@ -193,6 +193,13 @@ def _principals(principals: Mapping[str, Any]) -> Markup:
         tag("p", "Who could call the service. Which of them opened a session is not in the log."),
         tag("h3", "Keys that were replaced"),
         table(columns, rows(changes)) if changes else tag("p", "None that is shown."),
+        tag("h3", "Changes of the log's own key"),
+        table(
+            ("time", "entries by then", "old key", "new key"),
+            ((moment(each["recorded_at"]), each["size"], each["old"], each["new"]) for each in log_keys),
+        )
+        if log_keys
+        else tag("p", "None."),
         tag("h3", "All events"),
         tag("p", counts or "None."),
         tag(

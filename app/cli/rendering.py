@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from app.audit.folder import FolderVerdict
     from app.audit.replay import Verdict
     from app.client import (
         Answer,
@@ -318,6 +319,29 @@ def show_verdict(verdict: Verdict, *, as_json: bool) -> None:
         for name, value in verdict.summary.items():
             table.add_row(name.replace("_", " "), cell(value))
         out.print(table)
+
+
+def show_books(verdict: FolderVerdict, *, as_json: bool) -> None:
+    """Print what a replay of a folder found; in a table, a row a data set, only where all follows."""
+    if as_json:
+        print_json(verdict.document())
+        return
+    if not verdict.ok:
+        return
+    title = f"all follows, up to entry {verdict.log.size:,} of {verdict.log.origin}"
+    table = Table("data set", title=title, title_justify="left")
+    for column in ("sessions", "releases", "answers", "movements", "epsilon", "spent", "reserved", "remaining"):
+        table.add_column(column, justify="right")
+    for found in verdict.datasets:
+        numbers = [found[name] for name in ("sessions", "releases", "answers", "movements")]
+        amounts = [Decimal(found[name]["epsilon"]) for name in ("budget", "spent", "reserved", "remaining")]
+        retired = " (retired)" if found["retired_at"] is not None else ""
+        table.add_row(Text(found["dataset"] + retired), *map(cell, numbers), *map(cell, amounts))
+    out.print(table)
+    for what in ("entries", "movements"):
+        missing = sum(found[f"{what}_not_in_log"] for found in verdict.datasets)
+        if missing:
+            err.print(f"{missing:,} {what} of transcripts are not in the log yet: fetch it again", soft_wrap=True)
 
 
 def show_key(holder: Principal, *, as_json: bool) -> None:

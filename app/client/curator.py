@@ -463,6 +463,17 @@ class Curator:
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("a proof is a list of hashes in base64") from None
 
+    def transcript(self, id: str, path: Path | str) -> Path:
+        """Download the transcript of a session or a release (NDJSON) to ``path``, which appears only once it is whole.
+        An auditor may read any.
+
+        Raises:
+            Problem: ``not-found`` when there is none that the caller may read.
+        """
+        target = Path(path)
+        self._transport.download(Call("GET", f"/v1/sessions/{_segment(id)}/transcript"), target)
+        return target
+
     def healthy(self) -> bool:
         """Whether the service is alive."""
         return self._says_yes("/healthz")
@@ -950,20 +961,7 @@ class Session:
             progress: called after each piece with the number of bytes so far.
         """
         target = Path(path)
-        part = target.with_name(f".{target.name}.part")
-
-        def write(response: httpx.Response) -> None:
-            with part.open("wb") as file:
-                for piece in response.iter_bytes():
-                    file.write(piece)
-                    if progress is not None:
-                        progress(file.tell())
-
-        try:
-            self._transport.consume(Call("GET", f"{self._path}/transcript"), write)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        self._transport.download(Call("GET", f"{self._path}/transcript"), target, progress)
         return target
 
     def verify(self, *, log: LogFolder | Path | str | bool = False, memory_limit: int | None = None) -> JSON:

@@ -1,10 +1,14 @@
-"""A service's log followed into a folder: what is in it, under the last checkpoint that was verified.
+"""A service's log followed into a folder: what is in it, under the last checkpoint that was verified, and the
+transcripts of all sessions and releases that it names.
 
 The folder has the log's ``key`` as it was first told, above it those for which it vouched since, the signed
 ``checkpoint`` that was verified last, and its ``entries.ndjson``. What comes after the lines of that checkpoint is what
-is left of a fetch that was interrupted; it is not looked at. A checkpoint that contradicts what was seen before is kept
-as ``refused``: signed with the service's own key, it shows to anybody that there are two histories. Where witnesses
-were asked for, what they cosigned is kept as ``witnessed``.
+is left of a fetch that was interrupted; it is not looked at. Beside them are ``sessions/ID.ndjson`` and
+``releases/ID.ndjson``, and the ``frontier`` (:mod:`app.client.frontier`). Where witnesses were asked for, what they
+cosigned is kept as ``witnessed``.
+
+A checkpoint that contradicts what was seen before is kept as ``refused``: signed with the service's own key, it shows
+to anybody that there are two histories.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from app.audit.commitment import FileDigest, opens
 from app.audit.key_changes import KeyChange
@@ -22,9 +27,21 @@ from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
 from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier
 from app.audit.presence import NoRecord, Presence, told_by
 from app.client.curator import Curator
-from app.client.errors import Contradicted, NotVerified
+from app.client.errors import Contradicted, NotVerified, Problem
+from app.client.frontier import Reached
 from app.client.models import JSON
 from app.client.quorum import Quorum, check_connected
+
+if TYPE_CHECKING:
+    from app.audit.folder import FolderVerdict
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Transcripts of a folder: how many were written, and of which sessions the service gave none."""
+
+    written: int
+    refused: tuple[str, ...]
 
 
 class LogFolder:
@@ -74,7 +91,7 @@ class LogFolder:
             note = curator.log_checkpoint()
             state = state.know(note, curator.log_key_statements)
             try:
-                found = self._follow(curator, state, note)
+                found, reached = self._follow(curator, state, note)
                 if cosigned is not None:
                     told = state.verifier.checkpoint(cosigned)
                     write_durably(self._path / "witnessed", cosigned)
@@ -90,6 +107,7 @@ class LogFolder:
             known = [*led, *(key for key in (self.keys() if kept else ()) if key not in led)]
             write_durably(self._path / "key", b"".join(key.text().encode() + b"\n" for key in known))
         write_durably(self._path / "checkpoint", note)
+        write_durably(self._path / "frontier", reached.content())
         return found
 
     def keys(self) -> list[Verifier]:
@@ -114,6 +132,73 @@ class LogFolder:
             with suppress(NoteUnsigned):
                 return key, key.checkpoint(note)
         return keys[-1], keys[-1].checkpoint(note)
+
+    def fetch_transcripts(self, curator: Curator) -> Fetched:
+        """Download the transcript of every session and release of which the log that was fetched has more than it had
+        when its transcript was.
+
+        Raises:
+            NotVerified: when nothing is kept.
+        """
+        try:
+            state = self._state()
+            reached = self._reached(state)
+            if state.seen is None or reached.tree.size != state.seen.size:
+                raise self._nothing()
+        except FileNotFoundError:
+            raise self._nothing() from None
+        except NoteRefused as error:
+            raise Contradicted(f"{self._path}: {error}") from None
+        due = []
+        for session, thread in reached.threads.sessions.items():
+            path = self._path / ("releases" if thread.release else "sessions") / f"{session}.ndjson"
+            if thread.lines > thread.fetched or not path.exists():
+                due.append((session, thread, path))
+        refused: list[str] = []
+        try:
+            for session, thread, path in due:
+                path.parent.mkdir(exist_ok=True)
+                try:
+                    curator.transcript(session, path)
+                    thread.fetched = thread.lines
+                except Problem as problem:
+                    if problem.type not in ("not-found", "forbidden"):
+                        raise
+                    refused.append(session)
+        finally:
+            write_durably(self._path / "frontier", reached.content())
+        return Fetched(len(due) - len(refused), tuple(refused))
+
+    def replay(
+        self, progress: Callable[[int, int], None] | None = None, *, memory_limit: int | None = None
+    ) -> FolderVerdict:
+        """Replay all that is kept: the log, the books of all data sets, every transcript.
+
+        Args:
+            progress: hears of bytes read, and of bytes to read in all.
+            memory_limit: most bytes that the replay of one transcript may hold; 4 GiB by default.
+
+        Raises:
+            Contradicted: when the folder's lines are not those that were signed.
+            NotVerified: when nothing is kept.
+        """
+        # Imported here: the audit loads all that computes plans and hypotheses, which a fetch does not need.
+        from app.audit.folder import replay_folder
+        from app.audit.replay import MEMORY_LIMIT
+
+        try:
+            state = self._state()
+            if state.seen is None:
+                raise self._nothing()
+            limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+            return replay_folder(self._path, state, progress, memory_limit=limit)
+        except FileNotFoundError:
+            raise self._nothing() from None
+        except (LogForked, LinesRefused, NoteRefused) as error:
+            raise Contradicted(f"{self._path}: {error}") from None
+
+    def _nothing(self) -> NotVerified:
+        return NotVerified(f"nothing is kept in {self._path}: fetch the log first")
 
     def verify(self, transcript: Path | str) -> tuple[Checkpoint, int]:
         """Check that a transcript is what the log says of its session, as far as it is kept: that its lines are there
@@ -184,7 +269,7 @@ class LogFolder:
         try:
             state = self._state()
             if state.seen is None:
-                raise NotVerified(f"nothing is kept in {self._path}: fetch the log first")
+                raise self._nothing()
             with self._entries.open("rb") as file:
 
                 def looked(size: int) -> Iterator[bytes]:
@@ -194,7 +279,7 @@ class LogFolder:
 
                 Follower(state.verifier).follow(state.seen, looked(state.seen.size))
         except FileNotFoundError:
-            raise NotVerified(f"nothing is kept in {self._path}: fetch the log first") from None
+            raise self._nothing() from None
         except (LinesRefused, NoteRefused) as error:
             raise Contradicted(f"{self._path}: {error}") from None
         return state.seen
@@ -210,18 +295,34 @@ class LogFolder:
         note = self._path / "checkpoint"
         return Follower(*self.signed(note.read_bytes())) if note.exists() else Follower(self.keys()[0])
 
-    def _follow(self, curator: Curator, state: Follower, note: bytes) -> Checkpoint:
-        """What a note says, when the folder has all of its lines."""
+    def _follow(self, curator: Curator, state: Follower, note: bytes) -> tuple[Checkpoint, Reached]:
+        """What a note says, when the folder has all of its lines, and how far these were read."""
         found = state.look(note)
         before = state.seen.size if state.seen is not None else 0
         if 0 < before < found.size:
             state.check_growth(found, curator.log_consistency(before, found.size))
         with open(os.open(self._entries, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
-            kept = islice(whole_lines(file), before)
-            state.follow(found, chain(kept, _added(curator, file, before, found.size)))
+            reached = self._reached(state)
+            file.seek(reached.end)
+            kept = islice(whole_lines(file), before - reached.tree.size)
+            lines = chain(kept, _added(curator, file, before, found.size))
+            state.follow(found, reached.passing(lines), reached.tree)
             file.flush()
             os.fsync(file.fileno())
-        return found
+        return found, reached
+
+    def _reached(self, state: Follower) -> Reached:
+        """How far the folder's lines were read and verified; not at all where that is not known."""
+        with suppress(OSError, AttributeError, KeyError, TypeError, ValueError):
+            found = Reached.read((self._path / "frontier").read_bytes())
+            seen = state.seen
+            if (
+                seen is not None
+                and (found.tree.size, found.tree.root()) == (seen.size, seen.root)
+                and 0 <= found.end <= self._entries.stat().st_size
+            ):
+                return found
+        return Reached()
 
 
 def whole_lines(file: BinaryIO) -> Iterator[bytes]:

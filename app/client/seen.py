@@ -107,7 +107,7 @@ class SeenLog:
         return {"size": found.size, "proven": proven}
 
     def _statements(self) -> list[bytes]:
-        """Notes by which each key of the log vouched for the next. That they are in it, only who has the lines knows."""
+        """Notes by which each key of the log vouched for the next; only who has the lines knows that they are in it."""
         try:
             return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
         except (KeyError, TypeError):

@@ -9,6 +9,7 @@ certainly was not carried out: the connection was refused, or the service itself
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -136,6 +138,32 @@ class Transport:
                     raise problem_of(response)
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def download(self, call: Call, target: Path, progress: Callable[[int], None] | None = None) -> None:
+        """Write the body of the successful reply to ``call`` to a file, which appears once it is whole and durable;
+        ``progress`` hears of the bytes so far.
+
+        Raises:
+            OSError: when it cannot be written.
+            Problem: as :meth:`consume`.
+            Unreachable: as :meth:`consume`.
+        """
+        part = target.with_name(f".{target.name}.part")
+
+        def write(response: httpx.Response) -> None:
+            with part.open("wb") as file:
+                for piece in response.iter_bytes():
+                    file.write(piece)
+                    if progress is not None:
+                        progress(file.tell())
+                file.flush()
+                os.fsync(file.fileno())
+
+        try:
+            self.consume(call, write)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
 
     def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
         """What ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes.

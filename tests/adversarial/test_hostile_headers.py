@@ -265,13 +265,13 @@ def test_honest_sessions_stay_below_what_was_counted(
     played = play_session(u, x, questions, mechanism=mechanism, epsilon=100.0, max_updates=6, noise=far)
     assert played.session.updates_used >= 3
     counted = [0]
-    honest = audit._Replay._afford
+    honest = audit.Replaying._afford
 
     def counting(self: Any, more: int, sequence: int | None) -> None:
         counted.append(self.work + self.held + more)
         honest(self, more, sequence)
 
-    monkeypatch.setattr(audit._Replay, "_afford", counting)
+    monkeypatch.setattr(audit.Replaying, "_afford", counting)
     tracemalloc.start()
     try:
         assert replay(played.lines).ok

@@ -25,6 +25,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from app.audit.folder import replay_folder
+from app.audit.log import Follower
+from app.audit.merkle import Frontier, leaf_hash
+from app.audit.notes import Signer
 from app.bootstrap.clock import utc_now
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
 from app.http import problems
@@ -33,10 +37,13 @@ from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
 from app.services import release_jobs
 from app.services.answering import group
 from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
+from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
+from app.services.sequencer import Sequencer
 from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
 from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.storage.log_store import SqlLog
 from tests.integration.world import (
     ADMIN,
     HIT,
@@ -55,6 +62,7 @@ from tests.integration.world import (
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+AUDITOR = Principal("auditor", "auditor")
 SIDES = (5, 6)
 EDGES = "".join(f"{i},{j}\n" for i in range(SIDES[0]) for j in range(SIDES[1]) if (i * j) % 3)
 #: Data sets: a table with its number public, one whose number is bought, a bipartite graph, a table on which an exact
@@ -204,9 +212,38 @@ class Books(RuleBasedStateMachine):
             if hasattr(self, "ann"):
                 self.rebuild()
                 self.world.audit()
+                self.replay_all()
                 self.world.stop()
         finally:
             shutil.rmtree(self.folder)
+
+    def replay_all(self) -> None:
+        """What an auditor fetches of all this, its log signed, replays, and tells the sums of the ledgers."""
+        store, services = SqlLog(self.world.store), self.world.built.services
+        sequencer, kept, signer = Sequencer(store), self.folder / "kept", Signer(bytes(range(32)))
+        for name in ("sessions", "releases"):
+            (kept / name).mkdir(parents=True)
+        while sequencer.step():
+            pass
+        lines, tree = store.lines(store.leaves(0, store.state().size)), Frontier()
+        with (kept / "entries.ndjson").open("wb") as file:
+            for line in lines:
+                tree.append(leaf_hash(line))
+                file.write(line + b"\n")
+                record = json.loads(line)
+                if record["record"] == "header":
+                    where = "releases" if "workload" in record["mechanism"] else "sessions"
+                    content = b"".join(services.sessions.transcript(AUDITOR, record["session"]))
+                    (kept / where / f"{record['session']}.ndjson").write_bytes(content)
+        seen = signer.verifier.checkpoint(signer.note(tree.size, tree.root()))
+        found = replay_folder(kept, Follower(signer.verifier, seen)).document()
+        assert found["ok"], (found["problem"], found["where"])
+        for told in found["datasets"]:
+            ledger = ledger_of(services, told["dataset"])
+            for which, exact in (("renyi", ledger), ("pure", ledger["pure"])):
+                for what in ("spent", "reserved", "remaining"):
+                    assert Decimal(told[what][which]) == Decimal(exact[what]), (told["dataset"], what, which)
+            assert told["entries_not_in_log"] == told["movements_not_in_log"] == 0
 
     def rebuild(self) -> None:
         """Forget everything in memory."""

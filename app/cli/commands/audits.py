@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +18,21 @@ from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
 from app.cli.options import AsJson, DatasetName, ExistingFile
-from app.cli.rendering import err, out, show_verdict
+from app.cli.rendering import err, out, show_books, show_verdict
 
 
 @audits.command("replay")
 def audit_replay(
-    transcript: Annotated[Path, ExistingFile],
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|FOLDER",
+            exists=True,
+            readable=True,
+            help="A transcript, or a folder that `fetch` keeps.",
+            show_default=False,
+        ),
+    ],
     head: Annotated[
         str | None,
         typer.Option(
@@ -47,16 +56,59 @@ def audit_replay(
     ] = "4GiB",
     as_json: AsJson = False,
 ) -> None:
-    """Check a transcript by itself: its chain, its plan, and every answer it derives from earlier ones.
+    """Check a transcript by itself: its chain, its plan, and every answer derived from earlier ones. Of a folder
+    that `fetch` keeps: the log, the books of every data set, and every transcript against both.
 
     Whoever can rewrite the whole file can make times, a cut end, the status and measurements agree again:
-    --head with a hash from a reply, kept elsewhere, shows that what stands up to it is what it was.
+    --head with a hash from a reply, kept elsewhere, shows that what stands up to it is what it was. So does the log.
+
+    Exit code 1 when something does not follow or is missing, 3 when a folder is not what was signed.
     """
+    limit = parse_size(memory_limit, "--memory-limit")
+    if place.is_dir():
+        if head is not None or entries is not None:
+            raise typer.BadParameter("of one transcript, not of a folder", param_hint="--head, --entries")
+        _replay_folder(place, limit, as_json=as_json)
+        return
     from app.audit.replay import replay_file
 
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head := head.strip().lower()):
         raise typer.BadParameter("a hash has 64 hexadecimal digits", param_hint="--head")
-    limit = parse_size(memory_limit, "--memory-limit")
+    with _replaying() as progress:
+        verdict = replay_file(place, progress, head=head, entries=entries, memory_limit=limit)
+    show_verdict(verdict, as_json=as_json)
+    if not verdict.ok:
+        where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
+        raise Refusal(f"the transcript does not replay: {where}{verdict.problem}")
+
+
+def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
+    """Replay all that a folder keeps, and print what was found."""
+    from app.client.errors import NotVerified
+
+    try:
+        with _replaying() as progress:
+            verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
+    except Contradicted as error:
+        raise Contradiction(f"the folder is not what was signed: {error}") from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None
+    show_books(verdict, as_json=as_json)
+    broken = verdict.broken
+    if broken is not None:
+        places = {
+            "data set": broken.dataset,
+            "session": broken.session,
+            "movement": broken.movement,
+            "entry": broken.entry,
+        }
+        where = ", ".join(f"{name} {place}" for name, place in places.items() if place is not None)
+        raise Refusal(f"the folder does not replay: {where + ': ' if where else ''}{broken.problem}")
+
+
+@contextmanager
+def _replaying() -> Iterator[Callable[[int, int], None]]:
+    """A bar of bytes read, of how many."""
     with Progress(
         TextColumn("Replaying"),
         BarColumn(),
@@ -65,18 +117,8 @@ def audit_replay(
         console=err,
         transient=True,
     ) as progress:
-        task = progress.add_task("replay", total=transcript.stat().st_size)
-        verdict = replay_file(
-            transcript,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-            head=head,
-            entries=entries,
-            memory_limit=limit,
-        )
-    show_verdict(verdict, as_json=as_json)
-    if not verdict.ok:
-        where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
-        raise Refusal(f"the transcript does not replay: {where}{verdict.problem}")
+        task = progress.add_task("replay", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 LogPlace = Annotated[
@@ -105,12 +147,13 @@ MaxAge = Annotated[
 
 @audits.command("fetch")
 def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need = None, max_age: MaxAge = None) -> None:
-    """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under.
+    """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under; and the
+    transcripts of all sessions and releases in it that have changed since.
 
     Exit code 3 when the log shrank, was forked, is signed with a key for which the known one did not vouch, or has
     other lines than those that were signed: somebody was shown another history. The folder then is what it was, with
-    the checkpoint that contradicts it as `refused`. 1 when too few witnesses have cosigned. Needs an auditor's or an
-    administrator's key.
+    the checkpoint that contradicts it as `refused`. 1 when too few witnesses have cosigned. Needs an auditor's key; an
+    administrator's reads the log, and his own transcripts.
     """
     from app.client.log import LogFolder
     from app.client.quorum import Quorum
@@ -120,8 +163,15 @@ def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need =
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--witness-key") from None
     with client("Fetching the log") as curator, _judging("the log cannot be what it was: "):
-        found = LogFolder(folder).fetch(curator, witness_keys or (), need, max_age)
+        kept = LogFolder(folder)
+        found = kept.fetch(curator, witness_keys or (), need, max_age)
+        transcripts = kept.fetch_transcripts(curator)
     out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
+    out.print(f"{transcripts.written} transcripts were written", highlight=False)
+    if transcripts.refused:
+        err.print(
+            f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", soft_wrap=True
+        )
 
 
 @audits.command("cosign")

@@ -239,6 +239,28 @@ def test_a_forged_answer_is_found(case: str) -> None:
     assert found > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("units", [1, 2])
+def test_another_machine_may_be_one_unit_off(case: str, units: int) -> None:
+    """Every hypothesis answer of a session, and the copies of it that were cached, up by one unit of the grid with all
+    hashes made good, is accepted; by two it is not. Would catch a tolerance that is another one than is documented."""
+    session, lines = played(case, quiet)
+    answers = [record for record in map(json.loads, lines) if record["record"] == "answer"]
+    free = [record for record in answers if record["source"] == "hypothesis" and record["query"]["type"] != "zero"]
+    own = {rfc8785.dumps(record["query"]) for record in free}
+    assert own
+
+    def moved(record: Words) -> None:
+        if record["source"] in ("hypothesis", "cached") and rfc8785.dumps(record["query"]) in own:
+            record["value"] += units * session.real(1)
+
+    verdict = replay(resealed(lines, moved))
+    assert verdict.ok == (units == 1), verdict
+    if not verdict.ok:
+        assert verdict.sequence == free[0]["sequence"]
+
+
 def test_sessions_of_one_transcript_are_equal_bit_for_bit() -> None:
     """The sampled median twice from its header and measurements. Would catch chance that is not the transcript's."""
     session, lines = played("table-median-sampled", swinging)

@@ -1,0 +1,432 @@
+"""A whole service replayed from a folder that an auditor keeps: its log, and the transcripts of all its sessions.
+
+The folder has ``entries.ndjson``, the log's lines, ``sessions/ID.ndjson`` and ``releases/ID.ndjson``. Nothing else is
+asked. The rules, in the order they are checked; the first that does not hold is the verdict:
+
+1. The log's lines make the tree hash of the checkpoint that was signed and verified.
+2. Each line is a record. Data sets are registered once and retired once. Headers come once, before what is of their
+   session; the entries of a session are one chain without a gap.
+3. The movements keep the books (:mod:`app.audit.books`, rules 1 to 8).
+4. Of each session, in the order of the log: its transcript is there, replays (:mod:`app.audit.replay`), and begins with
+   the lines that the log has of it, byte for byte and in their order. Its movements are what it was charged for
+   (:mod:`app.audit.books`, rules 9 and 10).
+5. A measurement that a session starts from and did not make is in the transcript of a session on the same data set,
+   that made it and shares what it measures.
+6. There are no other transcripts.
+
+A transcript is fetched behind the log, and may go on beyond it. What of it the log does not have yet is told
+(``entries_not_in_log``, ``movements_not_in_log``) and not refused: the next fetch brings it, or does not.
+
+Memory: about 4 KiB for each session, 8 bytes for each movement and 200 for each measurement that sessions share; the
+headers of data sets; and of one transcript at a time what its replay takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.audit import records
+from app.audit.books import UNREADABLE, Book, Books, Held, Movement, Opened, Registered, Tally
+from app.audit.findings import Unfollowed
+from app.audit.log import Follower
+from app.audit.notes import Checkpoint
+from app.audit.replay import MEMORY_LIMIT, replay_file
+from app.audit.threads import ENTRIES, Thread, Threads
+from app.audit.watching import Differs, Watching
+from app.privacy.exactness import ceil_to, floor_to
+from app.privacy.ledger import SHOWN, Account
+
+#: How the line of a movement begins: fields are sorted, and no other record has this one first.
+_MOVEMENT = b'{"amount":'
+#: Hears of bytes read, and of bytes to read in all.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class FolderVerdict:
+    """What a replay of a folder found.
+
+    Attributes:
+        ok: whether all follows.
+        log: the checkpoint that it was held against.
+        datasets, sessions: a summary of each, in the order of the log; empty unless all follows.
+        broken: what does not follow, and where; None where all does.
+    """
+
+    ok: bool
+    log: Checkpoint
+    datasets: list[dict[str, Any]] = field(default_factory=list)
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    broken: Unfollowed | None = None
+
+    def document(self) -> dict[str, Any]:
+        """As JSON. Fields are only ever added.
+
+        - ``ok``; ``problem``, a sentence, and ``where`` with ``dataset``, ``session``, ``movement`` (its number) and
+          ``entry`` (its sequence), each null where it is of none; ``problem`` and ``where`` are null where all follows.
+        - ``log``: ``origin``, ``size``, ``root`` (hexadecimal).
+        - ``datasets``: of each ``dataset``, ``kind``, ``retired_at`` (null while it is not), ``sessions`` (releases
+          not among them), ``open_sessions`` (nor here), ``releases``, ``open_releases``, ``answers``,
+          ``measurements`` (answers and releases that were measured), ``forfeits``, ``movements``, ``epsilon``,
+          ``delta``, ``order``, ``regime``, ``impure``; ``budget``, ``spent``, ``reserved`` and ``remaining``, each with
+          ``renyi`` and ``pure``, exact amounts in the two sums, and ``epsilon``, that in the sum of the ``regime``,
+          rounded against the spender; ``entries_not_in_log`` and ``movements_not_in_log``.
+        - ``sessions``: of each ``session``, ``dataset``, ``release`` (whether it is of one), ``construction``,
+          ``status``, ``opened_at``, ``entries``, ``answers``, ``measurements``, ``forfeits``, ``spent`` and
+          ``reserved`` with ``renyi`` and ``pure`` (null where not all of its noise is pure), ``head_hash``,
+          ``entries_not_in_log`` and ``movements_not_in_log``.
+
+        Amounts and epsilons are decimal strings.
+        """
+        broken, where = self.broken, None
+        if broken is not None:
+            where = {name: getattr(broken, name) for name in ("dataset", "session", "movement", "entry")}
+        return {
+            "ok": self.ok,
+            "problem": None if broken is None else broken.problem,
+            "where": where,
+            "log": {"origin": self.log.origin, "size": self.log.size, "root": self.log.root.hex()},
+            "datasets": self.datasets,
+            "sessions": self.sessions,
+        }
+
+
+def replay_folder(
+    path: Path, state: Follower, progress: Progress | None = None, *, memory_limit: int = MEMORY_LIMIT
+) -> FolderVerdict:
+    """Replay everything in a folder.
+
+    Args:
+        path: the folder.
+        state: what its owner holds for true of the log, with a checkpoint that was verified.
+        progress: hears of bytes read and bytes to be read.
+        memory_limit: most bytes that the replay of one transcript may hold.
+
+    Raises:
+        LogRefused: when the lines are not those that were signed.
+        OSError: when something cannot be read.
+    """
+    assert state.seen is not None
+    replaying = _FolderReplay(path, state, progress, memory_limit)
+    try:
+        with (path / "entries.ndjson").open("rb") as log:
+            replaying.read_log(log)
+            replaying.keep_books(log)
+            replaying.check_sessions(log)
+    except Unfollowed as broken:
+        return FolderVerdict(False, state.seen, broken=broken)
+    return FolderVerdict(True, state.seen, replaying.datasets(), [*replaying.told.values()])
+
+
+@dataclass(slots=True)
+class _Logged:
+    """What the log has of a session: its data set, where its header and its movements stand, and its transcript's
+    lines, under one hash; and the size of the log with the last of these."""
+
+    header_at: int
+    dataset: str
+    lines: Any
+    movements: array[int]
+    size: int = 0
+
+
+class _FolderReplay:
+    def __init__(self, path: Path, state: Follower, progress: Progress | None, memory_limit: int) -> None:
+        self._path, self._state, self._progress, self._memory_limit = path, state, progress, memory_limit
+        self._threads, self._logged = Threads(), dict[str, _Logged]()
+        self._indexed_lines = 0
+        self._registered: dict[str, Registered] = {}
+        self._broken: Unfollowed | None = None
+        #: Measurements that sessions start from, by their hashes: who does, and on which data set; and those of them
+        #: that were found where they were made.
+        self._pinned: dict[bytes, tuple[str, str]] = {}
+        self._found: set[bytes] = set()
+        #: Summaries by session.
+        self.told: dict[str, dict[str, Any]] = {}
+        files = [*self._transcripts()]
+        self._done, self._total = 0, 2 * _size(path / "entries.ndjson") + sum(map(_size, files))
+        self._files = set(files)
+
+    # ------------------------------------------------------------------ the log
+
+    def read_log(self, log: BinaryIO) -> None:
+        """Rules 1 and 2: the lines are those that were signed, and where what stands among them."""
+        assert self._state.seen is not None
+        self._state.follow(self._state.seen, self._indexed(log))
+        if self._broken is not None:
+            raise self._broken
+
+    def _lines(self, log: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """The lines that were verified, each with where it begins."""
+        assert self._state.seen is not None
+        log.seek(0)
+        at = 0
+        for line in islice(log, self._state.seen.size):
+            if not line.endswith(b"\n"):
+                return
+            yield at, line[:-1]
+            at += len(line)
+            self._read(len(line))
+
+    def _read(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def _indexed(self, log: BinaryIO) -> Iterator[bytes]:
+        for at, line in self._lines(log):
+            yield line
+            if self._broken is None:
+                try:
+                    self._index(at, line)
+                except Unfollowed as broken:  # to be told once these are known to be the lines that were signed
+                    self._broken = broken
+
+    def _index(self, at: int, line: bytes) -> None:
+        try:
+            record = records.parse(line)
+        except (ValueError, RecursionError):
+            raise Unfollowed("a line of the log is no record") from None
+        self._indexed_lines += 1
+        kind, session = record.get("record"), self._threads.take(record, line)
+        if kind == "dataset":
+            self._register(record)
+        elif kind == "header" and session is not None:
+            self._logged[session] = _Logged(at, _pins(record, session, self._pinned), hashlib.sha256(), array("q"))
+        if session is None:
+            return
+        if kind == "movement":
+            if not line.startswith(_MOVEMENT):
+                raise Unfollowed("a movement is not as the log writes it", session=session)
+            self._logged[session].movements.append(at)
+        else:
+            self._logged[session].lines.update(line + b"\n")
+            self._logged[session].size = self._indexed_lines
+
+    def _register(self, record: dict[str, Any]) -> None:
+        name, event = record.get("name"), record.get("event")
+        known = self._registered.get(name) if isinstance(name, str) else None
+        if event == "registered":
+            made = Registered.read(record)
+            if known is not None:
+                raise Unfollowed("a data set is registered twice", dataset=made.name)
+            self._registered[made.name] = made
+            return
+        at, named = record.get("recorded_at"), name if isinstance(name, str) else None
+        if event == "commitment revealed" and known is not None:
+            return
+        if event != "retired":
+            raise Unfollowed("something became of a data set that is not known", dataset=named)
+        if known is None or known.retired_at is not None or records.second(at) is None:
+            raise Unfollowed("a data set is retired that is not there, or a second time", dataset=named)
+        self._registered[known.name] = replace(known, retired_at=at)
+
+    # ------------------------------------------------------------------ the books
+
+    def keep_books(self, log: BinaryIO) -> None:
+        """Rule 3."""
+        with (self._path / "entries.ndjson").open("rb") as headers:
+            here = 0
+
+            def opened(session: str) -> Opened | None:
+                logged = self._logged.get(session)
+                return None if logged is None or logged.header_at > here else self._opened(headers, session, logged)
+
+            self.books = Books(self._registered, opened)
+            for at, line in self._lines(log):
+                here = at
+                if line.startswith(_MOVEMENT):
+                    self.books.take(Movement.read(records.parse(line)))
+
+    @staticmethod
+    def _opened(log: BinaryIO, session: str, logged: _Logged) -> Opened:
+        log.seek(logged.header_at)
+        try:
+            return Opened.read(records.parse(log.readline()))
+        except UNREADABLE:
+            raise Unfollowed("a header describes no session", dataset=logged.dataset, session=session) from None
+
+    # ------------------------------------------------------------------ transcripts
+
+    def check_sessions(self, log: BinaryIO) -> None:
+        """Rules 4 to 6."""
+        for session, logged in self._logged.items():
+            opened, thread = self._opened(log, session, logged), self._threads.sessions[session]
+            if session not in self.books.sessions:
+                raise Unfollowed("a session has no movement", dataset=logged.dataset, session=session)
+            try:
+                self.told[session] = self._check(log, opened, logged, thread)
+            except Unfollowed as broken:
+                broken.dataset, broken.session = logged.dataset, session
+                raise
+        for name, (session, dataset) in self._pinned.items():
+            if name not in self._found:
+                raise Unfollowed(
+                    f"the session starts from the measurement {name.hex()}, which no transcript of its data set has",
+                    dataset=dataset,
+                    session=session,
+                )
+        for path in self._files:
+            raise Unfollowed(f"{path.name} is the transcript of no session of the log")
+
+    def _check(self, log: BinaryIO, opened: Opened, logged: _Logged, thread: Thread) -> dict[str, Any]:
+        path = self._path / ("releases" if thread.release else "sessions") / f"{opened.session}.ndjson"
+        if path not in self._files:
+            raise Unfollowed("the transcript is missing")
+        self._files.remove(path)
+        tally = Tally(opened, (self._movement(log, at) for at in logged.movements))
+        assert self._state.seen is not None
+        sizes = logged.size, self._state.seen.size
+        watching = Watching(opened, thread, logged.lines.digest(), sizes, tally, self._measured(opened))
+        before = self._done
+        try:
+            verdict = replay_file(
+                path,
+                lambda done, _: self._read(before + done - self._done),
+                memory_limit=self._memory_limit,
+                watch=watching,
+            )
+        except Differs:
+            raise self._difference(log, opened.session, path) from None
+        if not verdict.ok:
+            raise Unfollowed(f"the transcript does not replay: {verdict.problem}", entry=verdict.sequence)
+        return _session(opened, self.books.sessions[opened.session], verdict.summary, watching)
+
+    @staticmethod
+    def _movement(log: BinaryIO, at: int) -> Movement:
+        log.seek(at)
+        return Movement.read(records.parse(log.readline()))
+
+    def _measured(self, opened: Opened) -> Callable[[bytes], None]:
+        """Notes what a session measured, by its hash."""
+
+        def note(name: bytes) -> None:
+            if opened.shares and self._pinned.get(name, ("", ""))[1] == opened.public.spec.name:
+                self._found.add(name)
+
+        return note
+
+    def _difference(self, log: BinaryIO, session: str, path: Path) -> Unfollowed:
+        """Where a transcript and the log's lines of its session part."""
+        threads, entries = Threads(), 0
+        with path.open("rb") as file:
+            own = _own_lines(file, session)
+            for _, line in self._lines(log):
+                record = records.parse(line)
+                if threads.take(record, line) != session or record["record"] == "movement":
+                    continue
+                if next(own, None) != line:
+                    break
+                entries = threads.sessions[session].entries
+        return Unfollowed("the transcript does not have the line that the log has", entry=entries + 1)
+
+    def _transcripts(self) -> Iterator[Path]:
+        for folder in ("sessions", "releases"):
+            yield from sorted((self._path / folder).glob("[!.]*"))
+
+    # ------------------------------------------------------------------ summaries
+
+    def datasets(self) -> list[dict[str, Any]]:
+        """A summary of each data set."""
+        counts = {name: dict.fromkeys(_COUNTS, 0) for name in self.books.books}
+        for told in self.told.values():
+            found, kind = counts[told["dataset"]], "releases" if told["release"] else "sessions"
+            found[kind] += 1
+            found[f"open_{kind}"] += told["status"] == "open"
+            for name in _SUMMED:
+                found[name] += told[name]
+        return [_dataset(book, counts[name]) for name, book in self.books.books.items()]
+
+
+#: What is counted of sessions one by one, and what is added up of them.
+_SUMMED = ("answers", "measurements", "forfeits", "entries_not_in_log", "movements_not_in_log")
+_COUNTS = ("sessions", "open_sessions", "releases", "open_releases", *_SUMMED)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _pins(record: dict[str, Any], session: str, pinned: dict[bytes, tuple[str, str]]) -> str:
+    """Note the measurements of others that a header starts from; the data set that it names."""
+    try:
+        dataset = record["dataset"]["name"]
+        for name in record["evidence"]["known"] if "evidence" in record else ():
+            if pinned.setdefault(bytes.fromhex(name), (session, dataset))[1] != dataset:
+                raise Unfollowed("sessions on two data sets start from one measurement", session=session)
+    except UNREADABLE:
+        raise Unfollowed("a header describes no session", session=session) from None
+    return str(dataset)
+
+
+def _own_lines(file: BinaryIO, session: str) -> Iterator[bytes]:
+    """The lines of a transcript that are in the log as its session's."""
+    for line in file:
+        if not line.startswith(records.WEIGHTS_HEAD):
+            record = records.parse(line)
+            if record["record"] in ("header", *ENTRIES) or record.get("session") == session:
+                yield line.rstrip(b"\n")
+
+
+def _session(opened: Opened, held: Held, found: dict[str, Any], watching: Watching) -> dict[str, Any]:
+    """The summary of a session; see :meth:`FolderVerdict.document`."""
+    kinds = ("hypothesis", "estimate", "cached", "unverified", "measurement")
+    answers = 0 if opened.release else sum(found[f"{kind}_answers"] for kind in kinds)
+    share = held.share
+    return {
+        "session": opened.session,
+        "dataset": held.dataset,
+        "release": opened.release,
+        "construction": opened.construction,
+        "status": found["status"],
+        "opened_at": opened.opened_at,
+        "entries": found["entries"],
+        "answers": answers,
+        "measurements": found["measurement_answers"],
+        "forfeits": found["forfeit_answers"],
+        "spent": share.spent.document(),
+        "reserved": share.reserved.document(),
+        "head_hash": found["head_hash"],
+        "entries_not_in_log": watching.beyond,
+        "movements_not_in_log": watching.tally.missing,
+    }
+
+
+def _dataset(book: Book, counts: dict[str, int]) -> dict[str, Any]:
+    """The summary of a data set; see :meth:`FolderVerdict.document`."""
+    account, spec = book.account, book.registered.public.spec
+    budget = account.budget
+    return {
+        "dataset": spec.name,
+        "kind": spec.kind,
+        "retired_at": book.registered.retired_at,
+        **counts,
+        "movements": book.movements,
+        "epsilon": str(budget.epsilon),
+        "delta": str(budget.delta),
+        "order": str(budget.order),
+        "regime": account.regime,
+        "impure": account.impure,
+        "budget": {"renyi": str(budget.total), "pure": str(budget.epsilon), "epsilon": str(budget.epsilon)},
+        "spent": _amounts(account, account.spent, account.pure_spent),
+        "reserved": _amounts(account, account.reserved, account.pure_reserved),
+        "remaining": {
+            "renyi": str(account.remaining),
+            "pure": str(account.pure_remaining),
+            "epsilon": str(
+                floor_to(account.pure_remaining, SHOWN) if account.regime == "pure" else account.remaining_epsilon
+            ),
+        },
+    }
+
+
+def _amounts(account: Account, renyi: Decimal, pure: Decimal) -> dict[str, str]:
+    epsilon = ceil_to(pure, SHOWN) if account.regime == "pure" else account.budget.spent_epsilon(renyi)
+    return {"renyi": str(renyi), "pure": str(pure), "epsilon": str(epsilon)}

@@ -1,0 +1,113 @@
+"""A transcript held against the log while it replays: its lines against those that the log has of its session, what it
+was charged for against the session's movements.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from app.audit.books import Opened, Tally
+from app.audit.findings import Unfollowed
+from app.audit.replay import Replaying
+from app.audit.threads import Thread
+from app.privacy.errors import PrivacyError
+from app.privacy.ledger import NOTHING, Amounts
+
+
+class Differs(Unfollowed):
+    """A transcript does not begin with the lines of the log."""
+
+
+class Watching:
+    """Hears of a transcript's records, each of which follows, and holds them against the log.
+
+    Args:
+        opened: the session's header, as the log has it.
+        thread: how far the log has come with it.
+        logged: the hash of the lines that the log has of it.
+        sizes: of the smallest log that has all of these, and of the log as it is kept.
+        tally: of its movements.
+        measured: hears of the hash of each measurement that the session made.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        thread: Thread,
+        logged: bytes,
+        sizes: tuple[int, int],
+        tally: Tally,
+        measured: Callable[[bytes], None],
+    ) -> None:
+        self._sizes = sizes
+        self._opened, self._thread, self._logged, self.tally = opened, thread, logged, tally
+        self._measured, self._lines = measured, hashlib.sha256()
+        self._compared = self._begun = False
+        #: What was measured at the opening, and by the entries of a release, in all.
+        self._made: Amounts | None = None
+        self._whole, self._at = NOTHING, ""
+        self.beyond = 0
+
+    def __call__(self, line: bytes, record: dict[str, Any], state: Replaying) -> None:
+        assert state.session is not None
+        kind, sequence = record["record"], state.session.sequence
+        if kind == "header":
+            self._lines.update(line.rstrip(b"\n") + b"\n")
+        elif kind == "measurement":
+            if record["session"] == self._opened.session:
+                self._measured(hashlib.sha256(line.rstrip(b"\n")).digest())
+                if record["sequence"] == 0:
+                    self._made = state.spent
+                self._add(line, record["sequence"])
+        elif kind == "trailer":
+            self._end(record, state)
+        else:
+            self._begin(state)
+            self._add(line, sequence)
+            if sequence == self._thread.entries:
+                self._compare()
+            if state.price is None:
+                return
+            if self._opened.release:
+                self._whole, self._at = self._whole.plus(state.price), record["recorded_at"]
+            else:
+                self.tally.charge(state.price, sequence, record["recorded_at"])
+
+    def _add(self, line: bytes, sequence: int) -> None:
+        if sequence > self._thread.entries:
+            self._compare()
+        self._lines.update(line.rstrip(b"\n") + b"\n")
+
+    def _compare(self) -> None:
+        """Hold the lines up to the last one that the log has against those there."""
+        if not self._compared and self._lines.digest() != self._logged:
+            raise Differs("the transcript does not begin with the lines of the log")
+        self._compared = True
+
+    def _begin(self, state: Replaying) -> None:
+        if not self._begun:
+            assert state.session is not None
+            purchase = state.session.plan.purchase
+            self.tally.begin(self._made if self._made is not None else purchase.price if purchase else None)
+        self._begun = True
+
+    def _end(self, record: dict[str, Any], state: Replaying) -> None:
+        sequence = record["entries"]
+        self._begin(state)
+        if sequence < self._thread.entries:
+            raise Unfollowed("the log has entries that the transcript lacks", entry=sequence + 1)
+        self._compare()
+        self.beyond = sequence - self._thread.entries
+        covering, kept = self._sizes
+        told = record.get("log_size")
+        if told is not None and (told <= kept if self.beyond else told != covering):
+            raise Unfollowed("the trailer names a size of the log which is not that of the smallest one with all of it")
+        if self._opened.release and sequence:
+            self.tally.charge(self._whole, sequence, self._at)
+        try:
+            left = None if record["status"] == "open" else self._opened.holds.minus(state.paid)
+        except PrivacyError:
+            raise Unfollowed("the session spent more than it held") from None
+        self.tally.end(left, sequence)
