@@ -44,7 +44,8 @@ class Presence:
     """
 
     def __init__(self, transcript: Iterable[bytes]) -> None:
-        self._missing: dict[bytes, int] = {}
+        #: By their hashes: which lines these are, and whether they are the session's own.
+        self._missing: dict[bytes, tuple[int, bool]] = {}
         self._session: Any = None
         self._status: Any = None
         self._log_size: Any = None
@@ -59,11 +60,13 @@ class Presence:
                 kind = str(record["record"])
             except (ValueError, KeyError):
                 raise NoRecord(number) from None
-            if kind not in _BESIDE:
-                self._missing.setdefault(leaf_hash(line), number)
             if kind == "header":
                 self._session, self._head = record.get("session"), sha256(line)
-            elif kind in _ENTRIES:
+            if kind not in _BESIDE:
+                # Measurements of others, which the session starts from, may come into the log later.
+                own = kind != "measurement" or record.get("session") == self._session
+                self._missing.setdefault(leaf_hash(line), (number, own))
+            if kind in _ENTRIES:
                 self._sequence, self._head = record.get("sequence"), str(record.get("entry_hash"))
                 self._pays = kind != "answer" or record.get("source") == "measurement"
             elif kind == "trailer":
@@ -74,7 +77,7 @@ class Presence:
     def look(self, line: bytes) -> None:
         """Take in a line of the log."""
         self._looked += 1
-        if self._missing.pop(leaf_hash(line), None) is not None:
+        if self._missing.pop(leaf_hash(line), (0, False))[1]:
             self._covering = self._looked
         if self._follows in line:
             self._further |= told_by(line).get("previous_hash") == self._head
@@ -87,7 +90,7 @@ class Presence:
     def problem(self) -> str | None:
         """Why the transcript is not what the lines that were looked at say; None where it is."""
         if self._missing:
-            return f"line {min(self._missing.values())} of the transcript is not there"
+            return f"line {min(self._missing.values())[0]} of the transcript is not there"
         if self._further:
             return f"the session goes on behind entry {self._sequence}, where the transcript ends"
         if self._log_size not in (None, self._covering):

@@ -84,7 +84,8 @@ def audit_replay(
 
 def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
     """Replay all that a folder keeps, and print what was found."""
-    from app.client.errors import NotVerified
+    from app.client.errors import Contradicted, NotVerified
+    from app.client.log import LogFolder
 
     try:
         with _replaying() as progress:

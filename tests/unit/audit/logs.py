@@ -39,7 +39,7 @@ class Writer:
 
     def register(self, name: str, **declared: Any) -> None:
         told = {"name": name, "kind": "table", "budget": BUDGET} | declared
-        self.lines.append(registration_record(declared=told, records=12.0, recorded_at=self.at))
+        self.lines.append(registration_record(declared=told, records=12.0, commitment="ab" * 32, recorded_at=self.at))
 
     def retire(self, name: str) -> None:
         self.lines.append(retirement_record(name=name, recorded_at=self.at))
