@@ -329,14 +329,19 @@ def show_books(verdict: FolderVerdict, *, as_json: bool) -> None:
     if not verdict.ok:
         return
     title = f"all follows, up to entry {verdict.log.size:,} of {verdict.log.origin}"
-    table = Table("data set", title=title, title_justify="left")
-    for column in ("sessions", "releases", "answers", "movements", "epsilon", "spent", "reserved", "remaining"):
-        table.add_column(column, justify="right")
+    numbers = ("sessions\nreleases", "answers\nmovements", "epsilon", "spent", "reserved", "remaining")
+    table = _listing("data set", *numbers, numbers=numbers)
     for found in verdict.datasets:
-        numbers = [found[name] for name in ("sessions", "releases", "answers", "movements")]
-        amounts = [Decimal(found[name]["epsilon"]) for name in ("budget", "spent", "reserved", "remaining")]
+        # Rounded here; exact in the JSON.
+        amounts = [float(found[name]["epsilon"]) for name in ("budget", "spent", "reserved", "remaining")]
         retired = " (retired)" if found["retired_at"] is not None else ""
-        table.add_row(Text(found["dataset"] + retired), *map(cell, numbers), *map(cell, amounts))
+        table.add_row(
+            Text(found["dataset"] + retired),
+            f"{found['sessions']:,}\n{found['releases']:,}",
+            f"{found['answers']:,}\n{found['movements']:,}",
+            *map(cell, amounts),
+        )
+    out.print(title, highlight=False, soft_wrap=True)
     out.print(table)
     for what in ("entries", "movements"):
         missing = sum(found[f"{what}_not_in_log"] for found in verdict.datasets)
