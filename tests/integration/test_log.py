@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 import numpy as np
 import orjson
@@ -19,7 +18,7 @@ from sqlalchemy import insert
 from app.audit.merkle import root
 from app.audit.notes import Signer
 from app.bootstrap import wiring
-from app.client import Curator, LogFolder, NotVerified
+from app.client import Curator, LogFolder
 from app.services.log import Log
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
@@ -30,11 +29,10 @@ from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from app.storage.tables import datasets, events, principals
+from tests.api.test_log_client import soon
 from tests.integration.servers import Caller, launching
 from tests.integration.world import AUDITOR, EACH, HIT, SHAPE, World, query
 from tests.unit.audit.test_log import mth
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -364,15 +362,3 @@ def test_killed_servers_lose_nothing_and_add_nothing_twice(tmp_path: Path, datab
         assert len(movements) == len(caller.pages("/v1/datasets/d/ledger", "entries")["entries"])
         assert len(lines) == len(transcript) + len(movements) + 3
         assert "Traceback" not in launcher.logs()
-
-
-def soon(look: Callable[[], T]) -> T:
-    """What is found once all that was committed is in the log."""
-    deadline = time.monotonic() + 10
-    while True:
-        try:
-            return look()
-        except NotVerified:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
