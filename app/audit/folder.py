@@ -8,11 +8,12 @@ asked. The rules, in the order they are checked; the first that does not hold is
    session; the entries of a session are one chain without a gap.
 3. The movements keep the books (:mod:`app.audit.books`, rules 1 to 8).
 4. Of each session, in the order of the log: its transcript is there, replays (:mod:`app.audit.replay`), and begins with
-   the lines that the log has of it, byte for byte and in their order. Its movements are what it was charged for
-   (:mod:`app.audit.books`, rules 9 and 10).
+   the lines that the log has of it, byte for byte, entries and measurements each in their order. Its movements are what
+   it was charged for (:mod:`app.audit.books`, rules 9 and 10).
 5. A measurement that a session starts from and did not make is in the transcript of a session on the same data set,
    that made it and shares what it measures.
 6. There are no other transcripts.
+7. A trailer names the size of the smallest log that has all of the session, where it names any.
 
 A transcript is fetched behind the log, and may go on beyond it. What of it the log does not have yet is told
 (``entries_not_in_log``, ``movements_not_in_log``) and not refused: the next fetch brings it, or does not.
@@ -23,7 +24,6 @@ headers of data sets; and of one transcript at a time what its replay takes.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ from app.audit.log import Follower
 from app.audit.notes import Checkpoint
 from app.audit.replay import MEMORY_LIMIT, replay_file
 from app.audit.threads import ENTRIES, Thread, Threads
-from app.audit.watching import Differs, Watching
+from app.audit.watching import Differs, Lines, Watching
 from app.privacy.exactness import ceil_to, floor_to
 from app.privacy.ledger import SHOWN, Account
 
@@ -132,7 +132,7 @@ class _Logged:
 
     header_at: int
     dataset: str
-    lines: Any
+    lines: Lines
     movements: array[int]
     size: int = 0
 
@@ -142,6 +142,8 @@ class _FolderReplay:
         self._path, self._state, self._progress, self._memory_limit = path, state, progress, memory_limit
         self._threads, self._logged = Threads(), dict[str, _Logged]()
         self._indexed_lines = 0
+        #: Sessions whose trailers name another size of the log.
+        self._misplaced: list[str] = []
         self._registered: dict[str, Registered] = {}
         self._broken: Unfollowed | None = None
         #: Measurements that sessions start from, by their hashes: who does, and on which data set; and those of them
@@ -199,7 +201,7 @@ class _FolderReplay:
         if kind == "dataset":
             self._register(record)
         elif kind == "header" and session is not None:
-            self._logged[session] = _Logged(at, _pins(record, session, self._pinned), hashlib.sha256(), array("q"))
+            self._logged[session] = _Logged(at, _pins(record, session, self._pinned), Lines(), array("q"))
         if session is None:
             return
         if kind == "movement":
@@ -207,7 +209,7 @@ class _FolderReplay:
                 raise Unfollowed("a movement is not as the log writes it", session=session)
             self._logged[session].movements.append(at)
         else:
-            self._logged[session].lines.update(line + b"\n")
+            self._logged[session].lines.add(line, measured=kind == "measurement")
             self._logged[session].size = self._indexed_lines
 
     def _register(self, record: dict[str, Any]) -> None:
@@ -256,7 +258,7 @@ class _FolderReplay:
     # ------------------------------------------------------------------ transcripts
 
     def check_sessions(self, log: BinaryIO) -> None:
-        """Rules 4 to 6."""
+        """Rules 4 to 7."""
         for session, logged in self._logged.items():
             opened, thread = self._opened(log, session, logged), self._threads.sessions[session]
             if session not in self.books.sessions:
@@ -275,6 +277,13 @@ class _FolderReplay:
                 )
         for path in self._files:
             raise Unfollowed(f"{path.name} is the transcript of no session of the log")
+        # Last: a line that is missing from the log moves all those behind it.
+        for session in self._misplaced:
+            raise Unfollowed(
+                "the trailer names a size of the log which is not that of the smallest one with all of it",
+                dataset=self._logged[session].dataset,
+                session=session,
+            )
 
     def _check(self, log: BinaryIO, opened: Opened, logged: _Logged, thread: Thread) -> dict[str, Any]:
         path = self._path / ("releases" if thread.release else "sessions") / f"{opened.session}.ndjson"
@@ -284,7 +293,7 @@ class _FolderReplay:
         tally = Tally(opened, (self._movement(log, at) for at in logged.movements))
         assert self._state.seen is not None
         sizes = logged.size, self._state.seen.size
-        watching = Watching(opened, thread, logged.lines.digest(), sizes, tally, self._measured(opened))
+        watching = Watching(opened, thread, logged.lines, sizes, tally, self._measured(opened))
         before = self._done
         try:
             verdict = replay_file(
@@ -297,6 +306,8 @@ class _FolderReplay:
             raise self._difference(log, opened.session, path) from None
         if not verdict.ok:
             raise Unfollowed(f"the transcript does not replay: {verdict.problem}", entry=verdict.sequence)
+        if watching.misplaced:
+            self._misplaced.append(opened.session)
         return _session(opened, self.books.sessions[opened.session], verdict.summary, watching)
 
     @staticmethod
@@ -316,13 +327,13 @@ class _FolderReplay:
     def _difference(self, log: BinaryIO, session: str, path: Path) -> Unfollowed:
         """Where a transcript and the log's lines of its session part."""
         threads, entries = Threads(), 0
-        with path.open("rb") as file:
-            own = _own_lines(file, session)
+        with path.open("rb") as first, path.open("rb") as second:
+            own = [_own_lines(first, session, measured=False), _own_lines(second, session, measured=True)]
             for _, line in self._lines(log):
                 record = records.parse(line)
                 if threads.take(record, line) != session or record["record"] == "movement":
                     continue
-                if next(own, None) != line:
+                if next(own[record["record"] == "measurement"], None) != line:
                     break
                 entries = threads.sessions[session].entries
         return Unfollowed("the transcript does not have the line that the log has", entry=entries + 1)
@@ -366,12 +377,13 @@ def _pins(record: dict[str, Any], session: str, pinned: dict[bytes, tuple[str, s
     return str(dataset)
 
 
-def _own_lines(file: BinaryIO, session: str) -> Iterator[bytes]:
-    """The lines of a transcript that are in the log as its session's."""
+def _own_lines(file: BinaryIO, session: str, *, measured: bool) -> Iterator[bytes]:
+    """The lines of a transcript that are in the log as its session's: its measurements, or the others."""
     for line in file:
         if not line.startswith(records.WEIGHTS_HEAD):
             record = records.parse(line)
-            if record["record"] in ("header", *ENTRIES) or record.get("session") == session:
+            own = record["record"] == "measurement" and record.get("session") == session
+            if own if measured else record["record"] in ("header", *ENTRIES):
                 yield line.rstrip(b"\n")
 
 

@@ -20,13 +20,32 @@ class Differs(Unfollowed):
     """A transcript does not begin with the lines of the log."""
 
 
+class Lines:
+    """The lines of a session under two hashes: header and entries, and measurements.
+
+    A log has measurements before the entries of a step, a transcript each before its own entry: their orders among
+    themselves are one.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, line: bytes, *, measured: bool) -> None:
+        """Take in a line, without its end."""
+        self._hashes[measured].update(line + b"\n")
+
+    def digests(self) -> tuple[bytes, ...]:
+        """Those of the lines so far."""
+        return tuple(each.digest() for each in self._hashes)
+
+
 class Watching:
     """Hears of a transcript's records, each of which follows, and holds them against the log.
 
     Args:
         opened: the session's header, as the log has it.
         thread: how far the log has come with it.
-        logged: the hash of the lines that the log has of it.
+        logged: the lines that the log has of it.
         sizes: of the smallest log that has all of these, and of the log as it is kept.
         tally: of its movements.
         measured: hears of the hash of each measurement that the session made.
@@ -36,36 +55,37 @@ class Watching:
         self,
         opened: Opened,
         thread: Thread,
-        logged: bytes,
+        logged: Lines,
         sizes: tuple[int, int],
         tally: Tally,
         measured: Callable[[bytes], None],
     ) -> None:
         self._sizes = sizes
         self._opened, self._thread, self._logged, self.tally = opened, thread, logged, tally
-        self._measured, self._lines = measured, hashlib.sha256()
+        self._measured, self._lines = measured, Lines()
         self._compared = self._begun = False
         #: What was measured at the opening, and by the entries of a release, in all.
         self._made: Amounts | None = None
         self._whole, self._at = NOTHING, ""
-        self.beyond = 0
+        #: How many entries the log does not have, and whether the trailer names another size of it than that with all.
+        self.beyond, self.misplaced = 0, False
 
     def __call__(self, line: bytes, record: dict[str, Any], state: Replaying) -> None:
         assert state.session is not None
         kind, sequence = record["record"], state.session.sequence
         if kind == "header":
-            self._lines.update(line.rstrip(b"\n") + b"\n")
+            self._lines.add(line.rstrip(b"\n"), measured=False)
         elif kind == "measurement":
             if record["session"] == self._opened.session:
                 self._measured(hashlib.sha256(line.rstrip(b"\n")).digest())
                 if record["sequence"] == 0:
                     self._made = state.spent
-                self._add(line, record["sequence"])
+                self._add(line, record["sequence"], measured=True)
         elif kind == "trailer":
             self._end(record, state)
         else:
             self._begin(state)
-            self._add(line, sequence)
+            self._add(line, sequence, measured=False)
             if sequence == self._thread.entries:
                 self._compare()
             if state.price is None:
@@ -75,14 +95,14 @@ class Watching:
             else:
                 self.tally.charge(state.price, sequence, record["recorded_at"])
 
-    def _add(self, line: bytes, sequence: int) -> None:
+    def _add(self, line: bytes, sequence: int, *, measured: bool) -> None:
         if sequence > self._thread.entries:
             self._compare()
-        self._lines.update(line.rstrip(b"\n") + b"\n")
+        self._lines.add(line.rstrip(b"\n"), measured=measured)
 
     def _compare(self) -> None:
         """Hold the lines up to the last one that the log has against those there."""
-        if not self._compared and self._lines.digest() != self._logged:
+        if not self._compared and self._lines.digests() != self._logged.digests():
             raise Differs("the transcript does not begin with the lines of the log")
         self._compared = True
 
@@ -102,8 +122,7 @@ class Watching:
         self.beyond = sequence - self._thread.entries
         covering, kept = self._sizes
         told = record.get("log_size")
-        if told is not None and (told <= kept if self.beyond else told != covering):
-            raise Unfollowed("the trailer names a size of the log which is not that of the smallest one with all of it")
+        self.misplaced = told is not None and (told <= kept if self.beyond else told != covering)
         if self._opened.release and sequence:
             self.tally.charge(self._whole, sequence, self._at)
         try:

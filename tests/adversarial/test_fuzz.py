@@ -32,6 +32,7 @@ from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
 from app.spaces.query_request import QueryModel
 from app.spaces.spec import parse_spec
+from app.storage.log_store import SqlLog
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, length_of, mass_of
 from tests.api.support import (
@@ -80,6 +81,15 @@ class World:
         """A number that moves with each commit of the server's."""
         return int(self.database.execute("PRAGMA data_version").fetchone()[0])
 
+    def _settle(self) -> None:
+        """Until all that was committed is in the log, which is a commit, too."""
+        log = SqlLog(self.service.built.store)
+        deadline = time.monotonic() + 60
+        while log.news(log.state(), log.settled(), 1)[0]:
+            assert time.monotonic() < deadline
+            self.service.built.services.sequencer.hurry()
+            time.sleep(0.005)
+
     def _files(self) -> set[str]:
         return {path.name for path in self.service.settings.vault_dir.iterdir()}
 
@@ -87,6 +97,7 @@ class World:
     def watched(self) -> Iterator[list[tuple[int, Any, bytes]]]:
         """Hold replies, which the block collects, against everything that any reply must keep to."""
         self.events.clear()
+        self._settle()
         self.commits, self.files = self._commits(), self._files()
         replies: list[tuple[int, Any, bytes]] = []
         yield replies
@@ -394,12 +405,20 @@ QUERIES: list[JSON] = [
 ROUTES: list[tuple[str, str, list[Any]]] = [
     ("POST", "/v1/principals", [{"name": "spare", "role": "analyst"}]),
     ("POST", "/v1/principals/NAME/key", [{}]),
+    ("POST", "/v1/datasets/NAME/commitment", [{}]),
     ("PUT", "/v1/datasets/NAME/grants/ann", [{"epsilon": 0.9}]),
     ("POST", "/v1/plans", [SESSION, {**SESSION, "mechanisms": [{"construction": "mw"}, {"construction": "fk"}]}]),
     ("POST", "/v1/sessions", [SESSION]),
     ("POST", "/v1/sessions/SESSION/queries", list(QUERIES)),
     ("POST", "/v1/sessions/SESSION/queries/batch", [{"queries": QUERIES}, {"queries": QUERIES[:1] * 3}]),
     ("POST", "/v1/sessions/spare/close", [{}]),
+    ("GET", "/v1/log/key", [None]),
+    ("GET", "/v1/log/checkpoint?witnesses=1", [None]),
+    ("GET", "/v1/log/entries?start=0&end=3", [None]),
+    ("GET", "/v1/log/proof/inclusion?index=0&size=1", [None]),
+    ("GET", "/v1/log/proof/consistency?first=0&second=1", [None]),
+    ("POST", "/v1/log/cosignatures?witness=w%2B0488a364%2BBBvW", [{}]),
+    ("DELETE", "/v1/log/witnesses/NAME", [None]),
     ("GET", "/v1/sessions/SESSION", [None]),
     ("GET", "/v1/sessions/SESSION/hypothesis", [None]),
     ("GET", "/v1/sessions/SESSION/transcript", [None]),

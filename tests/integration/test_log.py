@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import numpy as np
 import orjson
@@ -19,12 +20,15 @@ from app.audit.merkle import root
 from app.audit.notes import Signer
 from app.bootstrap import wiring
 from app.client import Curator, LogFolder
+from app.services.cosignatures import Cosignatures
 from app.services.log import Log
+from app.services.log_keys import LogKeys
 from app.services.log_ports import LogState, LogStore
 from app.services.sequencer import Sequencer
 from app.services.upkeep import forfeit
 from app.storage import log_statements, log_store
 from app.storage.database import is_sqlite, make_engines
+from app.storage.log_signatures import SqlCosignatures
 from app.storage.log_store import SqlLog
 from app.storage.migrate import migrate
 from app.storage.store import SqlStore
@@ -288,10 +292,21 @@ def test_a_checkpoint_is_signed_once_a_size(stores: Callable[[], SqlStore]) -> N
 
     store = stores()
     sql_log = SqlLog(store)
-    shown = Log(sql_log, lambda: Counting(bytes(32)))
+    counting = Counting(bytes(32))
+
+    class Keys:
+        """One key; which of several signs is tried elsewhere."""
+
+        verifier = counting.verifier
+
+        def signer(self) -> Signer:
+            return counting
+
+    keys = cast("LogKeys", Keys())
+    shown = Log(sql_log, keys, Cosignatures(SqlCosignatures(store), sql_log, keys))
     for size in range(3):
         notes = {shown.checkpoint() for _ in range(3)}
-        assert [shown.signer.verifier.checkpoint(note).size for note in notes] == [size]
+        assert [counting.verifier.checkpoint(note).size for note in notes] == [size]
         tell(store, b"line %d" % size)
         assert Sequencer(sql_log).step()
     assert signed == [0, 1, 2]

@@ -22,6 +22,8 @@ _BY_NOISE = (
     (r"# ± #|# ± n/a|n/a|\bnull\b|\bNone\b", "#"),
     (r"# to #|\(#, #\)", "#"),
     (r"[ \t]+", " "),
+    # Where the log has come by then.
+    (r"in the log of (?:none|# entries)", "in the log of #"),
 )
 
 
