@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_another_key(service: Service, tmp_path: Path) -> None:
 
 
 def test_the_commands(service: Service, tmp_path: Path) -> None:
-    """Catches exit codes other than those documented."""
+    """Catches exit codes other than those documented, and JSON that says other than the words."""
     kept = tmp_path / "kept"
     transcript = session(service, tmp_path)
 
@@ -144,6 +145,17 @@ def test_the_commands(service: Service, tmp_path: Path) -> None:
     assert (code, "are verified" in told) == (0, True), told
     code, told = audit("verify", str(kept), str(transcript))
     assert (code, "all 3 records" in told) == (0, True), told
+    size = ready.verify(transcript)[0].size
+    for more, expected in (
+        (("fetch", str(kept)), {}),
+        (("verify", str(kept), str(transcript)), {"records": 3}),
+        (("compare", str(kept), str(tmp_path / "ready")), {"shown_to_both": size}),
+    ):
+        code, told = audit(*more, "--json")
+        document = json.loads(told[: told.rindex("}") + 1])
+        assert code == 0
+        assert document["size"] >= size
+        assert document.items() >= expected.items()
     code, told = audit("fetch", str(kept), url="http://127.0.0.1:9")
     assert code == 1, told
     with serving(tmp_path / "other") as other:

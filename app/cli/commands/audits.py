@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -18,7 +18,10 @@ from app.cli.errors import Contradiction, Refusal
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
 from app.cli.options import AsJson, DatasetName, ExistingFile
-from app.cli.rendering import err, out, show_books, show_verdict
+from app.cli.rendering import err, out, print_json, show_books, show_verdict
+
+if TYPE_CHECKING:
+    from app.audit.notes import Checkpoint
 
 
 @audits.command("replay")
@@ -146,8 +149,22 @@ MaxAge = Annotated[
 ]
 
 
+def _tell(found: Checkpoint, words: str, *, as_json: bool, **more: object) -> None:
+    """Print what was found of a log: as a sentence, or its checkpoint and more as JSON."""
+    if as_json:
+        print_json({"origin": found.origin, "size": found.size, "root": found.root.hex(), **more})
+    else:
+        out.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
 @audits.command("fetch")
-def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need = None, max_age: MaxAge = None) -> None:
+def audit_fetch(
+    folder: LogPlace,
+    witness_keys: WitnessKeys = None,
+    need: Need = None,
+    max_age: MaxAge = None,
+    as_json: AsJson = False,
+) -> None:
     """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under; and the
     transcripts of all sessions and releases in it that have changed since.
 
@@ -167,8 +184,13 @@ def audit_fetch(folder: LogPlace, witness_keys: WitnessKeys = None, need: Need =
         kept = LogFolder(folder)
         found = kept.fetch(curator, witness_keys or (), need, max_age)
         transcripts = kept.fetch_transcripts(curator)
-    out.print(f"{found.origin}: {found.size} entries are verified", highlight=False, soft_wrap=True)
-    out.print(f"{transcripts.written} transcripts were written", highlight=False)
+    _tell(
+        found,
+        f"{found.origin}: {found.size} entries are verified\n{transcripts.written} transcripts were written",
+        as_json=as_json,
+        transcripts_written=transcripts.written,
+        transcripts_refused=list(transcripts.refused),
+    )
     if transcripts.refused:
         err.print(
             f"{len(transcripts.refused)} transcripts are not for this key: an auditor's reads all", soft_wrap=True
@@ -186,6 +208,7 @@ def audit_cosign(
         str | None,
         typer.Option("--name", help="Of a new witness, such as example.org/witness.", show_default="made of its key"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Be a witness: fetch the log into a folder as `fetch` does, cosign its checkpoint, and send that to the service.
 
@@ -202,8 +225,8 @@ def audit_cosign(
         raise Refusal(str(error)) from None
     with client("Fetching the log") as curator, _judging("nothing is cosigned: "):
         found = cosign(LogFolder(folder), curator, witness)
-    out.print(f"{found.origin}: cosigned at {found.size} entries", highlight=False, soft_wrap=True)
-    out.print(witness.verifier.text(), highlight=False, markup=False, soft_wrap=True)
+    key = witness.verifier.text()
+    _tell(found, f"{found.origin}: cosigned at {found.size} entries\n{key}", as_json=as_json, witness=key)
 
 
 @audits.command("compare")
@@ -218,6 +241,7 @@ def audit_compare(
             show_default=False,
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Check that another auditor was shown the same log; needs no service.
 
@@ -229,11 +253,8 @@ def audit_compare(
 
     with _judging(""):
         smaller, larger = compare(LogFolder(folder), other)
-    out.print(
-        f"{larger.origin}: one log; of its {larger.size} entries the first {smaller.size} were shown to both",
-        highlight=False,
-        soft_wrap=True,
-    )
+    words = f"{larger.origin}: one log; of its {larger.size} entries the first {smaller.size} were shown to both"
+    _tell(larger, words, as_json=as_json, shown_to_both=smaller.size)
 
 
 @audits.command("forget-witness")
@@ -249,20 +270,18 @@ def audit_forget_witness(
 
 
 @audits.command("verify")
-def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile]) -> None:
+def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile], as_json: AsJson = False) -> None:
     """Check that a transcript is what the log that is kept in a folder has of its session: every line is there, and no
     more entries of it, and it was closed or not as the transcript says; needs no service.
 
     Exit code 1 when that is not so, as far as the log is kept, 3 when the folder is not what was verified.
     """
-
     from app.client.log import LogFolder
 
     with _judging(""):
         found, count = LogFolder(folder).verify(transcript)
-    out.print(
-        f"all {count} records are among the {found.size} entries of {found.origin}", highlight=False, soft_wrap=True
-    )
+    words = f"all {count} records are among the {found.size} entries of {found.origin}"
+    _tell(found, words, as_json=as_json, records=count)
 
 
 @audits.command("report")
@@ -356,6 +375,7 @@ def audit_commitment(
     key: Annotated[
         str, typer.Option("--key", metavar="HEX", help="The key of the commitment, as an administrator revealed it.")
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Check that FILE is the one that a data set was registered with, by the log that is kept in a folder; needs no
     service.
@@ -363,20 +383,11 @@ def audit_commitment(
     Exit code 1 when it is another file or another key, or the log has no commitment of the data set, 3 when the folder
     is not what was verified.
     """
-    from app.client.errors import Contradicted, NotVerified
     from app.client.log import LogFolder
 
     if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
         raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")
-    try:
+    with _judging(""):
         found = LogFolder(folder).check_commitment(name, file, bytes.fromhex(key))
-    except Contradicted as error:
-        raise Contradiction(str(error)) from None
-    except NotVerified as error:
-        raise Refusal(str(error)) from None
-    out.print(
-        f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    words = f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}"
+    _tell(found, words, as_json=as_json, dataset=name, file=str(file))
