@@ -52,7 +52,7 @@ pytestmark = pytest.mark.slow
 REPLAY, LOG = frozenset({"replay"}), frozenset({"log"})
 BOTH = REPLAY | LOG
 #: How many places of a transcript are looked at where not all of them are.
-SAMPLE, MOST_PLACES = 10, 300
+SAMPLE, MOST_PLACES = 10, 100
 
 
 @pytest.fixture(scope="module")
