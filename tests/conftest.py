@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("seeded", _PATIENT, derandomize=True)
 settings.register_profile("random", _PATIENT)
-settings.register_profile("few", _PATIENT, derandomize=True, max_examples=20)
+settings.register_profile("few", _PATIENT, derandomize=True, max_examples=8)
 settings.load_profile("seeded")
 
 

@@ -25,6 +25,8 @@ from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, total
 from app.spaces.spec import parse_spec
 
+pytestmark = pytest.mark.slow
+
 NOW = "2026-01-01T00:00:00Z"
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 GRAPH = {"name": "g", "kind": "graph", "nodes": 7, "weighted": False, "budget": BUDGET}

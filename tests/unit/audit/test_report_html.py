@@ -195,6 +195,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [*found, *(each for key, child in children for each in places(child, (*path, key)))]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_anything_makes_a_page(data: st.DataObject) -> None:

@@ -64,6 +64,8 @@ from benchmarks.applications_theory import (
 )
 from benchmarks.harness import report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rng() -> np.random.Generator:

@@ -14,6 +14,8 @@ from benchmarks.applications_data import DELTA, directed_data
 from benchmarks.applications_real import SOURCES
 from benchmarks.graphs_data import Graph
 
+pytestmark = pytest.mark.slow
+
 NODES, ASKS = 40, 400
 
 

@@ -14,6 +14,8 @@ from benchmarks import graphs as benchmark
 from benchmarks import graphs_data as data
 from benchmarks import graphs_methods as methods
 
+pytestmark = pytest.mark.slow
+
 KINDS: dict[str, dict[str, Any]] = {
     "directed": {},
     "undirected": {"undirected": True},

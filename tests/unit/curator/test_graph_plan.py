@@ -138,6 +138,7 @@ def test_the_mode_of_very_many_nodes() -> None:
         assert "use evidence" in refusal.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", KINDS, ids=["directed", "undirected", "bipartite", "weighted", "matrix"])
 @pytest.mark.parametrize("mechanism", ["evidence", "histogram"])
 @given(

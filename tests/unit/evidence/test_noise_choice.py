@@ -49,6 +49,7 @@ def cheapest(kind: NoiseKind, share: Decimal, order: Decimal, moved: list[int], 
     return high
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(orders, shares, parts())
 def test_a_share_buys_the_least_variance(order: Decimal, share: float, parts: tuple[list[int], int]) -> None:

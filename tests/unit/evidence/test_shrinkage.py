@@ -47,6 +47,7 @@ def numbers(rng: np.random.Generator, shape: str, count: int) -> np.ndarray:
 SHAPES = ["normal", "two", "tail", "same"]
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.sampled_from(SHAPES), st.sampled_from([2.0, 30.0, 400.0]), st.integers(0, 10**6))
 def test_the_posterior_is_that_of_the_mixture(shape: str, variance: float, seed: int) -> None:
@@ -159,6 +160,7 @@ def test_few_numbers_are_no_kinds_of_their_own(count: int, spread: float) -> Non
     assert error <= 1.6 * told
 
 
+@pytest.mark.slow
 def test_many_numbers_are_binned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights from bins are those from all numbers, nearly. Would catch bins that count the same where they are not,
     and means for the bins alone.

@@ -332,6 +332,7 @@ class TestKeys:
         assert [path.name for path in (tmp_path / "keys").iterdir()] == ["vault-digest.key"]
 
 
+@pytest.mark.slow
 class TestCommitmentKeys:
     @pytest.mark.parametrize("sealed", [None, KEY], ids=["plain", "encrypted"])
     def test_the_key_is_in_the_file_and_nowhere_else(self, tmp_path: Path, sealed: bytes | None) -> None:
