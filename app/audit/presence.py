@@ -11,10 +11,10 @@ from typing import Any
 
 from app.audit.merkle import leaf_hash
 from app.audit.records import parse, sha256
+from app.audit.threads import ENTRIES
 
 #: Records of a transcript that are not in the log. Whatever else stands there must be.
 _BESIDE = frozenset({"weights", "trailer"})
-_ENTRIES = frozenset({"answer", "forfeit", "release"})
 
 
 def told_by(line: bytes) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Presence:
                 # Measurements of others, which the session starts from, may come into the log later.
                 own = kind != "measurement" or record.get("session") == self._session
                 self._missing.setdefault(leaf_hash(line), (number, own))
-            if kind in _ENTRIES:
+            if kind in ENTRIES:
                 self._sequence, self._head = record.get("sequence"), str(record.get("entry_hash"))
                 self._pays = kind != "answer" or record.get("source") == "measurement"
             elif kind == "trailer":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Refusal(Exception):
     """A failure that the user can mend, told in a sentence; ``code`` is the command's exit code."""
@@ -13,3 +16,16 @@ class Contradiction(Refusal):
     """What was signed contradicts itself: no failure, but a finding."""
 
     code = 3
+
+
+@contextmanager
+def judging(what: str) -> Iterator[None]:
+    """Tell what contradicts itself, after some words, from what could not be verified."""
+    from app.client.errors import Contradicted, NotVerified
+
+    try:
+        yield
+    except Contradicted as error:
+        raise Contradiction(f"{what}{error}") from None
+    except NotVerified as error:
+        raise Refusal(str(error)) from None

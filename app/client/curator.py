@@ -146,7 +146,7 @@ class Curator:
         self, base_url: str, api_key: str | None = None, *, timeout: float = 60.0, retry_for: float = 60.0
     ) -> None:
         self._transport = Transport(base_url, api_key, timeout=timeout, retry_for=retry_for)
-        self._seen_log = SeenLog(self._transport)
+        self._seen_log = SeenLog(self)
 
     def __enter__(self) -> Self:
         return self

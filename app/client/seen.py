@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import struct
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from app.audit.log import Follower, LogForked, LogShrank
 from app.audit.notes import NoteRefused, Verifier
 from app.audit.records import parse
 from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
 from app.client.models import JSON
-from app.client.transport import Call, Transport
+
+if TYPE_CHECKING:
+    from app.client.curator import Curator
 
 #: Entries of a session that are kept, at most: 12 MiB of them. Of more every other old one is let go.
 MOST_KEPT = 1 << 18
@@ -76,8 +78,8 @@ class SeenLog:
     The key is the one that was told first, or one for which it vouched.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, curator: Curator) -> None:
+        self._curator = curator
         self._state: Follower | None = None
 
     def look(self) -> JSON:
@@ -90,10 +92,9 @@ class SeenLog:
         """
         try:
             if self._state is None:
-                key = str(self._transport.json(Call("GET", "/v1/log/key"))["key"])
-                self._state = Follower(Verifier.parse(key))
-            note = self._transport.send(Call("GET", "/v1/log/checkpoint")).content
-            state = self._state.know(note, self._statements)
+                self._state = Follower(Verifier.parse(self._curator.log_key()))
+            note = self._curator.log_checkpoint()
+            state = self._state.know(note, self._curator.log_key_statements)
             found = state.look(note)
             proven = None
             if state.seen is not None and 0 < state.seen.size < found.size:
@@ -106,21 +107,13 @@ class SeenLog:
         self._state = Follower(state.verifier, found)
         return {"size": found.size, "proven": proven}
 
-    def _statements(self) -> list[bytes]:
-        """Notes by which each key of the log vouched for the next; only who has the lines knows that they are in it."""
-        try:
-            return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
-        except (KeyError, TypeError):
-            raise Contradicted("what is shown for earlier keys of the log is no list") from None
-
     def _growth(self, first: int, second: int) -> list[bytes] | None:
         """The proof of consistency, None for a caller who may not have it."""
-        call = Call("GET", f"/v1/log/proof/consistency?first={first}&second={second}")
         try:
-            return [base64.b64decode(each, validate=True) for each in self._transport.json(call)["hashes"]]
+            return self._curator.log_consistency(first, second)
         except Problem as problem:
             if problem.status != 403:
                 raise
             return None
-        except (KeyError, TypeError, ValueError):
+        except ProtocolError:
             raise Contradicted("what is shown for a proof is none") from None

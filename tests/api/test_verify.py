@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
+from app.audit.key_changes import KeyChange
 from app.audit.notes import Signer
 from app.client import Answer, Curator, LogFolder, NotVerified, Problem, Session, predicate
 from app.client import seen as seen_entries
@@ -248,6 +249,15 @@ class TestTheLog:
                     planted(session, note)
                     with pytest.raises(Contradicted, match=problem):
                         session.verify(log=True)
+                # Another key counts once the known one has vouched for it.
+                new = Signer(bytes(32), signer.verifier.name)
+                shown = new.note(size + 9, bytes(32))
+                forged = KeyChange.signed(size, new, signer)
+                planted(session, shown, [forged])
+                with pytest.raises(Contradicted, match="not signed"):
+                    session.verify(log=True)
+                planted(session, shown, [KeyChange.signed(size, signer, new)])
+                assert session.verify(log=True)["log"]["size"] == size + 9
             # Who may have proofs is shown one, where there is one.
             session = admin.open_session(name, {"construction": "mw"}, epsilon=0.2, max_queries=9, max_updates=5)
             session.verify(log=True)
@@ -301,13 +311,15 @@ class TestTheLog:
         assert (code, "cannot be what it was" in told) == (3, True), told
 
 
-def planted(session: Session, note: bytes) -> None:
-    """Let the server show this checkpoint."""
-    transport, honest = session._seen_log._transport, type(session._seen_log._transport).send
+def planted(session: Session, note: bytes, statements: Sequence[bytes] = ()) -> None:
+    """Let the server show this checkpoint, and these changes of the log's key."""
+    transport, honest = session._transport, type(session._transport).send
 
     def send(call: Call, *more: object) -> httpx.Response:
         if call.path == "/v1/log/checkpoint":
             return httpx.Response(200, content=note)
+        if call.path == "/v1/log/key" and statements:
+            return httpx.Response(200, json={"previous": [statement.decode() for statement in statements]})
         return honest(transport, call, *more)  # type: ignore[arg-type]
 
     transport.send = send  # type: ignore[method-assign]

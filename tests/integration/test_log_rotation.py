@@ -9,7 +9,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +35,8 @@ from app.storage.migrate import migrate
 from app.storage.store import SqlStore
 from tests.api.support import Service, refused
 from tests.api.support import serving as served
-from tests.integration.servers import ROOT, environment, run
+from tests.integration.killing import Killing
+from tests.integration.servers import environment, run
 from tests.integration.world import ADMIN_KEY
 
 FIRST, SECOND, THIRD = (bytes([number]) * 32 for number in (1, 2, 3))
@@ -316,77 +316,22 @@ def test_a_copy_that_is_restored(tmp_path: Path, operate: Callable[[Path], None]
 
 # ------------------------------------------------------------------------------------------------------ killed
 
-KILLER = """
-import os, pathlib, signal, sys
-from app.bootstrap import maintenance
-from app.storage.store import SqlTransaction
-left = 0
-def dies_at(function):
-    def step(*arguments, **named):
-        global left
-        for _ in range(2):  # before it and after it
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if _ == 0:
-                result = function(*arguments, **named)
-        return result
-    return step
-import sqlalchemy.dialects, alembic.command, alembic.script  # what is imported late is imported once
-for line in sys.stdin:
-    left, folder = int(line.split()[0]), line.split()[1]
-    child = os.fork()
-    if not child:
-        os.environ["CURATOR_DATA_DIR"] = folder
-        if os.environ.get("PLANTED"):
-            from app.bootstrap import log_keys
-            from app.services.log_keys import LogKeys
-            change = LogKeys.change
-            def hasty(self, seed):
-                log_keys.replace_key(pathlib.Path(folder) / "keys", "log.key", "log-next.key")
-                change(self, seed)
-            LogKeys.change = hasty
-        for name in ("fsync", "rename", "replace", "link", "unlink"):
-            setattr(os, name, dies_at(getattr(os, name)))
-        SqlTransaction.commit = dies_at(SqlTransaction.commit)
-        try:
-            maintenance.rotate_log(lost=False)
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+#: The new key takes the old one's place before the old one has vouched for it.
+HASTY = """
+from app.bootstrap import log_keys
+from app.services.log_keys import LogKeys
+change = LogKeys.change
+def hasty(self, seed):
+    log_keys.replace_key(pathlib.Path(folder) / "keys", "log.key", "log-next.key")
+    change(self, seed)
+LogKeys.change = hasty
 """
 
 
-class Killing:
-    """Runs the change of keys in processes that die at a step told."""
-
-    def __init__(self, *, planted: bool = False) -> None:
-        base = {n: v for n, v in environment(Path("unset"), None).items() if n != "CURATOR_LOG_LEVEL"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", KILLER],
-            cwd=ROOT,
-            env=base | {"PLANTED": "1" if planted else ""},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, step: int, folder: Path) -> int:
-        """The exit code, -9 where the step was reached; 0 kills nowhere."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{step} {folder}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def __enter__(self) -> Killing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+def rotating(*, planted: bool = False) -> Killing:
+    """Changes of the key that die at a step told."""
+    steps = ("fsync", "rename", "replace", "link", "unlink")
+    return Killing("maintenance.rotate_log(lost=False)", steps, HASTY, planted=planted)
 
 
 def followed(folder: Path, known: Verifier) -> list[bytes]:
@@ -441,11 +386,11 @@ def test_killed_at_every_step(tmp_path: Path, prepared: Path) -> None:
     Catches a moment in which the key that is to sign is nowhere, one from which there is no going on, a change that
     auditors cannot follow or that is recorded twice, and a key left lying.
     """
-    with Killing() as killing:
+    with rotating() as killing:
         assert at_every_step(tmp_path, killing) > 15
 
 
 def test_a_key_destroyed_too_early_is_caught(tmp_path: Path, prepared: Path) -> None:
     """The net itself: the old key goes before it has vouched."""
-    with Killing(planted=True) as killing, pytest.raises(AssertionError, match="lost at step"):
+    with rotating(planted=True) as killing, pytest.raises(AssertionError, match="lost at step"):
         at_every_step(tmp_path, killing)

@@ -6,7 +6,6 @@ import base64
 import shutil
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from app.bootstrap.preconditions import StartRefused
 from app.storage import tables
 from app.storage.database import make_engines
 from app.storage.vault import Vault, VaultEntry, VaultError
-from tests.integration.servers import ROOT, environment, launching, run
+from tests.integration.killing import Killing
+from tests.integration.servers import environment, launching, run
 from tests.integration.world import ADMIN, SHAPE, World, make_world, query
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
@@ -160,80 +160,26 @@ def test_not_beside_a_server(kind: str, tmp_path: Path, request: pytest.FixtureR
     assert "stop it first" in " ".join(done.stderr.split())
 
 
-KILLER = """
-import os, signal, sys
-from app.bootstrap import maintenance, preconditions
-from app.storage.store import SqlTransaction
-left = 0
-def dies_at(function):
-    def step(*arguments, **named):
-        global left
-        for _ in range(2):  # before it and after it
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            if _ == 0:
-                result = function(*arguments, **named)
-        return result
-    return step
-import sqlalchemy.dialects, alembic.command, alembic.script  # what is imported late is imported once
-for line in sys.stdin:
-    left, folder = int(line.split()[0]), line.split()[1]
-    child = os.fork()
-    if not child:
-        os.environ["CURATOR_DATA_DIR"] = folder
-        if os.environ.get("PLANTED"):
-            from app.storage.private_store import VaultResealer
-            destroy, resealed = VaultResealer.destroy, VaultResealer.resealed
-            def hasty(self, name, entry):
-                made = resealed(self, name, entry)
-                if made is not None:
-                    destroy(self, entry)
-                return made
-            VaultResealer.resealed = hasty
-        os.fsync, os.rename, os.unlink = dies_at(os.fsync), dies_at(os.rename), dies_at(os.unlink)
-        SqlTransaction.commit = dies_at(SqlTransaction.commit)
-        try:
-            maintenance.rotate_vault()
-        except BaseException as error:
-            print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+#: The old file goes before the row names the new one.
+HASTY = """
+from app.storage.private_store import VaultResealer
+destroy, resealed = VaultResealer.destroy, VaultResealer.resealed
+def hasty(self, name, entry):
+    made = resealed(self, name, entry)
+    if made is not None:
+        destroy(self, entry)
+    return made
+VaultResealer.resealed = hasty
 """
 
 
-class Killing:
-    """Runs the change of keys in processes that die at a step told."""
-
-    def __init__(self, old: bytes | None, *, planted: bool = False) -> None:
-        settings = {"CURATOR_VAULT_KEY": base64_of(NEW), "PLANTED": "1" if planted else ""}
-        if old is not None:
-            settings["CURATOR_VAULT_OLD_KEY"] = base64_of(old)
-        base = {n: v for n, v in environment(Path("unset"), None).items() if n != "CURATOR_LOG_LEVEL"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", KILLER],
-            cwd=ROOT,
-            env=base | settings,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, step: int, folder: Path) -> int:
-        """The exit code, -9 where the step was reached; 0 kills nowhere."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{step} {folder}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def __enter__(self) -> Killing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
+def rotating(old: bytes | None, *, planted: bool = False) -> Killing:
+    """Changes of the key that die at a step told."""
+    settings = {"CURATOR_VAULT_KEY": base64_of(NEW)}
+    if old is not None:
+        settings["CURATOR_VAULT_OLD_KEY"] = base64_of(old)
+    steps = ("fsync", "rename", "unlink")
+    return Killing("maintenance.rotate_vault()", steps, HASTY, planted=planted, settings=settings)
 
 
 def at_every_step(tmp_path: Path, old: bytes | None, killing: Killing) -> int:
@@ -262,12 +208,12 @@ def test_killed_at_every_step(tmp_path: Path, old: bytes | None) -> None:
     with sqlite3.connect(tmp_path / "data" / "curator.sqlite3") as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
-    with Killing(old) as killing:
+    with rotating(old) as killing:
         assert at_every_step(tmp_path, old, killing) > 15
 
 
 def test_a_file_destroyed_too_early_is_caught(tmp_path: Path) -> None:
     """The net itself: the old file goes before the row names the new one."""
     prepared(tmp_path / "data", None, OLD)
-    with Killing(OLD, planted=True) as killing, pytest.raises(AssertionError, match="lost at step"):
+    with rotating(OLD, planted=True) as killing, pytest.raises(AssertionError, match="lost at step"):
         at_every_step(tmp_path, OLD, killing)

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli.connection import client
-from app.cli.errors import Contradiction, Refusal
+from app.cli.errors import Contradiction, Refusal, judging
 from app.cli.groups import audits
 from app.cli.inputs import parse_size
 from app.cli.options import AsJson, DatasetName, ExistingFile
@@ -87,16 +87,10 @@ def audit_replay(
 
 def _replay_folder(folder: Path, memory_limit: int, *, as_json: bool) -> None:
     """Replay all that a folder keeps, and print what was found."""
-    from app.client.errors import Contradicted, NotVerified
     from app.client.log import LogFolder
 
-    try:
-        with _replaying() as progress:
-            verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
-    except Contradicted as error:
-        raise Contradiction(f"the folder is not what was signed: {error}") from None
-    except NotVerified as error:
-        raise Refusal(str(error)) from None
+    with judging("the folder is not what was signed: "), _replaying() as progress:
+        verdict = LogFolder(folder).replay(progress, memory_limit=memory_limit)
     show_books(verdict, as_json=as_json)
     broken = verdict.broken
     if broken is not None:
@@ -180,7 +174,7 @@ def audit_fetch(
         Quorum.of(witness_keys or (), need, max_age)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--witness-key") from None
-    with client("Fetching the log") as curator, _judging("the log cannot be what it was: "):
+    with client("Fetching the log") as curator, judging("the log cannot be what it was: "):
         kept = LogFolder(folder)
         found = kept.fetch(curator, witness_keys or (), need, max_age)
         transcripts = kept.fetch_transcripts(curator)
@@ -223,7 +217,7 @@ def audit_cosign(
         witness = witness_of(key_file, name)
     except ValueError as error:
         raise Refusal(str(error)) from None
-    with client("Fetching the log") as curator, _judging("nothing is cosigned: "):
+    with client("Fetching the log") as curator, judging("nothing is cosigned: "):
         found = cosign(LogFolder(folder), curator, witness)
     key = witness.verifier.text()
     _tell(found, f"{found.origin}: cosigned at {found.size} entries\n{key}", as_json=as_json, witness=key)
@@ -251,7 +245,7 @@ def audit_compare(
     from app.client.comparing import compare
     from app.client.log import LogFolder
 
-    with _judging(""):
+    with judging(""):
         smaller, larger = compare(LogFolder(folder), other)
     words = f"{larger.origin}: one log; of its {larger.size} entries the first {smaller.size} were shown to both"
     _tell(larger, words, as_json=as_json, shown_to_both=smaller.size)
@@ -278,7 +272,7 @@ def audit_verify(folder: LogPlace, transcript: Annotated[Path, ExistingFile], as
     """
     from app.client.log import LogFolder
 
-    with _judging(""):
+    with judging(""):
         found, count = LogFolder(folder).verify(transcript)
     words = f"all {count} records are among the {found.size} entries of {found.origin}"
     _tell(found, words, as_json=as_json, records=count)
@@ -354,19 +348,6 @@ def _write(target: Path, content: bytes) -> None:
         target.write_bytes(content)
 
 
-@contextmanager
-def _judging(what: str) -> Iterator[None]:
-    """Tell what contradicts itself, after some words, from what could not be verified."""
-    from app.client.errors import Contradicted, NotVerified
-
-    try:
-        yield
-    except Contradicted as error:
-        raise Contradiction(f"{what}{error}") from None
-    except NotVerified as error:
-        raise Refusal(str(error)) from None
-
-
 @audits.command("commitment")
 def audit_commitment(
     folder: LogPlace,
@@ -387,7 +368,7 @@ def audit_commitment(
 
     if not re.fullmatch(r"[0-9a-f]{64}", key := key.strip().lower()):
         raise typer.BadParameter("a key has 64 hexadecimal digits", param_hint="--key")
-    with _judging(""):
+    with judging(""):
         found = LogFolder(folder).check_commitment(name, file, bytes.fromhex(key))
     words = f"{file} is the file that {name} was registered with, by the {found.size} entries of {found.origin}"
     _tell(found, words, as_json=as_json, dataset=name, file=str(file))

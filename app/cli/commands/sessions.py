@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import client
-from app.cli.errors import Contradiction, Refusal
+from app.cli.errors import judging
 from app.cli.groups import cli, sessions
 from app.cli.inputs import parse_decimal, parse_mechanism
 from app.cli.options import (
@@ -184,15 +184,8 @@ def session_verify(
     Exit code 1 when the transcript does not replay or is not what the log has, as far as that is kept, 3 when the log
     or the folder is not what was signed.
     """
-    from app.client.errors import Contradicted, NotVerified
-
-    with client("Verifying the session") as curator:
-        try:
-            found = curator.session(session).verify(log=log or True)
-        except Contradicted as error:
-            raise Contradiction(f"the log cannot be what it was: {error}") from None
-        except NotVerified as error:
-            raise Refusal(str(error)) from None
+    with client("Verifying the session") as curator, judging("the log cannot be what it was: "):
+        found = curator.session(session).verify(log=log or True)
     if as_json:
         print_json(found)
         return
