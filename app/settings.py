@@ -121,13 +121,20 @@ class Settings(BaseSettings):
         ge=1024**2,
         description="Disk space for hypotheses and transcripts while they are read; who finds none gets 503.",
     )
+    release_seconds: float = Field(
+        900.0,
+        gt=0,
+        le=86400,
+        description="Longest time in which something is made of a release's measurements; then it fails, and what was "
+        "measured is kept and charged.",
+    )
     max_body_bytes: ByteCount = Field(
         1024**3, ge=1024, description="Largest request body, uploads of data sets included."
     )
     max_query_body_bytes: ByteCount = Field(
         64 * 1024**2, ge=1024, description="Largest body of a query, a batch or any other JSON request."
     )
-    max_json_depth: int = Field(32, ge=4, le=500, description="Deepest nesting of a JSON body.")
+    max_json_depth: int = Field(32, ge=4, le=128, description="Deepest nesting of a JSON body.")
     queue_limit: int = Field(
         64,
         ge=1,

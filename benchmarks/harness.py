@@ -73,7 +73,10 @@ def server(command: Sequence[str], environment: dict[str, str] | None = None) ->
         yield Server(url, port, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        try:
+            process.wait(60)
+        finally:
+            process.kill()  # of one that has ended, nothing
 
 
 @contextlib.contextmanager

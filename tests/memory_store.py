@@ -9,6 +9,7 @@ transaction is written at a time.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import Counter
@@ -302,6 +303,9 @@ class MemoryTransaction:
     def open_in(self, dataset: str) -> list[str]:
         return [row.id for row in self._in_order() if row.dataset == dataset and row.status == "open"]
 
+    def last_opened_in(self, dataset: str) -> str:
+        return max((row.opened_at for row in self._in_order() if row.dataset == dataset), default="")
+
     def _in_order(self) -> list[SessionRow]:
         """Sessions in the order they were opened."""
         return sorted(self._tables.sessions.values(), key=lambda row: (row.opened_at, row.id))
@@ -408,32 +412,49 @@ class MemoryTransaction:
         found = [row for row in rows if owner in (None, row.owner) and (row.created_at, row.id) > beyond]
         return found[:most], len(found) > most
 
+    def releases_in(self, dataset: str) -> list[str]:
+        rows = sorted(self._tables.releases.values(), key=lambda row: (row.created_at, row.id))
+        return [row.id for row in rows if row.dataset == dataset and row.status in ("queued", "running")]
+
     def count_releases(self) -> Mapping[ReleaseStatus, int]:
         return Counter(row.status for row in self._tables.releases.values())
 
-    def _due(self, silent_since: float) -> list[str]:
-        rows = sorted(self._tables.releases.values(), key=lambda row: (row.created_at, row.id))
+    def _due(self, silent_since: float, most_seconds: float) -> list[str]:
+        rows = list(self._tables.releases.values())
+        served: dict[str, float] = {}
+        for row in rows:
+            served[row.owner] = max(row.beat, served.get(row.owner, 0.0))
+        rows.sort(key=lambda row: (served[row.owner], row.created_at, row.id))
         silent = [row.status == "running" and row.beat < silent_since for row in rows]
-        return [row.id for row, late in zip(rows, silent, strict=True) if late or row.status == "queued"]
+        due = [row for row, late in zip(rows, silent, strict=True) if late or row.status == "queued"]
+        return [row.id for row in due if row.expected_seconds <= most_seconds]
 
-    def next_release(self, silent_since: float) -> str | None:
-        return next(iter(self._due(silent_since)), None)
+    def next_release(self, silent_since: float, most_seconds: float = math.inf) -> str | None:
+        return next(iter(self._due(silent_since, most_seconds)), None)
 
-    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None:
+    def claim_release(
+        self, worker: str, now: float, silent_since: float, most_seconds: float = math.inf
+    ) -> ReleaseRow | None:
         # What somebody else holds is passed over, and what he did with it meanwhile is seen.
-        free = next((id for id in self._due(silent_since) if self._hold("releases", [id], 0)), None)
-        if free is None or free not in self._due(silent_since):
+        free = next((id for id in self._due(silent_since, most_seconds) if self._hold("releases", [id], 0)), None)
+        if free is None or free not in self._due(silent_since, most_seconds):
             return None
         row = self._tables.releases[free]
         taken = replace(row, status="running", worker=worker, beat=now)
-        return taken if self.move_release(taken, row.worker) else None
+        return taken if self.move_release(taken, row) else None
 
-    def move_release(self, row: ReleaseRow, worker: str | None) -> bool:
+    def orphan_releases(self) -> None:
+        running = {row.id: replace(row, beat=0.0) for row in self._tables.releases.values() if row.status == "running"}
+        self._do(lambda tables: tables.releases.update(running))
+
+    def move_release(self, row: ReleaseRow, before: ReleaseRow) -> bool:
+        row.check_follows(before)
         self._hold("releases", [row.id], None)
         there = self._tables.releases.get(row.id)
-        if there is None or there.status not in ("queued", "running") or there.worker != worker:
+        known = before.status, before.step, before.worker
+        if there is None or (there.status, there.step, there.worker) != known:
             return False
-        moved = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result")
+        moved = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result", "expected_seconds")
         changed = replace(there, **{name: getattr(row, name) for name in moved})
         self._do(lambda tables: tables.releases.update({row.id: changed}))
         return True

@@ -9,7 +9,7 @@ their order, with exact amounts, by these rules:
    time, of what the header's plan holds. Where something is bought or measured at the opening, the *purchase* comes
    next, and nowhere else.
 3. The header describes the data set as it was registered, with the facts that were bought and the races that were held
-   before; what it says was left of the budget is what was.
+   before; what it says was left of the budget is what was, and its plan counts at the order of the data set's ledger.
 4. A *charge* is no more than what the session still holds, and none is for an earlier entry than the one before it, or
    for the same.
 5. A *return* is what the session still holds, to the last digit, and the session's last movement. So is a *forfeit*.
@@ -39,29 +39,16 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from app.audit import records
-from app.audit.findings import Unfollowed
+from app.audit.findings import Malformed, Unfollowed, taking_apart
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.opening import Header
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.privacy.ledger import Account, Amounts, Share
-from app.spaces.errors import CuratorError
 from app.spaces.spec import parse_spec
 
 Kind = Literal["reserve", "purchase", "charge", "return", "forfeit"]
 _KINDS = frozenset({"reserve", "purchase", "charge", "return", "forfeit"})
-#: What reading a stranger's JSON as something else may raise.
-UNREADABLE = (
-    CuratorError,
-    PrivacyError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    RecursionError,
-)
 #: Amounts, whose digits before the point tell no more than 28, are not longer than this.
 _MOST_DIGITS = 64
 
@@ -88,23 +75,24 @@ class Movement:
         number = record.get("number")
         known = number if type(number) is int else None
         try:
-            session, sequence = record["session"], record["sequence"]
-            amount, pure = record["amount"], record["pure"]
-            if type(number) is not int or not isinstance(session, str | None) or record["kind"] not in _KINDS:
-                raise TypeError("no movement")
-            if type(sequence) not in (int, type(None)) or not isinstance(record["dataset"], str):
-                raise TypeError("no movement")
-            if records.second(record["recorded_at"]) is None or max(len(amount), len(pure or "")) > _MOST_DIGITS:
-                raise ValueError("no movement")
-            amounts = Amounts.read({"pure": pure, "renyi": amount})
-            kind, at = record["kind"], record["recorded_at"]
-            return cls(number, record["dataset"], session, kind, amounts, sequence, at)
-        except UNREADABLE:
+            with taking_apart():
+                session, sequence = record["session"], record["sequence"]
+                amount, pure = record["amount"], record["pure"]
+                if type(number) is not int or not isinstance(session, str | None) or record["kind"] not in _KINDS:
+                    raise TypeError("no movement")
+                if type(sequence) not in (int, type(None)) or not isinstance(record["dataset"], str):
+                    raise TypeError("no movement")
+                if records.second(record["recorded_at"]) is None or max(len(amount), len(pure or "")) > _MOST_DIGITS:
+                    raise ValueError("no movement")
+                amounts = Amounts.read({"pure": pure, "renyi": amount})
+                kind, at = record["kind"], record["recorded_at"]
+                return cls(number, record["dataset"], session, kind, amounts, sequence, at)
+        except Malformed:
             raise Unfollowed("a movement cannot be read", movement=known) from None
 
     def refuse(self, problem: str) -> Unfollowed:
         """That it does not follow."""
-        return Unfollowed(problem, dataset=self.dataset, session=self.session, movement=self.number)
+        return Unfollowed(problem, check="books", dataset=self.dataset, session=self.session, movement=self.number)
 
 
 @dataclass(frozen=True)
@@ -125,13 +113,18 @@ class Registered:
         """
         name = record.get("name")
         named = name if isinstance(name, str) else None
+        none = Unfollowed("the registration declares no data set", dataset=named)
         try:
-            made = cls(record["name"], record["declared"], record.get("records"))
-            if made.public.spec.name != name:
-                raise ValueError("another name")
+            with taking_apart():
+                made = cls(record["name"], record["declared"], record.get("records"))
+                if made.public.spec.name != name:
+                    raise ValueError("another name")
+        except Malformed:
+            raise none from None
+        try:
             made.public.budget  # noqa: B018 - it is computed here, where it is known of what
-        except UNREADABLE:
-            raise Unfollowed("the registration declares no data set", dataset=named) from None
+        except PrivacyError:
+            raise none from None
         return made
 
     @cached_property
@@ -156,6 +149,7 @@ class Opened:
         known: the measurements of others that it starts from, by the hashes of their records.
         shares: whether others may start from what it measures.
         construction: what answers, by its name.
+        order: the Renyi order that the plan counts at; None where it is not looked at.
     """
 
     session: str
@@ -170,14 +164,20 @@ class Opened:
     known: tuple[str, ...] = ()
     shares: bool = False
     construction: str | None = None
+    order: str | None = None
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:
         """From the parsed header. That plan and data set follow from each other is for a replay.
 
         Raises:
-            one of ``UNREADABLE``: when it describes no session.
+            Malformed: when it describes no session.
         """
+        with taking_apart():
+            return cls._read(record)
+
+    @classmethod
+    def _read(cls, record: Mapping[str, Any]) -> Self:
         header = Header.of(record)
         document, plan, pins = header.document, header.plan, header.pins
         purchase = document["plan"]["purchase"]
@@ -197,6 +197,7 @@ class Opened:
             known=() if pins is None else pins.known,
             shares=document["mechanism"].get("share") is True,
             construction=document["mechanism"].get("construction"),
+            order=document["plan"]["order"],
         )
 
 
@@ -355,6 +356,8 @@ def _check_described(book: Book, opened: Opened, movement: Movement) -> None:
         raise movement.refuse("the session's header states other facts than were bought before it")
     if public.race_sessions != book.races:
         raise movement.refuse("the session's header counts other races than were held before it")
+    if opened.order not in (None, str(registered.public.budget.order)):
+        raise movement.refuse("the session's plan counts at another order than its data set's ledger")
     if public.left is not None and public.left != book.account.whole:
         raise movement.refuse("the session's header says that other amounts were left of the budget")
     retired, opened_at = records.second(registered.retired_at), records.second(opened.opened_at)

@@ -1,19 +1,82 @@
-"""What does not follow, as an error that says where."""
+"""What does not follow, as an error that says where; and what is no finding, as it is the audit's own failure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from numpy.linalg import LinAlgError
+
+from app.privacy.errors import PrivacyError
+from app.spaces.errors import CuratorError
+
+#: What rules of a log are about, as a report groups them.
+Check = Literal["records", "chains", "books", "charges"]
+#: What taking apart JSON that has another form than it should raises.
+_MALFORMED = (
+    CuratorError,
+    PrivacyError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+
 
 class Unfollowed(Exception):
-    """Something does not follow: what, and where: its data set, session, movement and entry, as far as it is of one."""
+    """Something does not follow: what, and where: its data set, session, movement and entry, as far as it is of one.
+    ``check`` is what the rule that does not hold is about.
+    """
 
     def __init__(
         self,
         problem: str,
         *,
+        check: Check = "records",
         dataset: str | None = None,
         session: str | None = None,
         movement: int | None = None,
         entry: int | None = None,
     ) -> None:
         super().__init__(problem)
-        self.problem, self.dataset, self.session, self.movement, self.entry = problem, dataset, session, movement, entry
+        self.problem, self.check = problem, check
+        self.dataset, self.session, self.movement, self.entry = dataset, session, movement, entry
+
+
+class Undecided(Exception):
+    """The audit itself failed, of an error that none of its rules foresees: there is no verdict. The record may be
+    honest, and may be made for this.
+
+    ``sequence`` is the number of the entry that was looked at, None where it was none.
+    """
+
+    def __init__(self, error: BaseException, sequence: int | None = None) -> None:
+        where = "" if sequence is None else f" at entry {sequence}"
+        super().__init__(
+            f"no verdict: the replay itself failed{where} ({type(error).__name__}). This is a fault of the program, or "
+            "of this machine, and says nothing of the record, for or against it"
+        )
+        self.sequence = sequence
+
+
+class Malformed(Exception):
+    """A stranger's document does not have the form that it should have."""
+
+
+@contextmanager
+def taking_apart() -> Iterator[None]:
+    """Around what takes a stranger's document apart, and computes nothing: there, and nowhere else, an error of a type
+    or a key is the document's.
+
+    Raises:
+        Malformed: in the place of such errors.
+    """
+    try:
+        yield
+    except LinAlgError:  # a ValueError, and of no document
+        raise
+    except _MALFORMED as error:
+        raise Malformed(str(error)) from error

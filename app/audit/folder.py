@@ -4,9 +4,8 @@ The folder has ``entries.ndjson``, the log's lines, ``sessions/ID.ndjson`` and `
 asked. The rules, in the order they are checked; the first that does not hold is the verdict:
 
 1. The log's lines make the tree hash of the checkpoint that was signed and verified.
-2. Each line is a record. Data sets are registered once and retired once. Headers come once, before what is of their
-   session; the entries of a session are one chain without a gap.
-3. The movements keep the books (:mod:`app.audit.books`, rules 1 to 8).
+2. They keep the rules of a log (:mod:`app.audit.reading`),
+3. those of the books among them (:mod:`app.audit.books`, rules 1 to 8).
 4. Of each session, in the order of the log: its transcript is there, replays (:mod:`app.audit.replay`), and begins with
    the lines that the log has of it, byte for byte, entries and measurements each in their order. Its movements are what
    it was charged for (:mod:`app.audit.books`, rules 9 and 10).
@@ -26,25 +25,25 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.audit import records
-from app.audit.books import UNREADABLE, Book, Books, Held, Movement, Opened, Registered, Tally
-from app.audit.findings import Unfollowed
+from app.audit.books import Book, Books, Held, Movement, Opened, Tally
+from app.audit.findings import Malformed, Unfollowed, taking_apart
 from app.audit.log import Follower
 from app.audit.notes import Checkpoint
+from app.audit.reading import Reading, opened_of
 from app.audit.replay import MEMORY_LIMIT, replay_file
 from app.audit.threads import ENTRIES, Thread, Threads
 from app.audit.watching import Differs, Lines, Watching
 from app.privacy.exactness import ceil_to, floor_to
 from app.privacy.ledger import SHOWN, Account
 
-#: How the line of a movement begins: fields are sorted, and no other record has this one first.
-_MOVEMENT = b'{"amount":'
 #: Hears of bytes read, and of bytes to read in all.
 Progress = Callable[[int, int], None]
 
@@ -112,17 +111,44 @@ def replay_folder(
     Raises:
         LogRefused: when the lines are not those that were signed.
         OSError: when something cannot be read.
+        Undecided: when a replay itself fails.
     """
     assert state.seen is not None
     replaying = _FolderReplay(path, state, progress, memory_limit)
     try:
         with (path / "entries.ndjson").open("rb") as log:
             replaying.read_log(log)
-            replaying.keep_books(log)
-            replaying.check_sessions(log)
+            for _, broken in replaying.check_sessions(log):
+                if broken is not None:
+                    raise broken
     except Unfollowed as broken:
         return FolderVerdict(False, state.seen, broken=broken)
     return FolderVerdict(True, state.seen, replaying.datasets(), [*replaying.told.values()])
+
+
+def what_transcripts_lack(
+    path: Path, state: Follower, *, memory_limit: int = MEMORY_LIMIT
+) -> Iterator[tuple[str | None, Unfollowed | None]]:
+    """The same of the transcripts alone (rules 4 to 7), for whoever has read the log with the rules of
+    :mod:`app.audit.reading`, and goes on behind what does not follow.
+
+    Args:
+        path: the folder.
+        state: as of :func:`replay_folder`.
+        memory_limit: most bytes that the replay of one transcript may hold.
+
+    Returns:
+        Each session, with what does not follow of it; and behind them what does not follow of others, None where it is
+        of no session.
+
+    Raises:
+        OSError: when something cannot be read.
+        Undecided: when a replay fails.
+    """
+    replaying = _FolderReplay(path, state, None, memory_limit)
+    with (path / "entries.ndjson").open("rb") as log:
+        replaying.read_what_follows(log)
+        yield from replaying.check_sessions(log)
 
 
 @dataclass(slots=True)
@@ -140,12 +166,9 @@ class _Logged:
 class _FolderReplay:
     def __init__(self, path: Path, state: Follower, progress: Progress | None, memory_limit: int) -> None:
         self._path, self._state, self._progress, self._memory_limit = path, state, progress, memory_limit
-        self._threads, self._logged = Threads(), dict[str, _Logged]()
-        self._indexed_lines = 0
+        self._reading, self._logged = Reading(), dict[str, _Logged]()
         #: Sessions whose trailers name another size of the log.
         self._misplaced: list[str] = []
-        self._registered: dict[str, Registered] = {}
-        self._broken: Unfollowed | None = None
         #: Measurements that sessions start from, by their hashes: who does, and on which data set; and those of them
         #: that were found where they were made.
         self._pinned: dict[bytes, tuple[str, str]] = {}
@@ -159,131 +182,107 @@ class _FolderReplay:
     # ------------------------------------------------------------------ the log
 
     def read_log(self, log: BinaryIO) -> None:
-        """Rules 1 and 2: the lines are those that were signed, and where what stands among them."""
+        """Rules 1 to 3: the lines are those that were signed, they keep the rules of a log, and where what stands."""
         assert self._state.seen is not None
-        self._state.follow(self._state.seen, self._indexed(log))
-        if self._broken is not None:
-            raise self._broken
+        broken: list[Unfollowed] = []
+
+        def surveyed() -> Iterator[bytes]:
+            for _, line in self._lines(log):
+                yield line
+                if not broken:
+                    try:
+                        self._reading.survey(line)
+                    except Unfollowed as fault:  # to be told once these are known to be the lines that were signed
+                        broken.append(fault)
+
+        self._state.follow(self._state.seen, surveyed())
+        for fault in broken:
+            raise fault
+        for number, (at, line) in enumerate(self._lines(log), 1):
+            self._index(number, at, line)
+        for fault in self._reading.end():
+            raise fault
+
+    def read_what_follows(self, log: BinaryIO) -> None:
+        """Where what stands, of lines that whoever asks has looked at: those that break a rule are left out."""
+        for _, line in self._lines(log):
+            with suppress(Unfollowed):
+                self._reading.survey(line)
+        for number, (at, line) in enumerate(self._lines(log), 1):
+            with suppress(Unfollowed):
+                self._index(number, at, line)
 
     def _lines(self, log: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """The lines that were verified, each with where it begins."""
         assert self._state.seen is not None
         log.seek(0)
         at = 0
-        for line in islice(log, self._state.seen.size):
-            if not line.endswith(b"\n"):
-                return
-            yield at, line[:-1]
-            at += len(line)
-            self._read(len(line))
+        try:
+            for line in islice(records.whole_lines(log), self._state.seen.size):
+                yield at, line
+                at += len(line) + 1
+                self._read(len(line) + 1)
+        except records.LineTooLong as error:
+            raise Unfollowed(f"{error}: it is one of the log") from None
 
     def _read(self, count: int) -> None:
         self._done += count
         if self._progress is not None:
             self._progress(self._done, self._total)
 
-    def _indexed(self, log: BinaryIO) -> Iterator[bytes]:
-        for at, line in self._lines(log):
-            yield line
-            if self._broken is None:
-                try:
-                    self._index(at, line)
-                except Unfollowed as broken:  # to be told once these are known to be the lines that were signed
-                    self._broken = broken
-
-    def _index(self, at: int, line: bytes) -> None:
-        try:
-            record = records.parse(line)
-        except (ValueError, RecursionError):
-            raise Unfollowed("a line of the log is no record") from None
-        self._indexed_lines += 1
-        kind, session = record.get("record"), self._threads.take(record, line)
-        if kind == "dataset":
-            self._register(record)
-        elif kind == "header" and session is not None:
-            self._logged[session] = _Logged(at, _pins(record, session, self._pinned), Lines(), array("q"))
+    def _index(self, number: int, at: int, line: bytes) -> None:
+        record, session = self._reading.take(line)
         if session is None:
             return
+        kind = record["record"]
+        if kind == "header":
+            self._logged[session] = _Logged(at, _pins(record, session, self._pinned), Lines(), array("q"))
+        logged = self._logged.get(session)
+        if logged is None:
+            raise Unfollowed("a record is of a session whose header does not follow", session=session)
         if kind == "movement":
-            if not line.startswith(_MOVEMENT):
-                raise Unfollowed("a movement is not as the log writes it", session=session)
-            self._logged[session].movements.append(at)
+            logged.movements.append(at)
         else:
-            self._logged[session].lines.add(line, measured=kind == "measurement")
-            self._logged[session].size = self._indexed_lines
+            logged.lines.add(line, measured=kind == "measurement")
+            logged.size = number
 
-    def _register(self, record: dict[str, Any]) -> None:
-        name, event = record.get("name"), record.get("event")
-        known = self._registered.get(name) if isinstance(name, str) else None
-        if event == "registered":
-            made = Registered.read(record)
-            if known is not None:
-                raise Unfollowed("a data set is registered twice", dataset=made.name)
-            self._registered[made.name] = made
-            return
-        at, named = record.get("recorded_at"), name if isinstance(name, str) else None
-        if event == "commitment revealed" and known is not None:
-            return
-        if event != "retired":
-            raise Unfollowed("something became of a data set that is not known", dataset=named)
-        if known is None or known.retired_at is not None or records.second(at) is None:
-            raise Unfollowed("a data set is retired that is not there, or a second time", dataset=named)
-        self._registered[known.name] = replace(known, retired_at=at)
+    @property
+    def books(self) -> Books:
+        """The books of all data sets."""
+        return self._reading.books
 
-    # ------------------------------------------------------------------ the books
+    # ------------------------------------------------------------------ transcripts
 
-    def keep_books(self, log: BinaryIO) -> None:
-        """Rule 3."""
-        with (self._path / "entries.ndjson").open("rb") as headers:
-            here = 0
-
-            def opened(session: str) -> Opened | None:
-                logged = self._logged.get(session)
-                return None if logged is None or logged.header_at > here else self._opened(headers, session, logged)
-
-            self.books = Books(self._registered, opened)
-            for at, line in self._lines(log):
-                here = at
-                if line.startswith(_MOVEMENT):
-                    self.books.take(Movement.read(records.parse(line)))
+    def check_sessions(self, log: BinaryIO) -> Iterator[tuple[str | None, Unfollowed | None]]:
+        """Rules 4 to 7: each session with what does not follow of it, and then what does not follow of several."""
+        for session, logged in self._logged.items():
+            broken = None
+            try:
+                if session not in self.books.sessions:
+                    raise Unfollowed("a session has no movement")
+                opened = self._opened(log, session, logged)
+                self.told[session] = self._check(log, opened, logged, self._reading.threads.sessions[session])
+            except Unfollowed as fault:
+                broken = fault
+                broken.dataset, broken.session = logged.dataset, session
+            yield session, broken
+        for name, (session, dataset) in self._pinned.items():
+            if name not in self._found:
+                problem = (
+                    f"the session starts from the measurement {name.hex()}, which no transcript of its data set has"
+                )
+                yield session, Unfollowed(problem, dataset=dataset, session=session)
+        for path in self._files:
+            yield None, Unfollowed(f"{path.name} is the transcript of no session of the log")
+        # Last: a line that is missing from the log moves all those behind it.
+        for session in self._misplaced:
+            problem = "the trailer names a size of the log which is not that of the smallest one with all of it"
+            yield session, Unfollowed(problem, dataset=self._logged[session].dataset, session=session)
 
     @staticmethod
     def _opened(log: BinaryIO, session: str, logged: _Logged) -> Opened:
         log.seek(logged.header_at)
-        try:
-            return Opened.read(records.parse(log.readline()))
-        except UNREADABLE:
-            raise Unfollowed("a header describes no session", dataset=logged.dataset, session=session) from None
-
-    # ------------------------------------------------------------------ transcripts
-
-    def check_sessions(self, log: BinaryIO) -> None:
-        """Rules 4 to 7."""
-        for session, logged in self._logged.items():
-            opened, thread = self._opened(log, session, logged), self._threads.sessions[session]
-            if session not in self.books.sessions:
-                raise Unfollowed("a session has no movement", dataset=logged.dataset, session=session)
-            try:
-                self.told[session] = self._check(log, opened, logged, thread)
-            except Unfollowed as broken:
-                broken.dataset, broken.session = logged.dataset, session
-                raise
-        for name, (session, dataset) in self._pinned.items():
-            if name not in self._found:
-                raise Unfollowed(
-                    f"the session starts from the measurement {name.hex()}, which no transcript of its data set has",
-                    dataset=dataset,
-                    session=session,
-                )
-        for path in self._files:
-            raise Unfollowed(f"{path.name} is the transcript of no session of the log")
-        # Last: a line that is missing from the log moves all those behind it.
-        for session in self._misplaced:
-            raise Unfollowed(
-                "the trailer names a size of the log which is not that of the smallest one with all of it",
-                dataset=self._logged[session].dataset,
-                session=session,
-            )
+        return opened_of(records.parse(log.readline()), session)
 
     def _check(self, log: BinaryIO, opened: Opened, logged: _Logged, thread: Thread) -> dict[str, Any]:
         path = self._path / ("releases" if thread.release else "sessions") / f"{opened.session}.ndjson"
@@ -368,23 +367,25 @@ def _size(path: Path) -> int:
 def _pins(record: dict[str, Any], session: str, pinned: dict[bytes, tuple[str, str]]) -> str:
     """Note the measurements of others that a header starts from; the data set that it names."""
     try:
-        dataset = record["dataset"]["name"]
-        for name in record["evidence"]["known"] if "evidence" in record else ():
-            if pinned.setdefault(bytes.fromhex(name), (session, dataset))[1] != dataset:
-                raise Unfollowed("sessions on two data sets start from one measurement", session=session)
-    except UNREADABLE:
+        with taking_apart():
+            dataset = str(record["dataset"]["name"])
+            known = [bytes.fromhex(name) for name in record["evidence"]["known"]] if "evidence" in record else []
+    except Malformed:
         raise Unfollowed("a header describes no session", session=session) from None
-    return str(dataset)
+    for name in known:
+        if pinned.setdefault(name, (session, dataset))[1] != dataset:
+            raise Unfollowed("sessions on two data sets start from one measurement", session=session)
+    return dataset
 
 
 def _own_lines(file: BinaryIO, session: str, *, measured: bool) -> Iterator[bytes]:
     """The lines of a transcript that are in the log as its session's: its measurements, or the others."""
-    for line in file:
-        if not line.startswith(records.WEIGHTS_HEAD):
+    for line in records.transcript_lines(file):
+        if line != records.WEIGHTS_HEAD:
             record = records.parse(line)
             own = record["record"] == "measurement" and record.get("session") == session
             if own if measured else record["record"] in ("header", *ENTRIES):
-                yield line.rstrip(b"\n")
+                yield line
 
 
 def _session(opened: Opened, held: Held, found: dict[str, Any], watching: Watching) -> dict[str, Any]:

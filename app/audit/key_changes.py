@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import orjson
-
 from app.audit.notes import NoteMalformed, NoteRefused, NoteUnsigned, Signer, Verifier
+from app.nesting import parse_bounded
 
 _TITLE = "curator: another key of the log"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -78,7 +77,7 @@ def statement_in(line: bytes) -> bytes | None:
     if not line.startswith(_BEGINNING):
         return None
     try:
-        return str(orjson.loads(line)["statement"]).encode()
+        return str(parse_bounded(line)["statement"]).encode()
     except (ValueError, KeyError):
         return line
 

@@ -13,6 +13,7 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Self
 
 from cryptography.exceptions import InvalidSignature
@@ -30,6 +31,16 @@ _END_OF_TIME = 1 << 63
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _SIGNATURE = "— "
 _PRIVATE = "PRIVATE+KEY+"
+
+
+def note_at(path: Path) -> bytes:
+    """What a file has of a note: no more of it than tells that it is none.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
 
 
 class NoteRefused(ValueError):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.audit.merkle import leaf_hash
-from app.audit.records import parse, sha256
+from app.audit.records import WEIGHTS_HEAD, parse, sha256
 from app.audit.threads import ENTRIES
 
 #: Records of a transcript that are not in the log. Whatever else stands there must be.
@@ -37,7 +37,7 @@ class Presence:
     """What of one transcript is still to be found, while the lines of a log are looked at one by one.
 
     Args:
-        transcript: its lines, without their ends.
+        transcript: its lines (:func:`app.audit.records.transcript_lines`).
 
     Raises:
         NoRecord: when one of them cannot be read.
@@ -55,6 +55,8 @@ class Presence:
         self._head, self._pays = "", False
         self._further, self._closed, self._charges = False, False, 0
         for number, line in enumerate(transcript, start=1):
+            if line == WEIGHTS_HEAD:
+                continue
             try:
                 record = parse(line)
                 kind = str(record["record"])

@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 import rfc8785
+
+from app.nesting import parse_bounded
 
 #: Version of the transcript's format.
 FORMAT = 1
 #: The most bytes that a question as it was asked may take in an entry.
 MOST_WORDS = 64 * 1024
+#: The most bytes of a line of a log, or of a transcript that is held against one. Declarations and measurements are the
+#: longest; as JSON in memory a line takes up to some twenty times its bytes.
+MOST_LINE = 1 << 26
 _NUMBERS = frozenset((int, float))
 #: Below it a number without a fraction is an integer that JSON keeps.
 _EXACT = 2.0**53
@@ -303,13 +309,56 @@ def second(time: Any) -> str | None:
     return None if found is None else found[1]
 
 
+class LineTooLong(ValueError):
+    """A line is longer than is read; ``number`` is which, from 1."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"line {number} has more than {MOST_LINE >> 20} MiB, and is not read")
+        self.number = number
+
+
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The whole lines of a log from where it stands, without their ends.
+
+    Raises:
+        LineTooLong: before one that has more than :data:`MOST_LINE` bytes would be read.
+    """
+    for number in itertools.count(1):
+        line = file.readline(MOST_LINE + 1)
+        if not line.endswith(b"\n"):
+            if len(line) > MOST_LINE:
+                raise LineTooLong(number)
+            return
+        yield line[:-1]
+
+
+def transcript_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a transcript without their ends, and of records of weights no more than how they begin.
+
+    Raises:
+        LineTooLong: before another that has more than :data:`MOST_LINE` bytes would be read.
+    """
+    for number in itertools.count(1):
+        line = file.readline(MOST_LINE + 1)
+        if not line:
+            return
+        if line.startswith(WEIGHTS_HEAD):
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MOST_LINE)
+            yield WEIGHTS_HEAD
+        elif len(line) > MOST_LINE:
+            raise LineTooLong(number)
+        else:
+            yield line.removesuffix(b"\n")
+
+
 def parse(line: bytes) -> dict[str, Any]:
     """A record from its line.
 
     Raises:
-        ValueError: when it is no JSON object.
+        ValueError: when it is no JSON object, or is nested too deep.
     """
-    document = orjson.loads(line)
+    document = parse_bounded(line)
     if not isinstance(document, dict):
         raise ValueError("a record is a JSON object")
     return document

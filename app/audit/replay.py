@@ -19,7 +19,9 @@ Whoever writes a whole file anew can keep rules 1 to 7 with other times, a cut e
 were never made: rule 8 alone is against that. See docs/audit.md.
 
 The file is a stranger's. Whatever it holds there is a verdict, and no more memory is taken than a stated limit: lines
-are read up to a length, and what a hypothesis takes is counted before it is made.
+are read up to a length, and what a hypothesis takes is counted before it is made. Errors of type or key are the file's
+where it is taken apart and nowhere else: one in the mathematics is a fault of the replay, and no verdict
+(:class:`~app.audit.findings.Undecided`).
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.audit import records
-from app.audit.findings import Unfollowed
+from app.audit.findings import Malformed, Undecided, Unfollowed, taking_apart
 from app.curator.contract import ContractMechanism
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
@@ -55,7 +57,7 @@ from app.curator.mechanisms import (
     Units,
     Wish,
 )
-from app.curator.opening import Header
+from app.curator.opening import Header, Opening
 from app.curator.plan import Plan, SessionPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
@@ -109,18 +111,6 @@ _KEPT_FACTOR, _ELEMENTS_FACTOR = 8, 32
 _DENSE_BYTES = 32
 #: Bytes that compiling a question takes for each value that it looks at.
 _ASKED_BYTES = 24
-#: What reading a stranger's JSON as something else may raise.
-_UNREADABLE = (
-    AssertionError,
-    AttributeError,
-    KeyError,
-    IndexError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    MemoryError,
-    RecursionError,
-)
 #: What a header has beside the opening's document.
 _HEADER = {"record", "format", "session", "opened_at"}
 #: What is wrong with a header whose part does not follow from what it says, in the order they are looked at.
@@ -209,6 +199,7 @@ class Replaying:
         self.releases = False
         #: A measurement that the next entry must name, by its hash.
         self.measured: tuple[str, Measured] | None = None
+        self.measured_at = self.opened_at = ""
         #: What all measurements of the session cost, and what the last entry did; None where that was free.
         self.spent = NOTHING
         self.price: Amounts | None = None
@@ -275,8 +266,13 @@ class Replaying:
         if not _is_narrow(record):
             raise _Broken("the header has more fields than a session's")
         try:
-            header = Header.of(record)
-            opening = header.opening()
+            with taking_apart():
+                header = Header.of(record)
+                stated = header.stated()
+        except Malformed as error:
+            raise _Broken(f"the header describes no session: {error}") from None
+        try:
+            opening = Opening.planned(stated)
             space = opening.dataset.space
             if space.extent != "unbounded":
                 self._grow(mechanism_of(opening), 1)
@@ -284,8 +280,6 @@ class Replaying:
             session, due = Session(opening), opening.document()
         except (CuratorError, PrivacyError) as error:
             raise _Broken(f"the header describes no session: {error}") from None
-        except _UNREADABLE:
-            raise _Broken("the header describes no session") from None
         for part, problem in _STATED.items():
             if part in due and not _same(due[part], header.document[part]):
                 raise _Broken(problem)
@@ -310,6 +304,7 @@ class Replaying:
         if second is None:
             raise _Broken("the header has no time")
         self.session, self.head, self.name, self.second = session, records.sha256(line), header.session, second
+        self.opened_at = header.opened_at
         self.learnt = records.HypothesisDigest(header.document)
         if space.extent == "unbounded":
             self.keeps = _ELEMENTS_FACTOR
@@ -325,33 +320,35 @@ class Replaying:
             raise _Broken("a measurement stands where none is due", sequence)
         self._afford(_LINE_FACTOR * len(line), sequence)
         try:
-            measured = Measured.read(record)
-        except _UNREADABLE:
+            with taking_apart():
+                measured = Measured.read(record)
+        except Malformed:
             raise _Broken("a measurement cannot be read", sequence) from None
-        told = {"record": "measurement", **measured.document()}
-        told |= {field: record[field] for field in ("session", "sequence", "recorded_at")}
-        if records.canonical(told) != line:
+        _check_space(session, measured, sequence)
+        whose = {field: record[field] for field in ("session", "sequence", "recorded_at")}
+        if records.measurement_record(measured=measured.document(), **whose) != line:
             raise _Broken("a measurement is not canonical", sequence)
+        if records.second(record["recorded_at"]) is None:
+            raise _Broken("a measurement has no time", sequence)
         self.held += _KEPT_FACTOR * len(line)
         if not self.pins:
             if (record["session"], record["sequence"]) != (self.name, sequence):
                 raise _Broken("a measurement is of another session or entry", sequence)
-            self.measured = name, measured
+            self.measured, self.measured_at = (name, measured), record["recorded_at"]
             return
         if self.pins.popleft() != name:
             raise _Broken("a measurement is not what the header names", sequence)
-        try:
-            if self.others:
-                self.others -= 1
-                session.pin(replace(measured, price=NOTHING))
-            else:
-                if record["session"] != self.name:
-                    raise _Broken("a measurement of the opening is of another session", sequence)
-                self._due_at_opening(session, measured)
-            if not self.pins and not self.releases and self._still_due(session):
-                raise _Broken("the session did not measure what was due at its opening", sequence)
-        except _UNREADABLE:
-            raise _Broken("a measurement is of another table", sequence) from None
+        if self.others:
+            self.others -= 1
+            session.pin(replace(measured, price=NOTHING))
+        else:
+            if (record["session"], record["sequence"]) != (self.name, 0):
+                raise _Broken("a measurement of the opening is of another session or entry", sequence)
+            if record["recorded_at"] != self.opened_at:
+                raise _Broken("a measurement of the opening has another time than that", sequence)
+            self._due_at_opening(session, measured)
+        if not self.pins and not self.releases and self._still_due(session):
+            raise _Broken("the session did not measure what was due at its opening", sequence)
 
     def _still_due(self, session: Session) -> bool:
         """Whether something had to be measured at the opening that was not told."""
@@ -377,6 +374,8 @@ class Replaying:
         self.measured = None
         if record.get("measurement") != name:
             raise _Broken("the measurement before the entry is not the one that it names", sequence)
+        if measured is not None and record.get("recorded_at") != self.measured_at:
+            raise _Broken("the entry has another time than its measurement", sequence)
         return measured
 
     def _weights(self, session: Session, line: bytes) -> None:
@@ -420,45 +419,10 @@ class Replaying:
         self._named(record, sequence)
         measured = self._named_measurement(record, sequence)
         try:
-            recorded_at = str(record["recorded_at"])
-            price = NOTHING
-            if kind == "forfeit":
-                told = record.get("price")
-                sealed = records.forfeit_entry(
-                    sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
-                )
-                query = None
-                if (told is None) != (session.opening.evidence is None):
-                    raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
-                if told is not None:
-                    price = self._affordable(session, Amounts.read(told), sequence)
-            elif kind == "release":
-                query = None
-                sealed = records.release_entry(
-                    sequence=sequence,
-                    recorded_at=recorded_at,
-                    previous_hash=self.head,
-                    measurement=str(record["measurement"]),
-                )
-            else:
-                query = session.dataset.space.from_canonical(record["query"], self.blobs)
-                sealed = records.answer_entry(
-                    sequence=sequence,
-                    query=query.canonical_bytes,
-                    values=records.values_of(record),
-                    source=str(record["source"]),
-                    error_bound=record["error_bound"],
-                    unverified=bool(record.get("unverified", False)),
-                    recorded_at=recorded_at,
-                    previous_hash=self.head,
-                    measurement=record.get("measurement"),
-                    tested=_tested(record.get("tested")),
-                    wish=record.get("wish"),
-                    asked=self._asked(session, query, record, sequence),
-                )
+            sealed, query, price = self._sealed(session, kind, record, sequence)
         except CuratorError as error:
             raise _Broken(f"the query is none: {error.detail}", sequence) from None
-        except _UNREADABLE:
+        except Malformed:
             raise _Broken("the entry cannot be read", sequence) from None
         if sealed.line != line:
             raise _Broken("the entry is not what its hash names", sequence)
@@ -477,11 +441,7 @@ class Replaying:
                 if session.dataset.space.extent != "unbounded":
                     self._grow(session.mechanism, session.updates_used + 1)
             self._afford(session.known_bytes, sequence)
-            try:
-                self._answer(session, query, record, measured, sequence)
-            except _UNREADABLE:
-                # A header may state facts that no data has, from which no hypothesis can be computed.
-                raise _Broken("the answer follows from nothing", sequence) from None
+            self._answer(session, query, record, measured, sequence)
         second = records.second(record.get("recorded_at"))
         if second is None or second < self.second:
             raise _Broken("the entry's time lies before that of the record before it, or is none", sequence)
@@ -489,22 +449,71 @@ class Replaying:
         if isinstance(session.plan, Plan) and session.updates_used > updates:
             self.price = session.plan.price
 
+    def _sealed(
+        self, session: Session, kind: str, record: dict[str, Any], sequence: int
+    ) -> tuple[records.Sealed, Query | None, Amounts]:
+        """An entry as it would be written of what its record says, the query that it answers, and the price that a
+        forfeit tells.
+
+        Raises:
+            CuratorError: when the query is none.
+            Malformed: when the record is not of its form.
+        """
+        with taking_apart():
+            recorded_at = str(record["recorded_at"])
+        if kind == "forfeit":
+            told, price = record.get("price"), NOTHING
+            if (told is None) != (session.opening.evidence is None):
+                raise _Broken("a forfeit has a price where the plan has none, and there alone", sequence)
+            with taking_apart():
+                if told is not None:
+                    price = Amounts.read(told)
+                sealed = records.forfeit_entry(
+                    sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, price=told
+                )
+            if self.releases and (session.sequence or price != session.plan.holds):
+                raise _Broken("a release forfeits its whole share, and measures nothing beside that", sequence)
+            return sealed, None, self._affordable(session, price, sequence)
+        with taking_apart():
+            if kind == "release":
+                measurement = str(record["measurement"])
+                sealed = records.release_entry(
+                    sequence=sequence, recorded_at=recorded_at, previous_hash=self.head, measurement=measurement
+                )
+                return sealed, None, NOTHING
+            form = record["query"]
+        query = session.dataset.space.from_canonical(form, self.blobs)
+        asked = self._asked(session, query, record, sequence)
+        with taking_apart():
+            sealed = records.answer_entry(
+                sequence=sequence,
+                query=query.canonical_bytes,
+                values=records.values_of(record),
+                source=str(record["source"]),
+                error_bound=record["error_bound"],
+                unverified=bool(record.get("unverified", False)),
+                recorded_at=recorded_at,
+                previous_hash=self.head,
+                measurement=record.get("measurement"),
+                tested=_tested(record.get("tested")),
+                wish=record.get("wish"),
+                asked=asked,
+            )
+        return sealed, query, NOTHING
+
     def _released(self, session: Session, measured: Measured | None, sequence: int) -> None:
         """Hold a measurement of a release against the next one that was due."""
-        if measured is None or not isinstance(session.plan, WorkloadPlan):
+        if measured is None or not isinstance(session.plan, WorkloadPlan) or session.state.forfeits:
             raise _Broken("a release stands where none is due, or without what it measured", sequence)
         mechanism = session.mechanism
         assert isinstance(mechanism, WorkloadMechanism)
-        try:
-            if not mechanism.in_rounds or self._still_due(session):
-                self._due_at_opening(session, measured, sequence)
-            elif mechanism.follows(session.state, measured):
-                session.pin(measured)
-                self._pay(measured.price)
-            else:
-                raise _Broken("a measurement is none that a round could have made", sequence)
-        except _UNREADABLE:
-            raise _Broken("a measurement is of another table", sequence) from None
+        if not mechanism.in_rounds or self._still_due(session):
+            self._due_at_opening(session, measured, sequence)
+        elif mechanism.follows(session.state, measured):
+            session.pin(measured)
+            self._pay(measured.price)
+        else:
+            raise _Broken("a measurement is none that a round could have made", sequence)
         session.count_release()
         self.counts["measurement"] += 1
 
@@ -600,6 +609,8 @@ class Replaying:
             if measured is not None:
                 answer = self._measured_answer(session, query, due, measured, sequence)
                 _check_near(session, query, units, answer, wish, sequence)
+                if bound is not None:
+                    raise _Broken("the error bound is missing or too much", sequence)
                 session.record(query, replace(answer, units=units))
                 self.learnt.learn(query.digest, values)
                 self.counts[source] += 1
@@ -634,7 +645,7 @@ class Replaying:
             raise _Broken("weights that no entry names", self._next())
         if self.measured is not None:
             raise _Broken("a measurement that no entry names", self._next())
-        if self.releases and session.sequence and session.updates_left:
+        if self.releases and session.sequence and session.updates_left and not session.state.forfeits:
             raise _Broken("the release lacks a measurement that was due", self._next())
         if not _is_canonical(record, line):
             raise _Broken("the trailer is not canonical")
@@ -790,6 +801,21 @@ def _part(plan: SessionPlan, paid: Amounts) -> float:
     return float(Fraction(plan.epsilon) * Fraction(paid.renyi) / Fraction(plan.reserved))
 
 
+def _check_space(session: Session, measured: Measured, sequence: int | None) -> None:
+    """Refuse a measurement that the data set's space has not."""
+    space, release = session.dataset.space, measured.release
+    try:
+        if isinstance(release, Release) != (space.kind == "table"):
+            raise Malformed
+        with taking_apart():
+            if isinstance(release, Release):
+                release.strategy.check(space.shape)
+            else:
+                release.strategy.check(space)
+    except Malformed:
+        raise _Broken("a measurement is none that this data set has", sequence) from None
+
+
 def _tested(told: Any) -> list[int] | None:
     """The counts that an entry says were tested.
 
@@ -850,8 +876,8 @@ def _verdict(state: Replaying, lines: Iterable[bytes]) -> Verdict:
         return Verdict(False, {}, broken.problem, broken.sequence)
     except (OSError, Unfollowed):
         raise
-    except Exception:  # noqa: BLE001 - a stranger's file gets a verdict, whatever it makes of the mathematics
-        return Verdict(False, {}, "the file makes no sense", state._next())
+    except Exception as error:
+        raise Undecided(error, state._next()) from error
 
 
 def replay(
@@ -869,6 +895,9 @@ def replay(
             or of an entry, so that all up to there is as it was.
         entries: how many there were then, at least; of both, the number of the entry that has the hash.
         memory_limit: most bytes to hold.
+
+    Raises:
+        Undecided: when the replay itself fails.
     """
     return _verdict(Replaying(head, entries, memory_limit), lines)
 
@@ -888,6 +917,7 @@ def replay_file(
     Raises:
         OSError: when the file cannot be read.
         Unfollowed: as ``watch`` does.
+        Undecided: when the replay itself fails.
     """
     total, done = path.stat().st_size, 0
     state = Replaying(head, entries, memory_limit, watch)

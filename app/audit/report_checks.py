@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,18 +70,18 @@ def check_of(name: str, problem: str | None, says: str) -> dict[str, Any]:
     return {"check": name, "holds": problem is None, "says": says if problem is None else f"Not so: {problem}."}
 
 
-def replay_check(replays: Mapping[str, tuple[bool, str | None]] | None, courses: Collection[str]) -> dict[str, Any]:
+def replay_check(replays: Mapping[str | None, str | None] | None) -> dict[str, Any]:
     """What became of the transcripts, as a check."""
-    if not replays:
+    if replays is None:
         return {"check": "replay", "holds": None, "says": "No transcripts were replayed."}
-    wrong = [id for id, (ok, _) in replays.items() if not ok]
-    without = sum(id not in replays for id in courses)
-    rest = f" Of {without:,} others there was no transcript." if without else ""
-    problem = None
+    wrong = [(session, problem) for session, problem in replays.items() if problem is not None]
+    problem, sessions = None, len(replays.keys() - {None})
     if wrong:
-        problem = f"{len(wrong):,} of {len(replays):,} transcripts, first that of {wrong[0]}: {replays[wrong[0]][1]}"
+        session, first = wrong[0]
+        of = "a file that is of no session" if session is None else f"that of {session}"
+        problem = f"{len(wrong):,} of the transcripts of {sessions:,} sessions and releases, first {of}: {first}"
     says = (
-        f"The transcripts of {len(replays):,} sessions and releases replay up to the last entry that is in the log: "
-        f"plans, prices and answers follow.{rest}"
+        f"The transcripts of {sessions:,} sessions and releases are what the log has of them, and replay: plans, "
+        "prices and answers follow, and movements are what they were charged for."
     )
     return check_of("replay", problem, says)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import orjson
 
-from app.audit.records import values_of
-from app.audit.report_books import Holding, Wrong, amounts_of, decimal_of, text_of
+from app.audit import forms
+from app.audit.books import Held
+from app.audit.report_books import text_of
 from app.audit.report_points import Thinned
+from app.privacy.exactness import EXACT
+from app.privacy.ledger import Amounts
 
 #: Questions of a session that are shown, letters of one, and values of an answer to one.
 MOST_QUESTIONS, MOST_LETTERS, MOST_VALUES = 100, 1000, 6
@@ -47,18 +50,28 @@ class Course:
 
     Attributes:
         method: of a release; None for a session.
-        head: the SHA-256 that its next entry must name.
+        promised: what the plan in its header says that it reserves.
+        price: what each charged round costs, where all cost the same.
+        head: the hash of its last entry, or of its header.
         detail: None for one of which sums alone are shown.
+        held: where it stands by its movements; None before the first one.
+        told: what its entries and measurements say that it paid.
+        short_at: the time of the record from which on it has paid less than that; None where it has not.
     """
 
     id: str
-    opened_at: Any
+    dataset: str
+    opened_at: str
     construction: Any
     method: Any
     epsilon: Any
-    holding: Holding
-    head: bytes
+    promised: Amounts
+    price: Amounts | None
+    head: str
     detail: Detail | None
+    held: Held | None = None
+    told: Decimal = Decimal(0)
+    short_at: str | None = None
     last_at: Any = None
     sequence: int = 0
     sources: Counter[str] = field(default_factory=Counter)
@@ -77,31 +90,43 @@ class Course:
         """How many of its entries cost something."""
         return self.sources["measurement"] + self.forfeits + self.released
 
-    def measured(self, record: Mapping[str, Any]) -> None:
-        """Take in the record of a measurement, which tells its price."""
-        cost = amounts_of(record["cost"]["renyi"], record["cost"]["pure"])
-        self.holding.tell(cost.renyi, record["recorded_at"])
-        self.measurements += 1
-        if self.detail is not None:
-            noise = record["measurement"].get("noise")
-            if isinstance(noise, Mapping) and "scale" in noise:
-                decimal_of(noise["scale"])
-                self.detail.scales.add((_whole(record["sequence"]), noise["scale"]))
+    @property
+    def paid(self) -> Decimal:
+        """What it has spent by the movements, at the ledger's order."""
+        return Decimal(0) if self.held is None else self.held.share.spent.renyi
 
-    def take(self, record: Mapping[str, Any], line: bytes) -> None:
-        """Take in its next entry.
+    def tell(self, cost: Decimal, at: str) -> None:
+        """Take in what a record of some time says that it cost."""
+        self.told = EXACT.add(self.told, cost)
+        if self.short_at is None and self.told > self.paid:
+            self.short_at = at
+
+    def moved(self, held: Held) -> None:
+        """Take in where it stands behind a movement."""
+        self.held = held
+        if self.told <= self.paid:
+            self.short_at = None
+
+    def measured(self, record: Mapping[str, Any]) -> None:
+        """Take in the record of a measurement, which tells its price.
 
         Raises:
-            Wrong: when the entry is not what its hash names, or not the next one.
+            Unfollowed: as those below, when the record is not of its form.
         """
-        stated = record["entry_hash"]
-        if not isinstance(stated, str):
-            raise TypeError("a hash is a text")
-        digest = hashlib.sha256(line.replace(b'"entry_hash":"%b",' % stated.encode(), b"", 1))
-        # What follows must name what stands here, whatever this entry says of itself.
-        self.head = digest.digest()
+        cost = forms.field(record, "cost", dict)
+        self.tell(forms.amounts(cost.get("renyi"), cost.get("pure")).renyi, forms.field(record, "recorded_at", str))
+        self.measurements += 1
+        if self.detail is not None:
+            noise = forms.field(record, "measurement", dict).get("noise")
+            if isinstance(noise, Mapping) and "scale" in noise:
+                forms.decimal(noise["scale"])
+                self.detail.scales.add((forms.field(record, "sequence", int), noise["scale"]))
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Take in its next entry."""
+        self.head = record["entry_hash"]
         self.sequence += 1
-        self.last_at = short(record["recorded_at"])
+        self.last_at = forms.field(record, "recorded_at", str)
         kind = record["record"]
         if kind == "answer":
             self._answered(record)
@@ -109,19 +134,13 @@ class Course:
             self._forfeited(record)
         else:
             self.released += 1
-        if digest.hexdigest() != stated:
-            raise Wrong("chains", "an entry is not what its hash names")
-        if record["sequence"] != self.sequence:
-            raise Wrong("chains", "an entry is not numbered as the next one of its session")
 
     def _pay(self) -> None:
-        if self.holding.price is not None:
-            self.holding.tell(self.holding.price.renyi, self.last_at)
+        if self.price is not None:
+            self.tell(self.price.renyi, self.last_at)
 
     def _answered(self, record: Mapping[str, Any]) -> None:
-        source = record["source"]
-        if not isinstance(source, str) or len(source) > 64:
-            raise TypeError("a source is a word")
+        source = forms.field(record, "source", str)[:64]
         self.sources[source if source in self.sources or len(self.sources) < _MOST_SOURCES else "other"] += 1
         self.unverified += record.get("unverified") is True
         if source == "measurement":
@@ -129,22 +148,22 @@ class Course:
         detail = self.detail
         if detail is None:
             return
-        bound, wish = record["error_bound"], record.get("wish")
+        bound, wish = record.get("error_bound"), record.get("wish")
         if bound is not None:
-            detail.bounds.add((self.sequence, _number(bound)))
+            detail.bounds.add((self.sequence, forms.number(bound)))
         if isinstance(wish, Mapping) and wish.get("within") is not None:
-            detail.wishes.add((self.sequence, _number(wish["within"])))
+            detail.wishes.add((self.sequence, forms.number(wish["within"])))
         if len(detail.questions) < MOST_QUESTIONS:
-            values = values_of(record)
+            values = [record["value"]] if "value" in record else forms.field(record, "values", list)
             detail.questions.append(
                 {
                     "sequence": self.sequence,
                     "recorded_at": self.last_at,
-                    "asked": cut(record["asked"] if "asked" in record else record["query"], MOST_LETTERS),
+                    "asked": cut(record["asked"] if "asked" in record else record.get("query"), MOST_LETTERS),
                     "as_asked": "asked" in record,
                     "wish": None if wish is None else cut(wish, MOST_LETTERS),
                     "source": source,
-                    "values": [None if value is None else _number(value) for value in values[:MOST_VALUES]],
+                    "values": [None if value is None else forms.number(value) for value in values[:MOST_VALUES]],
                     "values_in_all": len(values),
                     "error_bound": bound,
                     "unverified": record.get("unverified") is True,
@@ -153,19 +172,20 @@ class Course:
 
     def _forfeited(self, record: Mapping[str, Any]) -> None:
         self.forfeits += 1
-        price = record.get("price")
-        if price is None:
+        price = self.price
+        if record.get("price") is None:
             self._pay()
-            told = None if self.holding.price is None else self.holding.price.document()
         else:
-            told = amounts_of(price["renyi"], price["pure"]).document()
-            self.holding.tell(amounts_of(price["renyi"], None).renyi, self.last_at)
+            told = forms.field(record, "price", dict)
+            price = forms.amounts(told.get("renyi"), told.get("pure"))
+            self.tell(price.renyi, self.last_at)
         if self.detail is not None and len(self.detail.forfeits) < MOST_FORFEITS:
-            self.detail.forfeits.append({"sequence": self.sequence, "recorded_at": self.last_at, "price": told})
+            shown = None if price is None else price.document()
+            self.detail.forfeits.append({"sequence": self.sequence, "recorded_at": self.last_at, "price": shown})
 
-    def document(self, replay: tuple[bool, str | None] | None) -> dict[str, Any]:
-        """As JSON; ``replay`` is the verdict over its transcript, if there is one."""
-        share = self.holding.share
+    def document(self, replays: Mapping[str | None, str | None]) -> dict[str, Any]:
+        """As JSON; ``replays`` tells what does not follow of transcripts, None where all does."""
+        problem = replays.get(self.id)
         found: dict[str, Any] = {
             "session": self.id,
             "release": self.method is not None,
@@ -174,18 +194,18 @@ class Course:
             "opened_at": self.opened_at,
             "last_at": self.last_at,
             "epsilon": self.epsilon,
-            "reserved": text_of(self.holding.promised.renyi),
-            "reserved_pure": None if self.holding.promised.pure is None else text_of(self.holding.promised.pure),
-            "spent": text_of(self.holding.paid),
-            "held": None if share is None else text_of(share.reserved.renyi),
+            "reserved": text_of(self.promised.renyi),
+            "reserved_pure": None if self.promised.pure is None else text_of(self.promised.pure),
+            "spent": text_of(self.paid),
+            "held": None if self.held is None else text_of(self.held.share.reserved.renyi),
             "entries": self.sequence,
-            "head_hash": self.head.hex(),
+            "head_hash": self.head,
             "answers": {"number": self.asked, "by_source": dict(self.sources), "unverified": self.unverified},
             "measurements": self.measurements,
             "released": self.released,
             "updates": self.updates,
             "forfeits": self.forfeits,
-            "replay": None if replay is None else {"ok": replay[0], "problem": replay[1]},
+            "replay": {"ok": problem is None, "problem": problem} if self.id in replays else None,
             "detail": None,
         }
         detail = self.detail
@@ -217,15 +237,3 @@ def short(value: Any, most: int = 256) -> Any:
     if isinstance(value, str):
         return value if len(value) <= most else value[:most] + "…"
     return cut(value, most)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a value is a number")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError("a sequence is a whole number")
-    return value

@@ -27,6 +27,7 @@ class Thread:
         entries: how many there are.
         lines: how many lines of it there are, entries among them.
         fetched: how many of these an auditor had when he fetched its transcript.
+        weights: whether an entry's query is of dense weights, which a transcript has and a log has not.
     """
 
     head: str
@@ -34,6 +35,7 @@ class Thread:
     entries: int = 0
     lines: int = 0
     fetched: int = 0
+    weights: bool = False
 
 
 class Threads:
@@ -81,7 +83,7 @@ class Threads:
         if not isinstance(session, str) or not records.NAME.fullmatch(session):
             raise Unfollowed("a header names no session")
         if session in self.sessions:
-            raise Unfollowed("a session has two headers", session=session)
+            raise Unfollowed("a session has two headers", check="chains", session=session)
         mechanism, head = record.get("mechanism"), records.sha256(line)
         self.sessions[session] = Thread(head, isinstance(mechanism, dict) and "workload" in mechanism)
         self._heads[head] = session
@@ -91,11 +93,17 @@ class Threads:
         before, head = record.get("previous_hash"), record.get("entry_hash")
         session = self._heads.pop(before, None) if isinstance(before, str) else None
         if session is None or not isinstance(head, str):
-            raise Unfollowed("an entry goes on no session of the log: what it follows on is missing, or was followed")
+            raise Unfollowed(
+                "an entry goes on no session of the log: what it follows on is missing, or was followed", check="chains"
+            )
         thread = self.sessions[session]
         thread.entries += 1
         if record.get("sequence") != thread.entries:
-            raise Unfollowed("an entry is not the next one of its session", session=session, entry=thread.entries)
+            raise Unfollowed(
+                "an entry is not the next one of its session", check="chains", session=session, entry=thread.entries
+            )
+        query = record.get("query")
+        thread.weights |= isinstance(query, dict) and query.get("type") == "dense"
         thread.head = head
         self._heads[head] = session
         return session

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 
 import structlog
 
@@ -18,6 +19,8 @@ HEAPS = 2
 #: Numbers of prctl(2) and mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _M_ARENA_MAX = -8
+#: Settings of the server, of which some are keys, and passwords of its database.
+_SECRET = ("CURATOR_", "PG")
 
 
 def forbid_core_dumps() -> None:
@@ -55,3 +58,33 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if not parent.is_alive():  # it died before prctl was called
             sys.exit(0)
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of a process of this program that works for the server: none of its secrets, and one thread for
+    linear algebra, as others would take the processors that requests are answered on.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
+    places = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
+    single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**environment, **single, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def die_with_parent() -> None:
+    """Have the system end this process when the thread that started it ends, however that comes."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def ignore_signals() -> None:
+    """Hear no signal that is meant for the server that this process works for: they are sent to a whole group."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def limit_memory(more: int) -> None:
+    """Let this process take so many bytes more than it has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    limit = pages * resource.getpagesize() + more
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or limit < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

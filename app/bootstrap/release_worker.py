@@ -6,27 +6,25 @@ system ends this process too.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
-import resource
 import signal
 import struct
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
+from app.bootstrap.process import die_with_parent, ignore_signals, limit_memory, worker_environment
+from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
 from app.spaces.errors import CuratorError
 
 _LENGTH = struct.Struct("<Q")
-#: Settings of the server, of which some are keys, and passwords of its database.
-_SECRET = ("CURATOR_", "PG")
 #: Added to the nice value: requests come first.
 NICENESS = 10
-_PR_SET_PDEATHSIG = 1
+_LATE = (
+    "to make something of its measurements took longer than the {:g} s that the server allows (CURATOR_RELEASE_SECONDS)"
+)
 _TOO_LARGE = "to work on it takes more memory than the server allows (CURATOR_MEMORY_LIMIT)"
 
 
@@ -35,10 +33,11 @@ class ProcessFinisher:
 
     Args:
         memory_limit: bytes that a job may take, beside what the process has taken when it begins.
+        seconds: how long a job may take, the start of its process included.
     """
 
-    def __init__(self, memory_limit: int) -> None:
-        self._memory_limit = memory_limit
+    def __init__(self, memory_limit: int, seconds: float) -> None:
+        self._memory_limit, self._seconds = memory_limit, seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._guard, self._stopped = threading.Lock(), False
 
@@ -48,11 +47,20 @@ class ProcessFinisher:
         Raises:
             CuratorError: when nothing can come of it.
             WorkerDied: when the process ended before.
+            TookTooLong: when it was ended for the time that it took.
         """
         with self._guard:
             if self._stopped:
                 raise WorkerDied("the server ends")
             self._process = process = self._start()
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._seconds, end)
+        timer.start()
         try:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -66,23 +74,22 @@ class ProcessFinisher:
                 else:
                     raise told
         except (EOFError, BrokenPipeError):
+            if late.is_set():
+                raise TookTooLong(_LATE.format(self._seconds)) from None
             raise WorkerDied(_how(process.wait())) from None
         finally:
+            timer.cancel()
             process.kill()
             process.communicate()
             with self._guard:
                 self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(_SECRET)}
-        places = [str(Path(__file__).resolve().parents[2]), environment.get("PYTHONPATH", "")]
-        # Threads of a linear algebra library would take the processors that requests are answered on.
-        single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         return subprocess.Popen(  # noqa: S603 - this program itself
             [sys.executable, "-m", "app.bootstrap.release_worker", str(os.getpid()), str(self._memory_limit)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**environment, **single, "PYTHONPATH": os.pathsep.join(filter(None, places))},
+            env=worker_environment(),
         )
 
     def cancel(self) -> None:
@@ -124,20 +131,13 @@ def _receive(pipe: BinaryIO | Any) -> Any:
 
 
 def _settle_in(parent: int, memory_limit: int) -> None:
-    """End with the server, hear no signal that is meant for it, stand back behind requests, and take only so much
-    memory.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    """End with the server, stand back behind requests, and take only so much memory."""
+    die_with_parent()
     if os.getppid() != parent:  # it ended before that
         sys.exit(1)
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group: the server says when this process ends
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     os.nice(NICENESS)
-    pages = int(Path("/proc/self/statm").read_text().split()[5])
-    limit = pages * resource.getpagesize() + memory_limit
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    if most == resource.RLIM_INFINITY or limit < most:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    limit_memory(memory_limit)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from app.bootstrap.clock import utc_now
 from app.bootstrap.lifecycle import Lifecycle
 from app.bootstrap.log_keys import keys_of_log
 from app.bootstrap.noise import SystemNoise
+from app.bootstrap.reader_process import ProcessReaders
 from app.bootstrap.release_worker import ProcessFinisher
 from app.http import problems
 from app.http.app import create_app
@@ -24,15 +25,18 @@ from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.http.streams import Streams
+from app.services import openings
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.cosignatures import Cosignatures
 from app.services.datasets import Datasets
+from app.services.dummy_keeper import DummyKeeper
 from app.services.exports import ExportSpace
 from app.services.log import Log
 from app.services.measurements import Measurements
+from app.services.memory import Memory
 from app.services.principals import Principals
-from app.services.release_jobs import ReleaseJobs
+from app.services.release_jobs import QUICK_LIMIT, ReleaseJobs
 from app.services.releases import Releases
 from app.services.replies import ReplyKeeper
 from app.services.sequencer import Sequencer
@@ -48,9 +52,11 @@ from app.storage.store import SqlStore
 from app.storage.vault import Vault
 from app.storage.witness import Witness
 
-#: Plans that are made at a time, and session states that are rebuilt at a time for transcripts and hypotheses: each
-#: takes as much memory as the universe is large.
-PLANS, EXPORTS = 2, 2
+#: Plans that are made at a time, session states that are rebuilt at a time for transcripts and hypotheses, and files
+#: that are read at a time: each takes as much memory as the universe or the file is large.
+PLANS, EXPORTS, UPLOADS = 2, 2, 2
+#: What a release that is foretold to be quick may take of the memory that others may.
+QUICK_MEMORY = 4
 #: Seconds that the search for a plan may take.
 PLAN_SECONDS = 20.0
 
@@ -85,7 +91,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
     reading, writing = make_engines(settings.sqlalchemy_url)
     store = SqlStore(reading, writing, exclusive=is_sqlite(settings.sqlalchemy_url))
     vault = Vault(settings.vault_dir, settings.vault_key_bytes(), keys_folder=settings.keys_dir)
-    private = VaultStore(vault, settings.memory_limit, store.await_writers)
+    private = VaultStore(vault, settings.memory_limit, store.await_writers, ProcessReaders())
     snapshots = SnapshotFiles(settings.snapshots_dir, settings.snapshot_limit)
     share = settings.memory_limit // 4
     source, metrics, delivery = noise or SystemNoise(), Metrics(shared), Delivery()
@@ -100,7 +106,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         deliver=delivery,
         soon=delivery.soon,
         queue_limit=settings.queue_limit,
-        memory_limit=settings.memory_limit - share,
+        memory=Memory(settings.memory_limit - share, [lambda: private.held, openings.held]),
         turn_seconds=settings.request_timeout_seconds,
     )
 
@@ -119,11 +125,20 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         datasets,
         snapshots,
         memory_limit=settings.memory_limit,
+        release_seconds=settings.release_seconds,
         log_size=sql_log.covering,
     )
     releases = Releases(store, sessions, datasets, utc_now, render=problems.document)
-    finisher = ProcessFinisher(settings.memory_limit)
-    jobs = ReleaseJobs(store, private, source, finisher, utc_now, metrics, render=problems.document)
+    jobs = ReleaseJobs(
+        store,
+        private,
+        source,
+        ProcessFinisher(settings.memory_limit, settings.release_seconds),
+        utc_now,
+        metrics,
+        render=problems.document,
+        quick=ProcessFinisher(settings.memory_limit // QUICK_MEMORY, min(QUICK_LIMIT, settings.release_seconds)),
+    )
 
     log_keys = keys_of_log(settings, store, sql_log)
     lifecycle = Lifecycle(
@@ -134,7 +149,13 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         answering=answering,
         datasets=datasets,
         metrics=metrics,
-        background=[Witness(settings.data_dir, store), ReplyKeeper(store, utc_now), jobs, sequencer],
+        background=[
+            Witness(settings.data_dir, store),
+            ReplyKeeper(store, utc_now),
+            DummyKeeper(datasets),
+            jobs,
+            sequencer,
+        ],
         database_bytes=lambda: database_bytes(reading, settings.embedded_database),
         lock=lock,
     )
@@ -158,6 +179,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         authenticator=authenticator,
         plans=FairQueue(PLANS, metrics.refused, authenticator.count_work, PLAN_SECONDS),
         exports=FairQueue(EXPORTS, metrics.refused, authenticator.count_work),
+        uploads=FairQueue(UPLOADS, metrics.refused),
         export_space=ExportSpace(settings.exports_dir, share, settings.export_limit, metrics.refused),
         body_memory=BodyMemory(max(settings.memory_limit // 4, settings.max_body_bytes), metrics.refused),
         delivery=delivery,

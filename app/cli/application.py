@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 from app.cli.commands import (  # noqa: F401 - they add themselves
     audits,
@@ -17,9 +18,14 @@ from app.cli.errors import Refusal
 from app.cli.groups import cli
 from app.cli.rendering import show_error, show_problem
 
+#: The exit code of a fault of the program.
+FAULT = 4
+
 
 def main() -> None:
-    """Run the command line; every failure that the user can mend is told in a sentence, without a stack trace."""
+    """Run the command line; every failure that the user can mend is told in a sentence, without a stack trace. A fault
+    of the program has an exit code of its own: no script takes it for a finding.
+    """
     from app.client.errors import Problem, ProtocolError, Unreachable
     from app.spaces.errors import CuratorError
 
@@ -41,4 +47,8 @@ def main() -> None:
     except KeyboardInterrupt:
         show_error("interrupted")
         code = 130
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no verdict and no refusal
+        traceback.print_exception(error)
+        show_error("the program itself failed, which says nothing of what it was to look at: no verdict, no refusal")
+        code = FAULT
     sys.exit(code)

@@ -429,6 +429,7 @@ def show_release(state: ReleaseState, *, as_json: bool) -> None:
         "status": state.status,
         "step": None if state.ended else state.step,
         "progress": None if state.ended else f"{state.progress:.0%}",
+        "seconds foretold": None if state.ended else f"{state.expected_seconds:.3g}",
         "epsilon held": cost.get("reserved_epsilon"),
         "epsilon spent": cost.get("spent_epsilon"),
         "why": None if problem is None else problem.detail,
@@ -442,13 +443,13 @@ def show_ways(found: WorkloadPlan, *, as_json: bool) -> None:
         print_json(found.raw)
         return
     table = Table("", "method", "asked", box=SIMPLE)
-    for column in ("root mean square (counts)", "largest", "how meant"):
+    for column in ("root mean square (counts)", "largest", "how meant", "seconds"):
         table.add_column(column, justify="right")
     table.add_column("why not")
     for way in found.ways:
         best = not way.interactive and way.name == found.best
         refusal = "" if way.problem is None else way.problem.detail or way.problem.title
-        errors = map(cell, (way.root_mean_square, way.largest, way.basis))
+        errors = map(cell, (way.root_mean_square, way.largest, way.basis, way.expected_seconds))
         table.add_row("best" if best else "", way.name, "in a session" if way.interactive else "", *errors, refusal)
     out.print(table)
 

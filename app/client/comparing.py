@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from app.audit.log import Follower, LinesRefused, LogForked
-from app.audit.notes import Checkpoint, NoteRefused
+from app.audit.notes import Checkpoint, NoteRefused, note_at
 from app.client.errors import Contradicted, NotVerified
 from app.client.log import LogFolder, whole_lines
 
@@ -26,8 +26,8 @@ def compare(folder: LogFolder, other: Path) -> tuple[Checkpoint, Checkpoint]:
     """
     ours, theirs = folder.path, other if other.is_dir() else None
     try:
-        own_note = (ours / "checkpoint").read_bytes()
-        note = (theirs / "checkpoint" if theirs else other).read_bytes()
+        own_note = note_at(ours / "checkpoint")
+        note = note_at(theirs / "checkpoint" if theirs else other)
     except FileNotFoundError as error:
         raise NotVerified(f"there is no {error.filename}: fetch the log first") from None
     try:

@@ -9,7 +9,7 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,8 @@ from urllib.parse import quote, urlencode
 import httpx
 import numpy as np
 import pyarrow as pa
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from app.client.answers import Answer, Marginal, parse_answer
 from app.client.errors import NotVerified, Problem, ProtocolError
@@ -38,9 +40,9 @@ from app.client.models import (
     need,
 )
 from app.client.queries import Dense, Groups, QueryLike, asks_table, blocks, degrees, marginal, statistic
-from app.client.releases import Release, ReleaseState, WorkloadPlan
+from app.client.releases import Release, ReleaseState, WorkloadPlan, arrow_table
 from app.client.seen import SeenEntries, SeenLog
-from app.client.transport import Call, Transport
+from app.client.transport import MOST_DATA, MOST_TRANSCRIPT, SMALL, Call, Transport, parse_json
 
 if TYPE_CHECKING:
     from app.client.log import LogFolder
@@ -231,7 +233,7 @@ class Curator:
         """Cap an analyst's share of a data set's epsilon. Where access is by grant, this also gives access."""
         path = f"/v1/datasets/{_segment(dataset)}/grants/{_segment(principal)}"
         response = self._transport.send(_json_call("PUT", path, {"epsilon": epsilon}))
-        return dict(json.loads(response.content)) if response.content else {}
+        return dict(parse_json(response)) if response.content else {}
 
     def ledger(self, dataset: str) -> Ledger:
         """A data set's ledger, with all its entries."""
@@ -263,7 +265,7 @@ class Curator:
 
     def _dummy(self, dataset: str, records: int, seed: int, accept: str) -> bytes:
         path = f"/v1/datasets/{_segment(dataset)}/dummy?{urlencode({'records': records, 'seed': seed})}"
-        return self._transport.send(Call("GET", path, {"Accept": accept})).content
+        return self._transport.send(Call("GET", path, {"Accept": accept}, most=MOST_DATA)).content
 
     def reveal(self, dataset: str) -> Commitment:
         """The commitment to a data set's private file, with the key that opens it: for an admin, and the log says so.
@@ -397,7 +399,7 @@ class Curator:
 
     def log_key(self) -> str:
         """The key that the log is signed with, NAME+HASH+KEY."""
-        return str(self._transport.json(Call("GET", "/v1/log/key"))["key"])
+        return str(need(self._transport.json(Call("GET", "/v1/log/key", most=SMALL)), "key"))
 
     def log_key_statements(self) -> list[bytes]:
         """The signed notes by which each key of the log vouched for the next.
@@ -406,7 +408,9 @@ class Curator:
             ProtocolError: when they are no texts.
         """
         try:
-            return [str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key"))["previous"]]
+            return [
+                str(note).encode() for note in self._transport.json(Call("GET", "/v1/log/key", most=SMALL))["previous"]
+            ]
         except (KeyError, TypeError):
             raise ProtocolError("the log's key comes with a list of notes about earlier ones") from None
 
@@ -422,7 +426,7 @@ class Curator:
         """
         asked = [] if witnesses is None else [("witnesses", str(witnesses)), *(("witness", key) for key in keys)]
         path = "/v1/log/checkpoint" + (f"?{urlencode(asked)}" if asked else "")
-        return self._transport.send(Call("GET", path)).content
+        return self._transport.send(Call("GET", path, most=SMALL)).content
 
     def log_cosign(self, key: str, note: bytes) -> None:
         """Add a checkpoint that a witness has cosigned.
@@ -442,13 +446,13 @@ class Curator:
         """Lines of the log from one number to another, both among them: the first ones, as many as a page has.
 
         Raises:
-            ProtocolError: when there is none, or more than were asked for.
+            ProtocolError: when there is none, or more than were asked for or a page may have.
         """
         reply = self._transport.send(Call("GET", f"/v1/log/entries?start={start}&end={end}"))
-        lines = reply.content.split(b"\n")
-        if lines.pop() or not 0 < len(lines) <= end + 1 - start:
+        count = reply.content.count(b"\n")
+        if not reply.content.endswith(b"\n") or not 0 < count <= min(end + 1 - start, PAGE):
             raise ProtocolError("a page of the log has no lines, or others than were asked for")
-        return lines
+        return reply.content[:-1].split(b"\n")
 
     def log_consistency(self, first: int, second: int) -> list[bytes]:
         """The proof that the log of ``second`` entries begins with that of ``first``.
@@ -458,20 +462,21 @@ class Curator:
         """
         path = f"/v1/log/proof/consistency?first={first}&second={second}"
         try:
-            hashes = self._transport.json(Call("GET", path))["hashes"]
+            hashes = self._transport.json(Call("GET", path, most=SMALL))["hashes"]
             return [base64.b64decode(each, validate=True) for each in hashes]
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("a proof is a list of hashes in base64") from None
 
-    def transcript(self, id: str, path: Path | str) -> Path:
+    def transcript(self, id: str, path: Path | str, *, most_bytes: int = MOST_TRANSCRIPT) -> Path:
         """Download the transcript of a session or a release (NDJSON) to ``path``, which appears only once it is whole.
         An auditor may read any.
 
         Raises:
             Problem: ``not-found`` when there is none that the caller may read.
+            ProtocolError: when it has more than ``most_bytes``.
         """
         target = Path(path)
-        self._transport.download(Call("GET", f"/v1/sessions/{_segment(id)}/transcript"), target)
+        self._transport.download(Call("GET", f"/v1/sessions/{_segment(id)}/transcript", most=most_bytes), target)
         return target
 
     def healthy(self) -> bool:
@@ -953,15 +958,25 @@ class Session:
         reply = self._transport.json(_json_call("POST", f"{self._path}/close", key=key or _new_key()))
         return self._seen_in(SessionState.parse(reply))
 
-    def transcript(self, path: Path | str, *, progress: Callable[[int], None] | None = None) -> Path:
+    def transcript(
+        self,
+        path: Path | str,
+        *,
+        progress: Callable[[int], None] | None = None,
+        most_bytes: int = MOST_TRANSCRIPT,
+    ) -> Path:
         """Download the transcript (NDJSON) to ``path``, which appears only once it is whole.
 
         Args:
             path: where to write it.
             progress: called after each piece with the number of bytes so far.
+            most_bytes: that it may have.
+
+        Raises:
+            ProtocolError: when it has more.
         """
         target = Path(path)
-        self._transport.download(Call("GET", f"{self._path}/transcript"), target, progress)
+        self._transport.download(Call("GET", f"{self._path}/transcript", most=most_bytes), target, progress)
         return target
 
     def verify(self, *, log: LogFolder | Path | str | bool = False, memory_limit: int | None = None) -> JSON:
@@ -985,6 +1000,7 @@ class Session:
             NotVerified: when the transcript does not replay, is another session's, lacks an entry that was told of or
                 has another in its place, or is not what the log has.
             Contradicted: when the log is not what it was, or not what was signed.
+            app.audit.findings.Undecided: when the replay itself fails, which is no verdict.
         """
         # Imported here: the audit loads all that computes plans and hypotheses, which most clients do not need.
         from app.audit.replay import MEMORY_LIMIT, replay_file
@@ -1021,25 +1037,39 @@ class Session:
 
     def hypothesis(self) -> Hypothesis:
         """The public hypothesis as an array in the shape of the data set's space."""
-        response = self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": NPY}))
-        try:
-            array = np.load(io.BytesIO(response.content), allow_pickle=False)
-        except ValueError:
-            raise ProtocolError("the hypothesis is not an array") from None
-        return Hypothesis(np.asarray(array, dtype=np.float64), _updates(response))
+        response = self._hypothesis(NPY)
+        return Hypothesis(_array(response.content), _updates(response))
 
     def hypothesis_table(self) -> pa.Table:
         """The public hypothesis as a table with named columns (synthetic data)."""
-        response = self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": ARROW}))
-        with pa.ipc.open_stream(response.content) as reader:
-            return reader.read_all()
+        return arrow_table(self._hypothesis(ARROW).content)
 
     def save_hypothesis(self, path: Path | str) -> Path:
         """Write the public hypothesis to ``path`` as Parquet (``.npy`` or ``.arrow`` by the ending)."""
         target = Path(path)
         accept = {".npy": NPY, ".arrow": ARROW}.get(target.suffix, PARQUET)
-        target.write_bytes(self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept})).content)
+        target.write_bytes(self._hypothesis(accept).content)
         return target
+
+    def _hypothesis(self, accept: str) -> httpx.Response:
+        return self._transport.send(Call("GET", f"{self._path}/hypothesis", {"Accept": accept}, most=MOST_DATA))
+
+
+def _array(content: bytes) -> NDArray[np.float64]:
+    """The array of a .npy file, of the size that it says.
+
+    Raises:
+        ProtocolError: when it is none.
+    """
+    stream = io.BytesIO(content)
+    # The header is parsed as Python, which raises almost anything on what is none.
+    with suppress(Exception):
+        if npy.read_magic(stream) == (1, 0):
+            shape, fortran, dtype = npy.read_array_header_1_0(stream)
+            if dtype.kind in "iuf" and len(content) - stream.tell() == math.prod(shape) * dtype.itemsize:
+                found = np.frombuffer(content, dtype, offset=stream.tell())
+                return found.reshape(shape, order="F" if fortran else "C").astype(np.float64)
+    raise ProtocolError("the hypothesis is not an array")
 
 
 def _updates(response: httpx.Response) -> int | None:

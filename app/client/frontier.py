@@ -16,6 +16,7 @@ from app.audit.findings import Unfollowed
 from app.audit.merkle import Frontier, peaks
 from app.audit.records import parse
 from app.audit.threads import Threads
+from app.nesting import parse_bounded
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Reached:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: when it is none.
         """
-        told = orjson.loads(content)
+        told = parse_bounded(content)
         size, end, hashes = told["size"], told["end"], [bytes.fromhex(each) for each in told["peaks"]]
         if type(size) is not int or type(end) is not int or len(hashes) != len(peaks(0, size)):
             raise ValueError("no frontier")

@@ -21,19 +21,25 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from app.audit import records
 from app.audit.commitment import FileDigest, opens
 from app.audit.key_changes import KeyChange
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier
+from app.audit.notes import Checkpoint, NoteRefused, NoteUnsigned, Verifier, note_at
 from app.audit.presence import NoRecord, Presence, told_by
 from app.client.curator import Curator
-from app.client.errors import Contradicted, NotVerified, Problem
+from app.client.errors import Contradicted, NotVerified, Problem, ProtocolError
 from app.client.frontier import Reached
 from app.client.models import JSON
 from app.client.quorum import Quorum, check_connected
 
 if TYPE_CHECKING:
     from app.audit.folder import FolderVerdict
+
+#: Bytes that a fetch may add to a log, and those of all transcripts that it writes, unless more is allowed.
+MOST_BYTES = 1 << 34
+#: Bytes that may have come into a transcript since the log was fetched.
+SINCE_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class LogFolder:
         witnesses: Sequence[str] = (),
         need: int | None = None,
         max_age: float | None = None,
+        most_bytes: int = MOST_BYTES,
     ) -> Checkpoint:
         """Bring the folder up to date; the checkpoint that is verified then.
 
@@ -75,8 +82,10 @@ class LogFolder:
                 is taken that does not begin with what enough of them have cosigned.
             need: how many of them are enough; all, when it is left out.
             max_age: seconds that their cosignatures may lie back.
+            most_bytes: that may be added to the log.
 
         Raises:
+            ProtocolError: when more than that comes. The folder is what it was.
             NotVerified: when too few witnesses have cosigned what is shown. The folder is what it was.
             ValueError: when a witness' key is none, or more are needed than are named.
             Contradicted: when the log shrank or was forked since, is signed with another key, or its lines are not
@@ -91,7 +100,7 @@ class LogFolder:
             note = curator.log_checkpoint()
             state = state.know(note, curator.log_key_statements)
             try:
-                found, reached = self._follow(curator, state, note)
+                found, reached = self._follow(curator, state, note, most_bytes)
                 if cosigned is not None:
                     told = state.verifier.checkpoint(cosigned)
                     write_durably(self._path / "witnessed", cosigned)
@@ -117,7 +126,7 @@ class LogFolder:
             FileNotFoundError: when nothing is kept.
             NoteMalformed: when the folder has something else.
         """
-        text = (self._path / "key").read_text(errors="replace")
+        text = note_at(self._path / "key").decode(errors="replace")
         return [Verifier.parse(line) for line in text.rstrip("\n").split("\n")]
 
     def signed(self, note: bytes) -> tuple[Verifier, Checkpoint]:
@@ -133,12 +142,18 @@ class LogFolder:
                 return key, key.checkpoint(note)
         return keys[-1], keys[-1].checkpoint(note)
 
-    def fetch_transcripts(self, curator: Curator) -> Fetched:
+    def fetch_transcripts(self, curator: Curator, most_bytes: int = MOST_BYTES) -> Fetched:
         """Download the transcript of every session and release of which the log that was fetched has more than it had
         when its transcript was.
 
+        Args:
+            curator: the service.
+            most_bytes: that they may have together.
+
         Raises:
             NotVerified: when nothing is kept.
+            ProtocolError: when a transcript has more than is left of that, or more than it can have by the log: its
+                lines are those of the log, what came into it since, and dense weights where one of them names some.
         """
         try:
             state = self._state()
@@ -159,7 +174,9 @@ class LogFolder:
             for session, thread, path in due:
                 path.parent.mkdir(exist_ok=True)
                 try:
-                    curator.transcript(session, path)
+                    # Measurements of others that a session starts from are lines of the log, too.
+                    told = most_bytes if thread.weights else min(most_bytes, reached.end + SINCE_BYTES)
+                    most_bytes -= curator.transcript(session, path, most_bytes=told).stat().st_size
                     thread.fetched = thread.lines
                 except Problem as problem:
                     if problem.type not in ("not-found", "forbidden"):
@@ -181,6 +198,7 @@ class LogFolder:
         Raises:
             Contradicted: when the folder's lines are not those that were signed.
             NotVerified: when nothing is kept.
+            app.audit.findings.Undecided: when a replay itself fails, which is no verdict.
         """
         # Imported here: the audit loads all that computes plans and hypotheses, which a fetch does not need.
         from app.audit.folder import replay_folder
@@ -211,8 +229,8 @@ class LogFolder:
         """
         with Path(transcript).open("rb") as file:
             try:
-                sought = Presence(line.rstrip(b"\n") for line in file)
-            except NoRecord as error:
+                sought = Presence(records.transcript_lines(file))
+            except (NoRecord, records.LineTooLong) as error:
                 raise NotVerified(str(error)) from None
         found = self.read(sought.look)
         problem = sought.problem()
@@ -293,9 +311,9 @@ class LogFolder:
     def _state(self) -> Follower:
         """What the folder holds for true."""
         note = self._path / "checkpoint"
-        return Follower(*self.signed(note.read_bytes())) if note.exists() else Follower(self.keys()[0])
+        return Follower(*self.signed(note_at(note))) if note.exists() else Follower(self.keys()[0])
 
-    def _follow(self, curator: Curator, state: Follower, note: bytes) -> tuple[Checkpoint, Reached]:
+    def _follow(self, curator: Curator, state: Follower, note: bytes, most_bytes: int) -> tuple[Checkpoint, Reached]:
         """What a note says, when the folder has all of its lines, and how far these were read."""
         found = state.look(note)
         before = state.seen.size if state.seen is not None else 0
@@ -305,7 +323,7 @@ class LogFolder:
             reached = self._reached(state)
             file.seek(reached.end)
             kept = islice(whole_lines(file), before - reached.tree.size)
-            lines = chain(kept, _added(curator, file, before, found.size))
+            lines = chain(kept, _added(curator, file, before, found.size, most_bytes))
             state.follow(found, reached.passing(lines), reached.tree)
             file.flush()
             os.fsync(file.fileno())
@@ -326,16 +344,33 @@ class LogFolder:
 
 
 def whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The whole lines of a file, without their ends."""
-    while (line := file.readline()).endswith(b"\n"):
-        yield line[:-1]
+    """The whole lines of a file, without their ends.
+
+    Raises:
+        NotVerified: before one that is longer than is read.
+    """
+    try:
+        yield from records.whole_lines(file)
+    except records.LineTooLong as error:
+        raise NotVerified(f"{file.name}: {error}") from None
 
 
-def _added(curator: Curator, file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """The entries of a log from one number up to another, each written to a file whose earlier lines have been read."""
-    file.truncate(file.tell())
+def _added(curator: Curator, file: BinaryIO, start: int, end: int, most_bytes: int) -> Iterator[bytes]:
+    """The entries of a log from one number up to another, each written to a file whose earlier lines have been read.
+
+    Raises:
+        ProtocolError: when they have more bytes than they may; the file has as many as it had.
+    """
+    began = file.tell()
+    file.truncate(began)
     while start < end:
         page = curator.log_entries(start, end - 1)
+        if file.tell() - began + sum(map(len, page)) > most_bytes:
+            file.truncate(began)
+            raise ProtocolError(f"the log has grown by more than {most_bytes:,} bytes: say so if it may")
+        if max(map(len, page)) > records.MOST_LINE:
+            file.truncate(began)
+            raise ProtocolError(f"the log has a line of more than {records.MOST_LINE:,} bytes")
         for line in page:
             file.write(line + b"\n")
             yield line

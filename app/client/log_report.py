@@ -8,16 +8,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from app.audit.folder import what_transcripts_lack
 from app.audit.log import Follower, LinesRefused, LogForked, LogShrank
-from app.audit.notes import Checkpoint, NoteRefused
-from app.audit.replay import MEMORY_LIMIT, replay_file
+from app.audit.notes import Checkpoint, NoteRefused, note_at
+from app.audit.replay import MEMORY_LIMIT
 from app.audit.report import Reader
 from app.audit.report_checks import Verified
 from app.client.errors import NotVerified
 from app.client.log import LogFolder
-
-#: Where transcripts lie in the folder, each named by its session or release.
-_TRANSCRIPTS = ("sessions", "releases")
 
 
 def report_of(
@@ -28,20 +26,23 @@ def report_of(
     Args:
         folder: the folder.
         earlier: a file with a signed checkpoint that was kept elsewhere, which the log is to begin with.
-        replay: replay the transcripts that lie in the folder, each up to the last entry that is in the log.
+        replay: hold the transcripts against the log, too, as :meth:`app.client.log.LogFolder.replay` does.
         memory_limit: most bytes that a replay may take.
 
     Raises:
         NotVerified: when nothing is kept in the folder, or the earlier checkpoint is not one of the log's key.
+        Undecided: when a replay fails.
         OSError: when something cannot be read.
     """
     kept, reader = LogFolder(folder), Reader()
     try:
-        note = (folder / "checkpoint").read_bytes()
+        note = note_at(folder / "checkpoint")
         verifier, checkpoint = kept.signed(note)
     except FileNotFoundError:
         raise NotVerified(f"nothing is kept in {folder}: fetch the log first") from None
     except NoteRefused as error:
+        for line in kept.lines():
+            reader.survey(line)
         for line in kept.lines():
             reader.take(line)
         return reader.document(Verified(None, None, None, str(error)))
@@ -49,7 +50,8 @@ def report_of(
     problem, fork = _follow(Follower(verifier, before), note, kept, reader)
     refused = _refused(kept, folder / "refused")
     verified = Verified(verifier.name, verifier.text(), checkpoint, problem, before, fork, refused)
-    return reader.document(verified, _replays(folder, reader, memory_limit) if replay else None)
+    replays = _replays(folder, Follower(verifier, checkpoint), memory_limit) if replay else None
+    return reader.document(verified, replays)
 
 
 def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tuple[str | None, str | None]:
@@ -59,16 +61,16 @@ def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tu
     alone, fork = Follower(state.verifier), None
     checkpoint = alone.look(note)
 
-    def taken() -> Iterator[bytes]:
+    def surveyed() -> Iterator[bytes]:
         for line in islice(kept.lines(), checkpoint.size):
-            reader.take(line)
+            reader.survey(line)
             yield line
 
     try:
         state.look(note)
     except (LogShrank, LogForked) as error:
         state, fork = alone, str(error)
-    lines = taken()
+    lines, problem = surveyed(), None
     try:
         try:
             state.follow(checkpoint, lines)
@@ -77,13 +79,15 @@ def _follow(state: Follower, note: bytes, kept: LogFolder, reader: Reader) -> tu
             deque(lines, maxlen=0)  # the rest is reported on all the same
             alone.follow(checkpoint, islice(kept.lines(), checkpoint.size))
     except LinesRefused as error:
-        return str(error), fork
-    return None, fork
+        problem = str(error)
+    for line in islice(kept.lines(), checkpoint.size):
+        reader.take(line)
+    return problem, fork
 
 
 def _earlier(kept: LogFolder, path: Path) -> Checkpoint:
     try:
-        return kept.signed(path.read_bytes())[1]
+        return kept.signed(note_at(path))[1]
     except NoteRefused as error:
         raise NotVerified(f"{path} is no checkpoint of this log: {error}") from None
 
@@ -91,18 +95,16 @@ def _earlier(kept: LogFolder, path: Path) -> Checkpoint:
 def _refused(kept: LogFolder, path: Path) -> Checkpoint | None:
     """The checkpoint that contradicted what was seen, where one is kept that a key of the log has signed."""
     try:
-        return kept.signed(path.read_bytes())[1]
+        return kept.signed(note_at(path))[1]
     except (FileNotFoundError, NoteRefused):
         return None
 
 
-def _replays(folder: Path, reader: Reader, memory_limit: int) -> dict[str, tuple[bool, str | None]]:
-    """Verdicts over the transcripts of sessions that the log has told of; those of later ones are not looked at."""
-    heads, found = reader.heads(), {}
-    for path in sorted(path for place in _TRANSCRIPTS for path in (folder / place).glob("*.ndjson")):
-        if path.stem in heads:
-            head, entries = heads[path.stem]
-            verdict = replay_file(path, head=head, entries=entries, memory_limit=memory_limit)
-            where = f"entry {verdict.sequence}: " if verdict.sequence is not None else ""
-            found[path.stem] = (verdict.ok, None if verdict.ok else f"{where}{verdict.problem}")
+def _replays(folder: Path, state: Follower, memory_limit: int) -> dict[str | None, str | None]:
+    """Of each session the first thing that does not follow of its transcript; None where all does."""
+    found: dict[str | None, str | None] = {}
+    for session, broken in what_transcripts_lack(folder, state, memory_limit=memory_limit):
+        if found.get(session) is None:
+            where = "" if broken is None or broken.entry is None else f"entry {broken.entry}: "
+            found[session] = None if broken is None else f"{where}{broken.problem}"
     return found

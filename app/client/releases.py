@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,13 +15,16 @@ import pyarrow as pa
 
 from app.client.errors import Problem, ProtocolError, Unreachable
 from app.client.models import JSON, Plan, need
-from app.client.transport import Call, Transport
+from app.client.transport import MOST_DATA, SMALL, Call, Transport, lines_of
+from app.nesting import parse_bounded
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: What files are asked for as, by their endings.
 FORMATS = {".csv": "text/csv", ".parquet": "application/vnd.apache.parquet", ".arrow": ARROW}
 #: Seconds after which a stream that has ended early is asked for again, and for which the service may be away.
 AGAIN_SECONDS, AWAY_SECONDS = 1.0, 60.0
+#: Seconds in which a line of a stream of events must be whole.
+EVENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Way:
     """One way to have a workload answered: a method of releases, or a mechanism of sessions.
 
     ``root_mean_square`` and ``largest`` are the errors to expect, in counts, None where none are foretold; ``basis``
-    says how they are meant. Where there is no plan, ``problem`` says why.
+    says how they are meant. ``expected_seconds`` is what the work on a release takes, about. Where there is no plan,
+    ``problem`` says why.
     """
 
     name: str
@@ -39,11 +42,13 @@ class Way:
     largest: float | None
     basis: str | None
     problem: Problem | None
+    expected_seconds: float | None
 
     @classmethod
     def parse(cls, reply: JSON) -> Self:
         """From one of the methods in the reply to ``POST /v1/plans`` with a workload."""
         interactive, expected = "mechanism" in reply, reply.get("expected")
+        seconds = reply.get("expected_seconds")
         return cls(
             name=str(need(reply, "mechanism" if interactive else "method")),
             interactive=interactive,
@@ -51,6 +56,7 @@ class Way:
             largest=None if expected is None else float(need(expected, "largest")),
             basis=None if expected is None else str(need(expected, "basis")),
             problem=Problem.parse(reply["problem"], 422) if "problem" in reply else None,
+            expected_seconds=None if seconds is None else float(seconds),
         )
 
 
@@ -77,7 +83,8 @@ class ReleaseState:
     """Where a release stands.
 
     ``status`` is queued, running, done, failed or cancelled; ``step`` and ``progress``, from 0 to 1, tell how far it
-    is. ``cost`` has what it holds and has spent; ``result`` tells what came of it, ``problem`` why nothing did.
+    is, ``expected_seconds`` about how long the work takes. ``cost`` has what it holds and has spent; ``result`` tells
+    what came of it, ``problem`` why nothing did.
     """
 
     id: str
@@ -91,6 +98,7 @@ class ReleaseState:
     plan: Plan
     result: JSON | None
     problem: Problem | None
+    expected_seconds: float
     raw: JSON = field(repr=False)
 
     @property
@@ -114,6 +122,7 @@ class ReleaseState:
             plan=Plan.parse(need(reply, "plan")),
             result=need(reply, "result"),
             problem=None if problem is None else Problem.parse(problem, int(problem.get("status", 0))),
+            expected_seconds=float(need(reply, "expected_seconds")),
             raw=dict(reply),
         )
 
@@ -212,8 +221,7 @@ class Release:
         return self._table("edges")
 
     def _table(self, part: str) -> pa.Table:
-        with pa.ipc.open_stream(self._data(part, ARROW)) as reader:
-            return reader.read_all()
+        return arrow_table(self._data(part, ARROW))
 
     def save(self, path: Path | str, part: str | None = None) -> Path:
         """Write what came of it to ``path``: as CSV, Parquet or Arrow by the ending.
@@ -233,15 +241,30 @@ class Release:
 
     def _data(self, part: str | None, accept: str) -> bytes:
         query = "" if part is None else "?" + urlencode({"part": part})
-        return self._transport.send(Call("GET", f"{self._path}/data{query}", {"Accept": accept})).content
+        return self._transport.send(
+            Call("GET", f"{self._path}/data{query}", {"Accept": accept}, most=MOST_DATA)
+        ).content
+
+
+def arrow_table(content: bytes) -> pa.Table:
+    """The table of an Arrow stream.
+
+    Raises:
+        ProtocolError: when it is none.
+    """
+    with suppress(pa.ArrowException, OSError), pa.ipc.open_stream(content) as reader:
+        table = reader.read_all()
+        table.validate(full=True)
+        return table
+    raise ProtocolError("the reply is not a table")
 
 
 def _states(response: httpx.Response) -> Iterator[ReleaseState]:
     """The states that a stream of server-sent events tells."""
-    for line in response.iter_lines():
+    for line in lines_of(response, SMALL, EVENT_SECONDS):
         if line.startswith("data:"):
             try:
-                told = json.loads(line[len("data:") :])
+                told = parse_bounded(line[len("data:") :].encode())
             except ValueError:
                 raise ProtocolError("an event is not JSON") from None
             yield ReleaseState.parse(told)

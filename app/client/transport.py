@@ -4,13 +4,16 @@ A call is *repeatable* when to send it twice does no more than to send it once: 
 ``Idempotency-Key``. The key is the same for all tries, so that the service returns the first reply and charges nothing
 twice. A repeatable call is tried again after any failure of the connection. Any other call is tried again only when it
 certainly was not carried out: the connection was refused, or the service itself said 503 or 429.
+
+What listens at an address need not be the service. So a reply has a size that it may not pass, is not decompressed, is
+read as JSON of a bounded depth, and has its time: so many seconds, and more only for bytes that move.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -20,9 +23,11 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpcore
 import httpx
 
 from app.client.errors import Problem, ProtocolError, Unreachable
+from app.nesting import parse_bounded
 
 T = TypeVar("T")
 
@@ -30,17 +35,25 @@ T = TypeVar("T")
 RETRIED = frozenset({429, 503})
 #: First and longest pause between two tries, in seconds. Each is twice the one before, less a random part.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+#: Bytes of a reply: of one that says little, whatever is asked for; of answers and of pages, those of the log too; and
+#: of hypotheses and tables.
+SMALL, MOST_JSON, MOST_DATA = 1 << 20, 1 << 28, 1 << 30
+#: Bytes of a transcript, unless the caller says otherwise.
+MOST_TRANSCRIPT = 1 << 32
+#: Bytes a second that must move, either way, once the time of a try is over.
+LEAST_RATE = 1 << 15
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, complete enough to be sent again. ``content`` is made anew for each try."""
+    """One request, complete enough to be sent again. ``content`` is made anew for each try; ``most`` bytes may come."""
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     content: Callable[[], dict[str, Any]] = field(default=dict)
     key: str | None = None
+    most: int = MOST_JSON
 
     @property
     def repeatable(self) -> bool:
@@ -63,22 +76,102 @@ def retry_after(response: httpx.Response) -> float | None:
         return None
 
 
+class _Pace(threading.local):
+    """The time of the try that is under way in a thread; none where ``seconds`` is None."""
+
+    seconds: float | None = None
+    began: float = 0.0
+    moved: int = 0
+
+    def begin(self, seconds: float | None) -> None:
+        """Begin a try."""
+        self.seconds, self.began, self.moved = seconds, time.monotonic(), 0
+
+    def left(self, timeout: float | None) -> float | None:
+        """Seconds for which the next bytes may be waited for, at most those of a timeout; 0 when the time is over."""
+        if self.seconds is None:
+            return timeout
+        rest = max(0.0, self.began + self.seconds + self.moved / LEAST_RATE - time.monotonic())
+        return rest if timeout is None else min(rest, timeout)
+
+
+_PACE = _Pace()
+
+
+class _PacedStream(httpcore.NetworkStream):
+    """A connection whose bytes come and go in their time. A timeout for each of them would let one come now and then
+    for ever, of the head of a reply too.
+    """
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        left = _PACE.left(timeout)
+        if left == 0:
+            raise httpcore.ReadTimeout("too slow")
+        data = self._stream.read(max_bytes, left)
+        _PACE.moved += len(data)
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        left = _PACE.left(timeout)
+        if left == 0:
+            raise httpcore.WriteTimeout("too slow")
+        self._stream.write(buffer, left)
+        _PACE.moved += len(buffer)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(self, *arguments: Any, **named: Any) -> httpcore.NetworkStream:
+        return _PacedStream(self._stream.start_tls(*arguments, **named))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _PacedBackend(httpcore.NetworkBackend):
+    """Makes such connections."""
+
+    def __init__(self, backend: httpcore.NetworkBackend) -> None:
+        self._backend = backend
+
+    def connect_tcp(self, *arguments: Any, **named: Any) -> httpcore.NetworkStream:
+        return _PacedStream(self._backend.connect_tcp(*arguments, **named))
+
+    def connect_unix_socket(self, *arguments: Any, **named: Any) -> httpcore.NetworkStream:
+        return _PacedStream(self._backend.connect_unix_socket(*arguments, **named))
+
+    def sleep(self, seconds: float) -> None:
+        self._backend.sleep(seconds)
+
+
+def _paced(client: httpx.Client) -> httpx.Client:
+    """A client with such connections. httpx has no way to say so, and httpcore, which it is made of, has one."""
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.HTTPTransport):
+            pool = transport._pool
+            pool._network_backend = _PacedBackend(pool._network_backend)
+    return client
+
+
 class Transport:
     """Sends calls to one service with one key.
 
     Args:
         base_url: address of the service, without ``/v1``.
         api_key: the caller's key, or None for the routes that need none.
-        timeout: seconds that one try may wait for the service.
+        timeout: seconds that one try may take, and more only while :data:`LEAST_RATE` is kept.
         retry_for: seconds over which a call may be tried again; 0 for a single try.
     """
 
     def __init__(self, base_url: str, api_key: str | None, *, timeout: float = 60.0, retry_for: float = 60.0) -> None:
-        headers = {"User-Agent": "curator-client"}
+        headers = {"User-Agent": "curator-client", "Accept-Encoding": "identity"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        self._http = httpx.Client(base_url=base_url.rstrip("/"), headers=headers, timeout=timeout)
-        self._retry_for = retry_for
+        self._http = _paced(httpx.Client(base_url=base_url.rstrip("/"), headers=headers, timeout=timeout))
+        self._retry_for, self._timeout = retry_for, timeout
 
     def close(self) -> None:
         """Close the connections."""
@@ -88,21 +181,17 @@ class Transport:
         """The successful reply to ``call``, with its whole body.
 
         Raises:
+            ProtocolError: when it is larger than it may be.
             Problem: as :meth:`consume`.
             Unreachable: as :meth:`consume`.
         """
-
-        def whole(response: httpx.Response) -> httpx.Response:
-            response.read()
-            return response
-
-        return self.consume(call, whole)
+        return self.consume(call, lambda response: _whole(response, call.most))
 
     def json(self, call: Call) -> Any:
         """The JSON of the successful reply to ``call``.
 
         Raises:
-            ProtocolError: when it is not JSON.
+            ProtocolError: when it is not JSON, or is larger or deeper than it may be.
             Problem: as :meth:`consume`.
             Unreachable: as :meth:`consume`.
         """
@@ -121,11 +210,12 @@ class Transport:
         deadline = time.monotonic() + self._retry_for
         pause = FIRST_PAUSE
         while True:
+            _PACE.begin(self._timeout)
             try:
                 with closing(self._http.send(self._request(call), stream=True)) as response:
                     if response.is_success:
-                        return reader(response)
-                    response.read()
+                        return reader(_plain(response))
+                    response = _whole(response, SMALL)
             except httpx.TransportError as error:
                 not_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 wait = pause * random.uniform(0.5, 1.0)
@@ -145,6 +235,7 @@ class Transport:
 
         Raises:
             OSError: when it cannot be written.
+            ProtocolError: when it is larger than it may be; then there is no file.
             Problem: as :meth:`consume`.
             Unreachable: as :meth:`consume`.
         """
@@ -152,7 +243,7 @@ class Transport:
 
         def write(response: httpx.Response) -> None:
             with part.open("wb") as file:
-                for piece in response.iter_bytes():
+                for piece in _pieces(response, call.most):
                     file.write(piece)
                     if progress is not None:
                         progress(file.tell())
@@ -166,17 +257,19 @@ class Transport:
             part.unlink(missing_ok=True)
 
     def stream(self, call: Call, reader: Callable[[httpx.Response], Iterator[T]]) -> Iterator[T]:
-        """What ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes.
+        """What ``reader`` makes of the reply to ``call`` as it comes; one try, however long it takes, but for its head.
 
         Raises:
+            ProtocolError: when the reply is compressed.
             Problem: when the service refuses, other than for the moment: then there is nothing.
             httpx.TransportError: when the connection breaks.
         """
+        _PACE.begin(self._timeout)
         with closing(self._http.send(self._request(call), stream=True)) as response:
             if response.is_success:
-                yield from reader(response)
+                yield from reader(_plain(response))
                 return
-            response.read()
+            response = _whole(response, SMALL)
         if response.status_code not in RETRIED:
             raise problem_of(response)
 
@@ -194,14 +287,70 @@ def describe(error: httpx.TransportError) -> str:
     return str(error) or type(error).__name__
 
 
+def _plain(response: httpx.Response) -> httpx.Response:
+    """A reply whose bytes are those that came.
+
+    Raises:
+        ProtocolError: when they would become more.
+    """
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise ProtocolError(f"{response.request.url} answered with something compressed, which nobody asked for")
+    return response
+
+
+def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
+    """The body as it comes.
+
+    Raises:
+        ProtocolError: when it is larger than ``most`` bytes.
+    """
+    size = 0
+    for piece in response.iter_bytes():
+        size += len(piece)
+        if size > most:
+            raise ProtocolError(f"{response.request.url} answered with more than {most:,} bytes")
+        yield piece
+
+
+def _whole(response: httpx.Response, most: int) -> httpx.Response:
+    """The reply with its body.
+
+    Raises:
+        ProtocolError: when it is compressed, or larger than ``most`` bytes.
+    """
+    content = b"".join(_pieces(_plain(response), most))
+    return httpx.Response(response.status_code, headers=response.headers, content=content, request=response.request)
+
+
+def lines_of(response: httpx.Response, most: int, seconds: float) -> Iterator[str]:
+    """The lines of a reply as they come.
+
+    Raises:
+        ProtocolError: when one is longer than ``most`` bytes.
+        httpx.ReadTimeout: when one takes longer than ``seconds``.
+    """
+    rest = b""
+    # Each line has its own time, and what the reply began with counts no more.
+    _PACE.begin(seconds)
+    for piece in response.iter_bytes():
+        *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > most or any(len(line) > most for line in whole):
+            raise ProtocolError(f"{response.request.url} answered with a line of more than {most:,} bytes")
+        if whole:
+            _PACE.begin(seconds)
+        for line in whole:
+            yield line.removesuffix(b"\r").decode(errors="replace")
+            _PACE.begin(seconds)
+
+
 def parse_json(response: httpx.Response) -> Any:
     """The reply's JSON.
 
     Raises:
-        ProtocolError: when it is not JSON.
+        ProtocolError: when it is not JSON, or is nested too deep.
     """
     try:
-        return json.loads(response.content)
+        return parse_bounded(response.content)
     except ValueError:
         raise ProtocolError(f"{response.request.url} answered with something that is not JSON") from None
 
@@ -209,7 +358,7 @@ def parse_json(response: httpx.Response) -> Any:
 def problem_of(response: httpx.Response) -> Problem:
     """The refusal that a reply states."""
     try:
-        body = json.loads(response.content)
+        body = parse_bounded(response.content)
     except ValueError:
         body = None
     return Problem.parse(body, response.status_code)

@@ -141,6 +141,10 @@ def _size(m: int, d: int) -> float:
     return nats / math.log(2) * (1 + 1e-12)
 
 
+class BelowGrid(ValueError):
+    """A plan's progress is less than rounding moves."""
+
+
 @dataclass(frozen=True)
 class Median(_MedianBase):
     """The exact form, for universes of a few cells."""
@@ -149,11 +153,11 @@ class Median(_MedianBase):
         """m: records of a member. The progress is reduced by two units of the answer grid for what rounding adds.
 
         Raises:
-            ValueError: when nothing is left of it.
+            BelowGrid: when nothing is left of it.
         """
         alpha = progress - 2 * 2.0**-self.space.answer_bits
         if alpha <= 0:
-            raise ValueError("no progress beyond rounding")
+            raise BelowGrid("no progress beyond rounding")
         ratio = (self.mass / alpha) ** 2
         factor = 2 * math.log(2 * self.queries) if self.signed else math.log(max(self.queries, 2))
         return math.ceil(ratio * factor)
@@ -172,7 +176,7 @@ class Median(_MedianBase):
             )
         try:
             m = self.records(self.progress)
-        except ValueError:
+        except BelowGrid:
             return "the noise is below the answer grid"
         if self._fits(m, self.dimension):
             return None
@@ -193,7 +197,7 @@ class Median(_MedianBase):
             return None
         try:
             m = self.records(self.progress)
-        except ValueError:
+        except BelowGrid:
             return None
         dimension = 0
         while self._fits(m, dimension + 1) and dimension < self.dimension:
@@ -262,7 +266,7 @@ class Median(_MedianBase):
             return None
         try:
             return self.size(progress)
-        except ValueError:
+        except BelowGrid:
             return None
 
     def dense(self, state: DatabasesState) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -41,8 +42,16 @@ class Bought:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Bought:
-        """From JSON."""
-        return cls(float(document["value"]), float(document["noise_scale"]))
+        """From JSON.
+
+        Raises:
+            InvalidDataset: when it is none.
+            KeyError, TypeError: as well.
+        """
+        value, scale = document["value"], document["noise_scale"]
+        if any(type(each) not in (int, float) or not math.isfinite(each) for each in (value, scale)):
+            raise InvalidDataset("what was bought is a number, and so is the scale of its noise")
+        return cls(float(value), float(scale))
 
 
 @dataclass(frozen=True)
@@ -162,11 +171,16 @@ class PublicDataset:
         budget = document["budget"]
         declared["budget"] = {"epsilon": budget["epsilon"], "delta": budget["delta"]}
         spec, left = parse_spec(declared), document.get("left")
+        records, races = document.get("records"), document.get("race_sessions", 0)
+        if records is not None and (type(records) not in (int, float) or not 0 <= records < math.inf):
+            raise InvalidDataset("records: a number, 0 or more")
+        if type(races) is not int or races < 0:
+            raise InvalidDataset("race_sessions: a whole number, 0 or more")
         return cls(
             spec,
-            document.get("records"),
+            records,
             {name: Bought.of(bought) for name, bought in document.get("bought", {}).items()},
-            document.get("race_sessions", 0),
+            races,
             None if left is None else _left(left, spec.budget.epsilon),
         )
 

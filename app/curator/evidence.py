@@ -37,6 +37,7 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
+from app.curator.workloads import values_bytes
 from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement
@@ -61,7 +62,7 @@ NO_TABLE = (
 )
 #: About what a measured cell takes in memory: its value, in residuals and in fits.
 _CELL_BYTES = 64
-_OWN_BYTES = 64 << 20
+_OWN_BYTES = 56 << 20
 #: What multipliers of a strategy may add to the bits of its sums.
 _SPARE_BITS = 5
 
@@ -163,7 +164,9 @@ class EvidenceMechanism(RecordedMechanism):
         policy, wish = self._policy(state), self._wished(wish)
         left = known.left.renyi if known.left.pure is None else known.left.pure
         try:
-            prediction, buy = policy.decide(question, float(left), wish.within, wish.probability, leaning)
+            prediction, buy = policy.decide(
+                question, float(left), wish.within, wish.probability, leaning, wish.adaptive
+            )
         except OutOfReach as error:
             raise self._refusal(error) from None
         if buy is not None:
@@ -214,11 +217,11 @@ class EvidenceMechanism(RecordedMechanism):
     # ------------------------------------------------------------------ what it takes
 
     def nbytes(self, updates: int) -> int:
-        """About what measurements and fits take; fits are kept within a limit of their own."""
-        return _OWN_BYTES
+        """About what measurements and fits take, kept within limits of their own, and every declared value."""
+        return _OWN_BYTES + values_bytes(self._space)
 
     def working_bytes(self, state: State, query: Query) -> int:
-        """What counting and drawing the cells of one question take."""
+        """What counting and drawing the cells of one question take, and what is made of them."""
         if query.is_zero:
             return 0
         statistic = isinstance(query, CompiledStatistic)
@@ -233,7 +236,8 @@ class EvidenceMechanism(RecordedMechanism):
             cells += MOST_CELLS
         # A table that is kept as counts is summed over what the question does not name, and its sums are weighed.
         whole = 8 * (1 + statistic) * math.prod(self._space.shape[a] for a in named)
-        return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells
+        fitted = self._policy(state).working_bytes(question)
+        return (whole if self._space.cells <= MOST_COUNTS else 0) + _CELL_BYTES * cells + fitted
 
     def export(self, state: State) -> Hypothesis:
         """Nothing."""

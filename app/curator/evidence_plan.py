@@ -11,14 +11,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from app.constructions.registry import approximate
 from app.curator.contract_plan import Contract, contract_of, events_of_hit
 from app.curator.dataset import PublicDataset
 from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
+from app.curator.workloads import too_many_values
 from app.evidence.measurements import Partition
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
@@ -30,8 +29,6 @@ from app.spaces.table import TableSpace
 
 #: The most cells of a table that is measured whole: some seconds of drawing noise.
 MOST_MEASURED = 1 << 20
-#: The most values of all attributes together: each takes some bytes in a session, and some time for a question.
-MOST_VALUES = 1 << 22
 _HOW: dict[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
@@ -94,13 +91,9 @@ def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePl
     name = request.mechanism.construction
     if space.kind != "table":
         return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
-    if sum(space.shape) > MOST_VALUES:
-        longest = max(range(len(space.shape)), key=lambda axis: space.shape[axis])
-        return Infeasible(
-            f"{name} looks at every declared value, at most {MOST_VALUES:,} of all attributes together, and "
-            f'"{space.names[longest]}" alone has {space.shape[longest]:,}: declare fewer values, a coarser grid or '
-            "bins, or use gaussian or laplace"
-        )
+    refused = too_many_values(space, name)
+    if refused is not None:
+        return Infeasible(refused)
     if name == "histogram" and space.cells > MOST_MEASURED:
         return Infeasible(
             f"histogram measures at most {MOST_MEASURED:,} cells, and the table has {approximate(space.cells)}: "
@@ -195,5 +188,5 @@ def means_of(dataset: PublicDataset, request: SessionRequest) -> Means:
 def residuals_of(space: Space, records: float | None) -> Residuals:
     """Nothing measured yet of a table, whose number of records may be public."""
     starting = space.starting if isinstance(space, TableSpace) else {}
-    begins = {axis: (len(cells), np.flatnonzero(np.diff(cells, prepend=-1))) for axis, cells in starting.items()}
-    return Residuals(space.shape, records, {a: Partition.runs(n, tuple(b.tolist())) for a, (n, b) in begins.items()})
+    cells = {axis: Partition.runs(space.shape[axis], begins) for axis, begins in starting.items()}
+    return Residuals(space.shape, records, cells)

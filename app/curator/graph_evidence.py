@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from weakref import WeakKeyDictionary
 
@@ -41,15 +42,17 @@ from app.evidence.cut_posterior import MOST_KEPT
 from app.evidence.cuts import CutQuestion
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.evidence.estimates import normal_quantile
+from app.evidence.estimates import shown_errors
 from app.evidence.graph_policy import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
 from app.evidence.measurements import Noise, NoiseKind
-from app.evidence.noise_choice import LEAST_SCALE, SLACK, noise_on_grid, rounded_down
-from app.evidence.policy import OutOfReach, squared
+from app.evidence.noise_choice import LEAST_SCALE, SLACK, largest_noise, noise_on_grid, rounded_up
+from app.evidence.policy import FAR, OLD_PART, OutOfReach, of_looks, squared
 from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release
+from app.evidence.tails import Term, norm_quantile, normal_quantile, quantile, reach
 from app.privacy.ledger import Amounts, total
-from app.releases.cut_bounds import Term, all_cuts_bound
+from app.releases.cut_bounds import Term as CellTerm
+from app.releases.cut_bounds import all_cuts_bound
 from app.releases.pricing import price_of_asked
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -62,7 +65,7 @@ from app.spaces.tensor import FloatArray
 #: kept, and a lane has others to answer.
 MOST_LEARNT, MOST_ESTIMATED, MOST_WEIGHED = 256, 1 << 12, 1 << 20
 #: About what a session takes beside what it keeps, and a node of it.
-_OWN_BYTES, _NODE_BYTES = 16 << 20, 256
+_OWN_BYTES, _NODE_BYTES = 16 << 20, 160
 #: What a node that a question weighs takes while it is answered.
 _ASKED_BYTES = 128
 #: Of a pair of measurements that were kept: their covariances in three parts, and the factor.
@@ -77,16 +80,38 @@ NO_GRAPH = "the session keeps measurements, not cells: read them at the data set
 _ASKED: WeakKeyDictionary[Query, list[CutQuestion]] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """Measured cells that are summed.
+
+    Attributes:
+        many: about how many.
+        weights: of each, where they are few.
+        left: the part of the variance of their sum that degrees leave.
+    """
+
+    many: int = 0
+    weights: tuple[float, ...] = ()
+    left: float = 1.0
+
+
 @dataclass(eq=False)
 class GraphEvidence:
     """What a session knows: what is left to pay with, what was measured before the first question, with the noise of
-    each measurement of cells, and the policy.
+    each measurement of cells, the noises of all numbers that were asked for, and the policy.
     """
 
     left: Amounts
     learnt: Learnt = field(default_factory=Learnt)
     noises: list[Noise | BitFlips] = field(default_factory=list)
+    #: Of each number that was measured by itself the noises that it was measured with, in that order.
+    drawn: dict[Hashable, tuple[Noise, ...]] = field(default_factory=dict)
     policy: GraphPolicy | None = None
+
+    def note(self, names: Sequence[Hashable], noise: Noise) -> None:
+        """Numbers were measured, each with this noise."""
+        for name in names:
+            self.drawn[name] = (*self.drawn.get(name, ()), noise)
 
 
 class GraphMechanism(RecordedMechanism):
@@ -137,8 +162,9 @@ class GraphMechanism(RecordedMechanism):
             release.strategy.check(self._space)
             query = release.strategy.query(self._space)
             values = self._cells(query, release.values)
-            variance = release.variance / self._span**2
-            known.learnt.asked.append((self._learnt(query), self._names(query), values, variance))
+            variance, names = release.variance / self._span**2, self._names(query)
+            known.learnt.asked.append((self._learnt(query), names, values, variance))
+            known.note(names, release.noise)
         elif isinstance(release, ProductRelease):
             # Products with weights that were chosen by the data's noise are left to their release.
             release.strategy.check(self._space)
@@ -189,7 +215,7 @@ class GraphMechanism(RecordedMechanism):
         parts = self._parts(query)
         due: Measure | None
         if wish.within is not None:
-            due = self._accurate(policy, query, wish, left)
+            due = self._accurate(state, query, wish)
         else:
             due = self._share(policy, query, parts, wish, left, leaning)
         if due is not None:
@@ -238,6 +264,11 @@ class GraphMechanism(RecordedMechanism):
         measured = any(isinstance(buy.strategy, Edges) for buy in self._plan.buys)
         cells = 8 * math.prod(self._edges.shape) if measured else 0
         return _OWN_BYTES + _NODE_BYTES * sum(self._edges.shape) + self._kept_bytes(updates) + cells
+
+    @property
+    def asking_bytes(self) -> int:
+        """What a question that weighs every node takes."""
+        return _ASKED_BYTES * sum(self._edges.shape)
 
     def working_bytes(self, state: State, query: Query) -> int:
         """What a question and new room for what is kept take for a while."""
@@ -341,33 +372,57 @@ class GraphMechanism(RecordedMechanism):
             return None
         return self._due(query, noise, prediction, wish, left)
 
-    def _accurate(self, policy: GraphPolicy, query: Query, wish: Wish, left: Amounts) -> Measure | None:
+    def _accurate(self, state: State, query: Query, wish: Wish) -> Measure | None:
         """Accuracy first: the least that gets every unbiased interval within what is wished; None where they are.
 
         Raises:
             PlanInfeasible: where that cannot be paid.
         """
         assert wish.within is not None
-        wanted = squared(wish.within / self._quantile(policy, wish, unbiased=True))
-        known = self._variances(policy, query)
+        known, policy, within = _evidence(state), self._policy(state), wish.within
+        reaches = self._reaches(state, query, wish)
         if self._is_estimable(policy, query, self._parts(query)):
             # What is bound to lie within the interval that is wished takes no measurement to be told.
             low, high = self._bounds(query)
-            known = [known[place] for place in np.flatnonzero(self._span * (high - low) > 2 * wish.within)]
-        missing = max((1 / wanted - (0.0 if v is None else 1 / v) for v in known), default=0.0)
-        if missing <= SLACK / wanted:
+            reaches = reaches[np.flatnonzero(self._span * (high - low) > 2 * within)]
+        if bool((reaches <= within).all()):
             return None
-        # Of so wide an interval there is no cheaper noise than the largest that is drawn.
-        deviation = min(1 / math.sqrt(missing), math.ldexp(_GREATEST_UNITS, -self._bits))
+        names, left = self._names(query), known.left
+        variances = self._variances(policy, query)
+        # Numbers are alike that were measured alike; of one that was chosen by what it was measured with only new noise
+        # counts.
+        alike = {
+            ((), None) if wish.adaptive else (known.drawn.get(n, ()), v) for n, v in zip(names, variances, strict=True)
+        }
+        confidence = wish.probability
+        if wish.adaptive:
+            # What is measured is one look more.
+            looks = 1 + max(len(known.drawn.get(name, ())) for name in names)
+            confidence = 1 - of_looks((1 - OLD_PART) * (1 - wish.probability), looks)
+
+        def meets(noise: Noise) -> bool:
+            return all(
+                quantile(_terms((*drawn, noise)), confidence) * _deviation_with(variance, noise) <= within
+                for drawn, variance in alike
+            )
+
+        missing = max(squared(normal_quantile(confidence) / within) - (1 / v if v else 0.0) for _, v in alike)
+        deviation = min(
+            1 / math.sqrt(max(missing, squared(1 / within) * SLACK)), math.ldexp(_GREATEST_UNITS, -self._bits)
+        )
         pure = self._plan.regime == "pure"
-        scales: dict[NoiseKind, float] = {"laplace": deviation / math.sqrt(2)}
-        if not pure:
-            scales["gaussian"] = deviation
+        kinds: list[NoiseKind] = ["laplace"] if pure else ["gaussian", "laplace"]
         offered: list[tuple[Amounts, Noise]] = []
-        for kind, scale in scales.items():
-            rounded = rounded_down(scale)
-            if LEAST_SCALE <= math.ldexp(float(rounded), self._bits) <= _GREATEST_UNITS:
-                noise = Noise(kind, rounded, self._bits)
+        most = math.ldexp(_GREATEST_UNITS, -self._bits)
+        for kind in kinds:
+            about = deviation / math.sqrt(2) if kind == "laplace" else deviation
+            # Nothing is gained by looking for what would cost more by far.
+            far = Noise(kind, rounded_up(min(FAR * about, most), math.ldexp(LEAST_SCALE, -self._bits)), self._bits)
+            if offered and self._price(query, far).renyi > offered[0][0].renyi:
+                continue
+            scale = largest_noise(kind, meets, about, self._bits, most)
+            if scale is not None:
+                noise = Noise(kind, scale, self._bits)
                 offered.append((self._price(query, noise), noise))
         held = float((left.pure if pure else left.renyi) or 0)
         if not offered:
@@ -388,6 +443,7 @@ class GraphMechanism(RecordedMechanism):
         assert isinstance(release, AskedRelease)
         policy, parts, names = self._policy(state), self._parts(query), self._names(query)
         known.left = known.left.minus(measured.price)
+        known.note(names, release.noise)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
         if measured.expected is None:
             policy.record_all(self._learnt(query), names, values, variance)
@@ -429,7 +485,7 @@ class GraphMechanism(RecordedMechanism):
     ) -> Answer:
         shown = self._shown(state, query)
         values = self._told(query, np.array([each.value for each in shown]))
-        accuracy = self._accuracy(state, query, shown, values, wish)
+        accuracy = self._accuracy(state, query, shown, values, wish, measured)
         return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
 
     def _shown(self, state: State, query: Query) -> list[Shown]:
@@ -439,51 +495,151 @@ class GraphMechanism(RecordedMechanism):
             return [policy.alone(name, (low, high)) for name, (low, high) in zip(names, bounds, strict=True)]
         return [policy.shown(part, name) for part, name in zip(self._parts(query), names, strict=True)]
 
-    def _accuracy(self, state: State, query: Query, shown: list[Shown], values: FloatArray, wish: Wish) -> Accuracy:
-        """How well shown values are known, in counts."""
+    def _accuracy(
+        self,
+        state: State,
+        query: Query,
+        shown: list[Shown],
+        values: FloatArray,
+        wish: Wish,
+        measured: Measured | None = None,
+    ) -> Accuracy:
+        """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
         policy = self._policy(state)
         unbiased = np.array([each.unbiased is not None for each in shown])
         linear = self._told(query, np.array([np.nan if s.unbiased is None else s.unbiased for s in shown]))
         errors = self._span * np.array([np.nan if s.error is None else s.error for s in shown])
         deviations = self._span * np.array([each.deviation for each in shown])
-        reach = np.where(unbiased, errors, deviations) * np.where(
-            unbiased, self._quantile(policy, wish, unbiased=True), self._quantile(policy, wish, unbiased=False)
-        )
+        reaches = self._reaches(state, query, wish, shown, measured)
+        if wish.adaptive and measured is not None:
+            linear, errors, reaches = self._fresh(state, query, wish, measured, (linear, errors, reaches))
         centres = np.where(unbiased, linear, values)
-        if wish.adaptive and policy.edges is not None and self._is_modelled(self._parts(query)):
-            # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
-            # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
-            plain = self._told(query, np.array([policy.edges.plain(part) for part in self._parts(query)]))
-            reach = np.maximum(reach, self._of_all_cuts(state, wish) + np.abs(centres - plain))
-        lows, highs = centres - reach, centres + reach
+        reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, wish))
         least, most = (self._told(query, each) for each in self._bounds(query))
+        own = np.where(unbiased, errors, deviations)
         return Accuracy(
-            standard_errors=np.maximum(values - lows, highs - values) / normal_quantile(wish.probability),
-            lows=np.clip(lows, least, most),
-            highs=np.clip(highs, least, most),
+            standard_errors=shown_errors(values - centres, own, reaches),
+            lows=np.clip(centres - reaches, least, most),
+            highs=np.clip(centres + reaches, least, most),
             unbiased=unbiased,
             confidence=wish.probability,
             linear=linear,
             linear_errors=errors,
         )
 
-    def _quantile(self, policy: GraphPolicy, wish: Wish, *, unbiased: bool) -> float:
-        """How many standard deviations an interval reaches to either side.
+    def _reaches(
+        self, state: State, query: Query, wish: Wish, shown: Sequence[Shown] = (), measured: Measured | None = None
+    ) -> FloatArray:
+        """How far the noise of the unbiased value of each number reaches, in counts; infinite where there is none.
 
-        A measurement made for a question has noise that the question was not chosen by. What is expected of one that
-        was chosen by all that is expected is a sum of what was measured: of all such sums at once a quantile of
-        chi squared tells (Scheffe 1953).
+        A question that may have been chosen by what was released may be any of the numbers that were: each of these has
+        an equal part of what may be missed. Where edges were measured it may be any cut. ``shown`` is what is shown, if
+        that is known already, and ``measured`` what was measured for this very answer.
         """
-        if unbiased or not wish.adaptive:
+        known, policy = _evidence(state), self._policy(state)
+        names, variances = self._names(query), self._variances(policy, query)
+        parts: Sequence[CutQuestion | None] = (
+            self._parts(query) if self._is_modelled(self._parts(query)) else [None] * len(names)
+        )
+        found = np.full(len(names), np.inf)
+        # Of many numbers most were measured alike.
+        deviations: dict[tuple[tuple[Noise, ...], _Cells], float] = {}
+        for place, (name, part, variance) in enumerate(zip(names, parts, variances, strict=True)):
+            if variance is None:
+                continue
+            drawn, cells = known.drawn.get(name, ()), _Cells()
+            if policy.edges is not None and part is not None and part.square > 0:
+                left = policy.edges.of(part)[1] / (policy.edges.variance * part.square)
+                cells = _Cells(max(1, math.floor(part.square + SLACK)), part.few, round(left, 3))
+            if (drawn, cells) not in deviations:
+                missed = 1 - wish.probability
+                if wish.adaptive:
+                    missed = self._missed(known, drawn, wish, fresh=measured is not None)
+                deviations[drawn, cells] = self._deviations(known, drawn, cells, missed, together=wish.adaptive)
+            found[place] = deviations[drawn, cells] * math.sqrt(variance)
+        if wish.adaptive and policy.edges is not None and self._is_modelled(self._parts(query)):
+            # Who picks a cut by the noise of edges finds one that errs by far more than a cut does. What is known of
+            # all cuts at once is known of sums of cells; what is shown lies apart from them, which everybody can tell.
+            missed = (1 - wish.probability) * (1.0 if measured is None else OLD_PART)
+            linear = np.array(
+                [np.nan if s.unbiased is None else s.unbiased for s in shown or self._shown(state, query)]
+            )
+            plain = np.array([policy.edges.plain(part) for part in self._parts(query)])
+            # Where there is no cell there is nothing to be missed.
+            apart = np.nan_to_num(self._span * np.abs(linear - plain))
+            found = np.maximum(found, self._of_all_cuts(state, missed) + apart)
+        return found
+
+    @staticmethod
+    def _missed(known: GraphEvidence, drawn: Sequence[Noise], wish: Wish, *, fresh: bool) -> float:
+        """What the interval of a number may miss by what was released, where that may have chosen the question: less
+        where there is fresh noise, which may miss the rest."""
+        missed = of_looks(1 - wish.probability, len(drawn))
+        return (missed * OLD_PART if fresh else missed) / max(1, len(known.drawn))
+
+    @staticmethod
+    def _deviations(
+        known: GraphEvidence, drawn: Sequence[Noise], cells: _Cells, missed: float, *, together: bool
+    ) -> float:
+        """How many standard deviations the error of a number reaches that was measured with some noises, and is a sum
+        of some measured cells; ``together`` for whatever weights the noises have."""
+        found = 0.0
+        if together and len(drawn) > 1:
+            found = norm_quantile(0, [(noise, 1, 1) for noise in drawn], missed)
+        elif drawn:
+            found = quantile(_terms(drawn), 1 - missed)
+        if cells.many:
+            noises = [noise for noise in known.noises if isinstance(noise, Noise)]
+            if noises:
+                # What degrees change has the same part of each cell's error in it, and beside it many small ones.
+                terms = _terms(noises, np.array(cells.weights or [1.0]), 1 if cells.weights else cells.many)
+                rest = math.sqrt(sum(term.variance for term in terms) * (1 / max(cells.left, 1e-3) - 1))
+                if rest > 0:
+                    terms.append(Term.of(_smooth(rest), np.ones(1)))
+                found = max(found, quantile(terms, 1 - missed))
+            flips = [noise for noise in known.noises if isinstance(noise, BitFlips)]
+            told = [noise.quantile(cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
+            found = max([found, *told])
+        return found
+
+    def _fresh(
+        self,
+        state: State,
+        query: Query,
+        wish: Wish,
+        measured: Measured,
+        others: tuple[FloatArray, FloatArray, FloatArray],
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Values, errors and reaches of a measurement alone that was made for the question, whose noise nobody chose it
+        by, where that is narrower than all that is known together."""
+        known, release = _evidence(state), measured.release
+        assert isinstance(release, AskedRelease)
+        linear, errors, reaches = others
+        noise, looks = release.noise, [len(known.drawn[name]) for name in self._names(query)]
+        part = (1 - OLD_PART) * (1 - wish.probability)
+        alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
+        own = np.array([alone[n] for n in looks])
+        narrower = own < reaches
+        fresh = np.where(narrower, release.values, linear)
+        deviation = math.sqrt(noise.variance)
+        return fresh, np.where(narrower, deviation, errors), np.where(narrower, own, reaches)
+
+    @staticmethod
+    def _model_quantile(policy: GraphPolicy, wish: Wish) -> float:
+        """How many standard deviations an interval of the model reaches: what is expected of a question that was chosen
+        by all that is expected is a sum of what was measured, of all such sums at once a quantile of chi squared tells
+        (Scheffe 1953)."""
+        if not wish.adaptive:
             return normal_quantile(wish.probability)
         return math.sqrt(float(chdtri(policy.posterior.kept + 2, 1 - wish.probability)))
 
-    def _of_all_cuts(self, state: State, wish: Wish) -> float:
-        """What the errors of all cuts by edges keep at once, in counts; each measurement of these by its precision."""
+    def _of_all_cuts(self, state: State, missed: float) -> float:
+        """What the errors of all cuts by edges keep at once but with a probability, in counts; each measurement of
+        these by its precision."""
         noises = _evidence(state).noises
         precision = sum(1 / noise.variance for noise in noises)
-        terms = [Term(noise, 1 / (noise.variance * precision)) for noise in noises]
-        return all_cuts_bound(self._edges, terms, 1 - wish.probability)
+        terms = [CellTerm(noise, 1 / (noise.variance * precision)) for noise in noises]
+        return all_cuts_bound(self._edges, terms, missed)
 
     def _bounds(self, query: Query) -> tuple[FloatArray, FloatArray]:
         """What each number can be, in cells."""
@@ -505,6 +661,23 @@ class GraphMechanism(RecordedMechanism):
         if not self._floor:
             return np.zeros(query.numbers)
         return np.array([part.weight for part in self._parts(query)])
+
+
+def _terms(noises: Sequence[Noise], weights: FloatArray | None = None, repeated: int = 1) -> list[Term]:
+    """The noises of the average of measurements by their precision, of one number or of a sum of some."""
+    precision = sum(1 / noise.variance for noise in noises)
+    own = np.ones(1) if weights is None else weights
+    return [Term.of(noise, own / noise.variance / precision, repeated=repeated) for noise in noises]
+
+
+def _smooth(deviation: float) -> Noise:
+    """Normal noise, on a grid on which its steps do not show."""
+    return Noise("gaussian", Decimal(repr(deviation)), 24)
+
+
+def _deviation_with(variance: float | None, noise: Noise) -> float:
+    """The deviation of a value of some variance, None where there is none, averaged with one more measurement."""
+    return math.sqrt(1 / ((1 / variance if variance else 0.0) + 1 / noise.variance))
 
 
 def _evidence(state: State) -> GraphEvidence:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
@@ -30,10 +30,11 @@ from app.curator.plan import Plan, Race
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import EdgeRelease
-from app.evidence.measurements import Marginal
+from app.evidence.measurements import Marginal, Noise
 from app.evidence.policy import Buy
 from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release, Strategy
+from app.evidence.tails import Term, reach
 from app.privacy.ledger import Amounts
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery, InvalidRequest
@@ -402,6 +403,10 @@ class SessionMechanism(Protocol):
     def nbytes(self, updates: int) -> int:
         """About how many bytes a state takes after so many updates."""
 
+    @property
+    def asking_bytes(self) -> int:
+        """What a question may take for a while beside a state, as far as that is counted before a session is opened."""
+
     def working_bytes(self, state: State, query: Query) -> int:
         """The most bytes that deciding on a query and learning from it take beside the state."""
 
@@ -476,29 +481,30 @@ class _Planned:
 
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
         """A first answer stands: another would be known no better."""
-        return wish.within is None or query.is_zero or self._arm(wish) <= wish.within
+        return wish.within is None or query.is_zero or self._arm(query, wish.probability) <= wish.within
 
-    def _arm(self, wish: Wish) -> float:
-        """How far the interval of an answer reaches to either side, in counts."""
+    def _arm(self, query: Query, confidence: float) -> float:
+        """How far the interval of an answer reaches to either side, in counts, when it is first given."""
         raise NotImplementedError
 
-    def _check_within(self, wish: Wish) -> None:
+    def _check_within(self, query: Query, wish: Wish) -> None:
         """Refuse a question whose answer would not be known as well as is wished.
 
         Raises:
             PlanInfeasible: saying what could be had.
         """
-        if wish.within is None or self._arm(wish) <= wish.within:
+        arm = self._arm(query, wish.probability)
+        if wish.within is None or arm <= wish.within:
             return
-        if math.isinf(self._arm(wish)):
+        if math.isinf(arm):
             raise PlanInfeasible(
                 "within: of answers that are tested only the bound for all of them is known: leave it out, or open a "
                 "session that answers from evidence"
             )
         raise PlanInfeasible(
-            f"within: the answers of this session reach {self._arm(wish):,.6g} counts to either side at this "
-            "confidence: ask for less, or open a session of a larger share or fewer queries",
-            within=self._arm(wish),
+            f"within: the answers of this session reach {arm:,.6g} counts to either side at this confidence: ask for "
+            "less, or open a session of a larger share or fewer queries",
+            within=arm,
         )
 
     def units(self, estimate: Estimate) -> Units:
@@ -526,10 +532,12 @@ class _Planned:
         off = rounding * self._prior.mass_bound
         if query.is_zero:
             return off
-        bound = self._within(query) + off
-        if query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits:
-            bound += math.ldexp(1, -self._plan.answer_bits - 1)
-        return bound
+        return self._within(query) + off + self._rounded(query)
+
+    def _rounded(self, query: Query) -> float:
+        """By how much an exact value may be off where it is finer than the answer grid, in counts."""
+        finer = query.grid_bits + self._prior.space.data_bits > self._plan.answer_bits
+        return math.ldexp(1, -self._plan.answer_bits - 1) if finer else 0.0
 
     def _within(self, query: Query) -> float:
         """What answers on the grid are within of the private values there, in counts."""
@@ -573,7 +581,7 @@ class OnlineQueryResponse(_Planned):
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(1, np.int64), "hypothesis", bound)
-        self._check_within(wish)
+        self._check_within(query, wish)
         if state.updates >= self._plan.max_updates:
             if not self._has_learnt_all(state):
                 raise UpdatesExhausted(
@@ -607,6 +615,11 @@ class OnlineQueryResponse(_Planned):
         """The construction's."""
         return self.construction.nbytes(updates)
 
+    @property
+    def asking_bytes(self) -> int:
+        """Nothing: what an update takes is held ready beside the limit."""
+        return 0
+
     def working_bytes(self, state: State, query: Query) -> int:
         """The construction's."""
         return self.construction.working_bytes(state.hypothesis, query)
@@ -614,7 +627,7 @@ class OnlineQueryResponse(_Planned):
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> None:
         """Nothing is known of a value but its bound."""
 
-    def _arm(self, wish: Wish) -> float:
+    def _arm(self, query: Query, confidence: float) -> float:
         return math.inf
 
     def dump(self, state: State) -> Dump:
@@ -642,8 +655,8 @@ class DirectMeasurement(_Planned):
     """
 
     def start(self, dump: Dump | None = None) -> State:
-        """Nothing is known."""
-        return State(None)
+        """Nothing is known but how many numbers were released: none, or those of a dump."""
+        return State(0 if dump is None else int(dump.words["numbers"]))
 
     def admit(self, query: Query) -> None:
         """Every sum of counts is taken."""
@@ -659,21 +672,37 @@ class DirectMeasurement(_Planned):
         bound = self.error_bound(query)
         if query.is_zero:
             return Answer(np.zeros(query.numbers, np.int64), "hypothesis", bound)
-        self._check_within(wish)
+        self._check_within(query, wish)
         if state.updates >= self._plan.max_updates:
             raise UpdatesExhausted(
                 "all measurements of the plan are used, some by rounds that could not be recorded: open another "
                 "session",
                 max_updates=self._plan.max_updates,
             )
-        return Measure(self._terms, bound)
+        return Measure(self._terms, bound, wish=wish)
+
+    def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
+        """What was released, with the interval of noise that nobody has chosen the question by."""
+        assert isinstance(due, Measure)
+        accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))
+        return Answer(units, "measurement", due.error_bound, accuracy=accuracy)
 
     def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
-        """That of the noise: the plan's standard error, and the interval of the noise's own law."""
+        """That of the noise: the plan's standard error, and the interval of the noise's own law.
+
+        Who asks again may have chosen the question among all numbers that were released: each of them has then an equal
+        part of what may be missed.
+        """
+        missed = 1 - wish.probability
+        if wish.adaptive:
+            missed /= max(1, state.hypothesis)
+        return self._accuracy(query, units, wish, self._arm(query, 1 - missed))
+
+    def _accuracy(self, query: Query, units: Units, wish: Wish, arm: float) -> Accuracy:
         plan = self._plan
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
-        arm = 0.0 if query.is_zero else self._arm(wish)
+        arm = 0.0 if query.is_zero else arm
         least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
         return Accuracy(
             standard_errors=np.full(len(values), error),
@@ -683,14 +712,17 @@ class DirectMeasurement(_Planned):
             confidence=wish.probability,
         )
 
-    def _arm(self, wish: Wish) -> float:
-        if self._plan.noise == "laplace":
-            return float(self._plan.scale) * -math.log(1 - wish.probability)
-        return (self._plan.standard_error or 0.0) * float(ndtri(0.5 + wish.probability / 2))
+    def _arm(self, query: Query, confidence: float) -> float:
+        plan = self._plan
+        # The least scale whose law is computed; of less noise less reaches as far.
+        scale = max(plan.noise_scale_units, Fraction(1, 16)) / (1 << plan.answer_bits)
+        noise = Noise(plan.noise, Decimal(scale.numerator) / scale.denominator, plan.answer_bits)
+        return reach([Term.of(noise, np.ones(1))], confidence) + self._rounded(query)
 
     def learn(self, state: State, query: Query, units: Units) -> State:
-        """One measurement less to make."""
+        """One measurement less to make, and more numbers that were released."""
         state.updates += 1
+        state.hypothesis += len(units)
         return state
 
     def estimate(self, state: State, query: Query) -> Estimate:
@@ -701,13 +733,18 @@ class DirectMeasurement(_Planned):
         """There is no state to speak of."""
         return 0
 
+    @property
+    def asking_bytes(self) -> int:
+        """Nothing: what an update takes is held ready beside the limit."""
+        return 0
+
     def working_bytes(self, state: State, query: Query) -> int:
         """Nothing is learnt."""
         return 0
 
     def dump(self, state: State) -> Dump:
-        """Nothing."""
-        return Dump()
+        """How many numbers were released."""
+        return Dump(words={"numbers": state.hypothesis})
 
     def export(self, state: State) -> Hypothesis:
         """Nothing."""

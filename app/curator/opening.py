@@ -23,6 +23,7 @@ from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
 from app.privacy.ledger import Amounts, Regime
+from app.spaces.errors import InvalidRequest
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,46 @@ class Opening:
         Raises:
             CuratorError, PrivacyError, KeyError, TypeError: when it describes none.
         """
+        return cls.planned(Stated.of(document))
+
+    @classmethod
+    def planned(cls, stated: Stated) -> Self:
+        """The opening of what is stated: the plan follows, and whether anything is bought.
+
+        Raises:
+            PlanInfeasible: when there is no such plan.
+            InvalidRequest: when it says of nothing that is bought what came of it.
+        """
+        plan = plan_of(stated.dataset, stated.request)
+        if plan.purchase is not None and stated.bought is None:
+            raise InvalidRequest("the session buys a fact, and does not say what came of it")
+        bought = None if plan.purchase is None else stated.bought
+        return cls(stated.dataset, stated.request, plan, bought, stated.evidence)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What an opening's document states, taken apart and not computed with: all but the plan."""
+
+    dataset: PublicDataset
+    request: SessionRequest
+    bought: Bought | None
+    evidence: Pins | None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From JSON.
+
+        Raises:
+            CuratorError, KeyError, TypeError, ValueError, ArithmeticError: when it states none.
+        """
         dataset = PublicDataset.from_descriptor(document["dataset"])
         request = SessionRequest.from_document(document["mechanism"], dataset.spec.name)
         if document.get("dummy") is True:
             request = request.model_copy(update={"dummy": True})
-        plan = plan_of(dataset, request)
-        bought = None if plan.purchase is None else Bought.of(document["bought"])
+        bought = Bought.of(document["bought"]) if "bought" in document else None
         evidence = Pins.of(document["evidence"]) if request.mechanism.from_evidence else None
-        return cls(dataset, request, plan, bought, evidence)
+        return cls(dataset, request, bought, evidence)
 
 
 @dataclass(frozen=True)
@@ -202,6 +235,14 @@ class Header:
             KeyError, TypeError: when the header describes none.
         """
         return Pins.of(self.document["evidence"]) if "evidence" in self.document else None
+
+    def stated(self) -> Stated:
+        """All but the plan, taken apart.
+
+        Raises:
+            CuratorError, KeyError, TypeError, ValueError, ArithmeticError: when the header states none.
+        """
+        return Stated.of(self.document)
 
     def opening(self) -> Opening:
         """The opening, computed anew.

@@ -11,6 +11,7 @@ from app.curator.plan import Infeasible, Plan, SessionPlan
 from app.curator.request import SessionRequest
 from app.curator.workload_comparison import chosen_method
 from app.curator.workload_plan import WorkloadPlan, settled
+from app.curator.workloads import values_bytes
 
 
 def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str | None]:
@@ -40,6 +41,13 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
     best = min(errors, key=errors.__getitem__, default=names[0])
     why = f"each question is measured on its own, and for {request.max_queries:,} of them {best} noise errs least"
     return request.with_mechanism(best), why
+
+
+def planning_bytes(dataset: PublicDataset, request: SessionRequest) -> int:
+    """The most bytes that planning a session takes, told by the declaration alone before anything is made."""
+    mechanism = request.mechanism
+    looks = mechanism.from_evidence or mechanism.workload is not None or mechanism.construction == "auto"
+    return values_bytes(dataset.space) if looks else 0
 
 
 def make_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan:

@@ -5,6 +5,7 @@ the state is made of the transcript alone, and there is no hypothesis that answe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -42,6 +43,11 @@ class RecordedMechanism:
         self._farthest = math.ldexp(GREATEST_ANSWER, -self._bits)
         self._wish = Wish(opening.request.within, opening.request.confidence)
 
+    @property
+    def asking_bytes(self) -> int:
+        """Nothing that is not counted with the state."""
+        return 0
+
     def missed(self, state: State, query: Query, due: Due) -> Answer:
         """Never: nothing is tested."""
         raise AssertionError("an evidence session without a contract tests nothing")
@@ -59,8 +65,12 @@ class RecordedMechanism:
         return state
 
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
-        """Whether no narrower interval is asked for than the one there is."""
-        wish = self._wished(wish)
+        """Whether no narrower interval is asked for than the one there is.
+
+        Of a question that was asked before, that is the interval which holds for a question that was not chosen by
+        noise: who repeats a request pays once.
+        """
+        wish = replace(self._wished(wish), adaptive=False)
         if wish.within is None or query.is_zero:
             return True
         found = self.accuracy(state, query, units, wish)

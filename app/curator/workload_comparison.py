@@ -16,6 +16,7 @@ from app.constructions.mechanism import Mechanism, Method
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan
+from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
@@ -56,6 +57,7 @@ class Way:
         outcome: its plan, or why it has none.
         expected: its errors, None where nothing is foretold.
         basis: whether these are exact, or its errors are no larger, always or usually.
+        seconds: what the work on a release will take, about; None where nothing is foretold.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Way:
     outcome: SessionPlan | CuratorError
     expected: Expected | None = None
     basis: Basis = "exact"
+    seconds: float | None = None
 
     def document(self, render: Callable[[CuratorError], dict[str, Any]]) -> dict[str, Any]:
         """As JSON; ``render`` makes problems of refusals."""
@@ -70,7 +73,8 @@ class Way:
         if not isinstance(self.outcome, SessionPlan):
             return named | {"problem": render(self.outcome)}
         told = None if self.expected is None else self.expected.document() | {"basis": self.basis}
-        return named | {"expected": told, "plan": self.outcome.reply()}
+        took = {} if self.interactive else {"expected_seconds": self.seconds}
+        return named | {"expected": told, **took, "plan": self.outcome.reply()}
 
     @property
     def rank(self) -> tuple[bool, float, bool, int]:
@@ -157,7 +161,8 @@ def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workloa
             yield Way(method, False, found.refusal())
         else:
             assert isinstance(found, WorkloadPlan)
-            yield Way(method, False, found, found.expected, BASES.get(method, "exact"))
+            seconds = expected_seconds(dataset, _with_method(request, method), found)
+            yield Way(method, False, found, found.expected, BASES.get(method, "exact"), seconds)
 
 
 def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:

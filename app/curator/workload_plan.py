@@ -29,6 +29,7 @@ from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
+from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, unbiased
 from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
 from app.releases.factorization import Ranges as CellRanges
@@ -190,7 +191,7 @@ def _measured(
     try:
         leaning = LEANING if method == "synthetic_table" else 1.0
         found = _factorized(dataset, workload, paying, leaning, request.mechanism.rows)
-    except ValueError as error:
+    except UnfitWorkload as error:
         return Infeasible(f"{method}: {error}")
     return found.buys, found.expected
 
@@ -201,7 +202,7 @@ def _factorized(
     """The measurements that make the errors of a workload least.
 
     Raises:
-        ValueError: for a workload that is too large.
+        UnfitWorkload: for a workload that is too large, and rows that are none of it.
     """
     if isinstance(workload, Marginals):
         weights: dict[Marginal, float] = {}
@@ -211,13 +212,17 @@ def _factorized(
             return for_marginals(weights, paying, public_total=dataset.records is not None, leaning=leaning)
     marginal = workload.apart(dataset.space.shape)
     if marginal.cells > MOST_ROW_CELLS:
-        raise ValueError(
+        raise UnfitWorkload(
             f"the workload tells {approximate(marginal.cells)} cells apart, at most {MOST_ROW_CELLS:,}: ask for "
             "marginals of declared cells, of fewer attributes, or for fewer queries"
         )
     asked = CellRanges(marginal.cells) if isinstance(workload, Ranges) else Questions(workload.weights(marginal))
     if rows is not None:
-        return of_rows(marginal, Rows.read(rows) if rows else None, asked, paying)
+        try:
+            read = Rows.read(rows) if rows else None
+        except (KeyError, TypeError, ValueError):
+            raise UnfitWorkload("rows are written in another way") from None
+        return of_rows(marginal, read, asked, paying)
     return for_cells(marginal, asked, paying)
 
 

@@ -8,6 +8,7 @@ import math
 from app.curator.questions import question_of
 from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Groups
+from app.privacy.patience import still_wanted
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import CuratorError, InvalidQuery, InvalidRequest
 from app.spaces.naming import unknown
@@ -19,6 +20,28 @@ from app.spaces.workload_request import WorkloadRequest
 
 #: The most marginals of a workload, and the most numbers that one asks for.
 MOST_MARGINALS, MOST_NUMBERS = 1 << 14, 1 << 26
+#: The most values of all attributes together where each is looked at, and what that takes at a time: some vectors of
+#: numbers along each attribute, in a session, a plan or a question.
+MOST_VALUES, VALUE_BYTES = 1 << 22, 192
+
+
+def too_many_values(space: Space, name: str) -> str | None:
+    """Why what looks at every declared value cannot serve a table; None where it can."""
+    values = sum(space.shape)
+    if values <= MOST_VALUES:
+        return None
+    longest = max(range(len(space.shape)), key=lambda axis: space.shape[axis])
+    return (
+        f"{name} looks at every declared value, at most {MOST_VALUES:,} of all attributes together, of which there are "
+        f'{values:,}; "{space.names[longest]}" alone has {space.shape[longest]:,}: declare fewer values, a coarser '
+        "grid or bins, or use gaussian or laplace"
+    )
+
+
+def values_bytes(space: Space) -> int:
+    """What looking at every declared value of a table takes; 0 where nothing does, as they are too many."""
+    values = sum(space.shape) if isinstance(space, TableSpace) else 0
+    return VALUE_BYTES * values if values <= MOST_VALUES else 0
 
 
 def compiled(space: Space, asked: WorkloadRequest) -> Workload:
@@ -38,6 +61,9 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
             f"workload.{asked.kind}: serves tables, and this is a {space.kind}: use cuts or rank_one, which are "
             "released with the whole of it"
         )
+    refused = too_many_values(space, "a release")
+    if refused is not None:
+        raise InvalidRequest(refused)
     if asked.marginals is not None:
         return _marginals(space, asked.marginals, asked.attributes)
     if asked.ranges is not None:
@@ -46,6 +72,7 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
     assert asked.queries is not None
     questions = []
     for number, query in enumerate(asked.queries):
+        still_wanted()
         try:
             found = space.compile(parse_query(query))
             if isinstance(found, CompiledStatistic):
@@ -66,7 +93,7 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
 def cells_of(space: TableSpace, axis: int) -> Partition:
     """The cells that an attribute's values are counted in where nothing else is asked."""
     starting = space.starting.get(axis)
-    return Partition.singles(space.shape[axis]) if starting is None else Partition.of(starting)
+    return Partition.singles(space.shape[axis]) if starting is None else Partition.runs(space.shape[axis], starting)
 
 
 def _axis(space: TableSpace, name: str) -> int:

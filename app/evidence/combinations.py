@@ -316,6 +316,11 @@ class Combination:
             values[untold] = variances[untold] = np.nan
         return values, variances
 
+    def shares(self, weights: csr_array) -> FloatArray:
+        """What the estimate of an estimable sum, a row of weights on the cells, weighs the value of each row with."""
+        root, _ = self.rows.inverse
+        return np.asarray(self.rows.matrix.astype(np.float64) @ (root @ np.asarray(weights @ root).reshape(-1)))
+
     def onto(self, attributes: frozenset[int]) -> tuple[FloatArray, FloatArray]:
         """Estimates of the marginal summed over all attributes but the given ones, and their variances; NaN where the
         rows do not determine them."""

@@ -19,6 +19,9 @@ from app.spaces.lazy import lazy
 from app.spaces.query import CompiledPair, CompiledProduct, Query
 from app.spaces.tensor import Axis, FloatArray, IntArray
 
+#: Of so many cells their weights are told one by one.
+FEW = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Side:
@@ -181,6 +184,24 @@ class CutQuestion:
             return low, high
         _, loops = self.left.meeting(self.right)
         return low - float(np.minimum(loops, 0).sum()), high - float(np.maximum(loops, 0).sum())
+
+    @lazy
+    def few(self) -> tuple[float, ...]:
+        """Its weights on cells where it weighs few of them, without signs and in order; none where it weighs more."""
+        if max(len(self.left.places), len(self.right.places)) > 2 * FEW:
+            return ()
+        rows, columns = self.left.places, self.right.places
+        if self.both is not None:
+            rows = columns = np.union1d(self.both.places, np.union1d(rows, columns))
+        weights = np.zeros((len(rows), len(columns)))
+        for c, a, b in self.terms:
+            weights += c * np.outer(a.vector[rows], b.vector[columns])
+        if self.both is not None:
+            weights = np.triu(weights + np.transpose(weights), 1)
+        elif self.kind != "all":
+            weights = np.where(rows[:, None] == columns, 0.0, weights)
+        told = np.abs(weights[weights != 0])
+        return tuple(np.sort(told.round(9)).tolist()) if len(told) <= FEW else ()
 
     def incident(self) -> tuple[FloatArray, FloatArray]:
         """For each row the sum of the weights of its cells, and the same for each column; of pairs, where a cell is of

@@ -6,11 +6,11 @@ value plus or minus a quantile times its standard deviation. It covers the truth
 questions that were not chosen by the noise they are answered with. Where the question is not estimable the interval is
 the model's, around the value, with the posterior deviation of the fit: as true as the model is.
 
-Intervals are cut to what is possible; the standard error shown belongs to the value shown and is the longer arm from
-it to the interval before it was cut, divided by the quantile.
-
-Quantiles are those of the normal law. They serve sums of many noises, and a single cell of Laplace noise at 95% (where
-the exact quantile is 2.12 deviations, an interval of 1.96 covers 93.7%); its exact tail is not computed here yet.
+How far the unbiased interval reaches is that of the law of its noise (:mod:`app.evidence.tails`). Intervals are cut to
+what is possible. The standard error shown belongs to the value shown: it is that of the unbiased value, and what lies
+between the two in the deviations that the interval reaches (an eighth of one at least). That is the longer arm from the
+value to the interval before it was cut, divided by how many deviations the interval reaches: the normal law's where
+noise is normal, more where it has longer tails or the question was chosen by it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
 
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals, Unbiased
+from app.evidence.tails import normal_quantile
 from app.spaces.tensor import Array, FloatArray
 
+#: Intervals of integer noise may reach nowhere: to tell errors by they are taken to reach this.
+_LEAST_DEVIATIONS = 0.125
 #: Whether an interval is that of the best linear unbiased value or of the fitted model.
 IntervalKind = Literal["unbiased", "model"]
 
@@ -91,64 +93,68 @@ def estimates(question: Question, residuals: Residuals, fits: LocalFits, confide
         ValueError: for another confidence, or where nothing is known of the table yet.
         NotConverged: when the fit's tolerance is not met.
     """
-    fit = fits.fit(question)
+    fit, unbiased = fits.fit(question), residuals.unbiased(question)
     return around(
         question,
         fit.values(question),
-        residuals.unbiased(question),
+        unbiased,
+        residuals.reaches(question, unbiased, confidence),
         lambda: fit.standard_errors(question),
         residuals.public_total,
         confidence,
-        normal_quantile(confidence),
     )
-
-
-def normal_quantile(confidence: float) -> float:
-    """How many standard deviations to either side hold the normal law with this probability.
-
-    Raises:
-        ValueError: unless it lies between 0 and 1.
-    """
-    if not 0 < confidence < 1:
-        raise ValueError("a confidence lies between 0 and 1")
-    return float(ndtri(0.5 + confidence / 2))
 
 
 def around(
     question: Question,
     values: FloatArray,
     unbiased: Unbiased,
+    reaches: FloatArray,
     deviations: Callable[[], FloatArray],
     total: float | None,
     confidence: float,
-    quantile: float,
+    quantile: float | None = None,
 ) -> Estimates:
     """Values with their intervals.
 
     Args:
         question: what is asked.
         values: to be shown, in its shape; what is impossible is cut off here.
-        unbiased: its best linear unbiased values.
+        unbiased: its best linear unbiased values, or others that the interval is about.
+        reaches: how far their intervals reach to either side.
         deviations: the model's standard deviations of the values, asked for where not all are estimable.
         total: the number of records where it is public.
         confidence: of the intervals.
-        quantile: how many standard deviations they reach to either side.
+        quantile: how many of the model's standard deviations its intervals reach; the normal law's if left out.
     """
     least, most = possible(question, total)
     values = np.clip(values, least, most)
     centres, errors = unbiased.values, unbiased.standard_errors
     if not unbiased.estimable.all():
+        own = deviations()
         centres = np.where(unbiased.estimable, centres, values)
-        errors = np.where(unbiased.estimable, errors, deviations())
-    lows, highs = centres - quantile * errors, centres + quantile * errors
+        errors = np.where(unbiased.estimable, errors, own)
+        reaches = np.where(unbiased.estimable, reaches, own * (quantile or normal_quantile(confidence)))
     return Estimates(
         values=values,
-        standard_errors=np.maximum(values - lows, highs - values) / quantile,
-        lows=np.clip(lows, least, most),
-        highs=np.clip(highs, least, most),
+        standard_errors=shown_errors(values - centres, errors, reaches),
+        lows=np.clip(centres - reaches, least, most),
+        highs=np.clip(centres + reaches, least, most),
         unbiased=unbiased,
         confidence=confidence,
     )
+
+
+def shown_errors(moved: FloatArray, errors: FloatArray, reaches: FloatArray) -> FloatArray:
+    """The standard errors of shown values, which lie some way off those that intervals are about.
+
+    Args:
+        moved: from these to the values shown.
+        errors: standard errors of these.
+        reaches: of the intervals.
+    """
+    deviations = np.divide(reaches, errors, out=np.ones(np.shape(errors)), where=errors > 0)
+    return np.asarray(errors + np.abs(moved) / np.maximum(deviations, _LEAST_DEVIATIONS))
 
 
 def possible(question: Question, total: float | None) -> tuple[float, float]:

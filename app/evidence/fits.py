@@ -28,9 +28,9 @@ import numpy as np
 
 from app.evidence.axes import spread, summed
 from app.evidence.combinations import Combination
-from app.evidence.dual import Dual
+from app.evidence.dual import Dual, NotConverged
 from app.evidence.measurements import Marginal, Partition
-from app.evidence.posterior import Posterior, incidence
+from app.evidence.posterior import MOST_ROWS, Posterior, incidence
 from app.evidence.questions import Cells, Groups, Question, Sum
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restriction, Values, Weighed, values_on, weighed_on
@@ -49,8 +49,11 @@ FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
 LEAST_COUNT = 0.3
 #: No fitted count is taken to be less when its prior variance is told.
 LEAST_FITTED = 0.05
-#: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (64 MiB).
-MOST_SETS, MOST_NUMBERS = 256, 1 << 23
+#: How many sets of attributes are remembered with what is known on them, and how many numbers of fits (48 MiB).
+MOST_SETS, MOST_NUMBERS = 256, 3 << 21
+#: What a fit takes while it is made: for each pair of rows of its largest system (products of sparse matrices, the
+#: system, its factor), for each row and answer, and for each cell and table.
+_SYSTEM_BYTES, _COLUMN_BYTES, _CELL_BYTES = 40, 24, 64
 #: Up to how many answers the mean square of standard errors is counted out, and with how many sums told beyond.
 _COUNTED, _SIGNS = 64, 16
 
@@ -193,6 +196,26 @@ class LocalFits:
         while len(self._fits) > 1 and sum(fit.numbers for _, fit in self._fits.values()) > MOST_NUMBERS:
             self._fits.popitem(last=False)
         return found[1]
+
+    def working_bytes(self, question: Question) -> int:
+        """The most bytes that a fit for a question takes once its own cells were measured, with standard errors of its
+        answers, beside what is remembered.
+
+        A fit of ``C`` cells to ``V`` values in ``K`` tables solves systems of the smaller of both; its cells are those
+        of the fit from what is known now, or twice as many where the measurement divides them.
+        """
+        cells, values, tables = question.cells, question.cells, 1
+        if self._residuals.total.estimable:
+            try:
+                found = self.fit(question)
+            except NotConverged:
+                found = self.product(question)
+            cells = min(2 * found.counts.size, max(MOST_CELLS, question.cells))
+            values += sum(len(known.values) for known in found.known)
+            tables += len(found.known)
+        system = min(values, cells, MOST_ROWS)
+        answers = math.prod(question.shape) + 1
+        return _SYSTEM_BYTES * system**2 + _COLUMN_BYTES * system * answers + _CELL_BYTES * cells * tables
 
     def _weight(self, question: Question) -> float:
         """What multiplies the strength: sums over three attributes or more are mostly known through marginals of fewer,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.privacy.patience import still_wanted
 from app.spaces.lazy import lazy
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -25,48 +26,81 @@ NoiseKind = Literal["laplace", "gaussian"]
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
-#: A partition of more values than this into runs of neighbours is written as where these begin.
+#: A partition of more values than this is kept by its runs of neighbours, and written so where each run is a cell.
 _LONG = 1 << 12
 #: Of a measurement of more cells than this so many sums are remembered.
 _MANY, _MOST_SUMS = 1 << 14, 256
 
 
-@dataclass(frozen=True, eq=False)
 class Partition:
     """A division of an attribute's values into cells: ``labels[value]`` is the value's cell.
 
-    Cells are numbered in the order of their least values, so that one division has one form.
+    Cells are numbered in the order of their least values, so that one division has one form. Of very many values the
+    runs of neighbours in one cell are kept, and of single values nothing: what a partition takes is as much as it
+    tells apart, however many values there are.
 
     Raises:
         ValueError: when the labels are not numbered so.
     """
 
-    labels: IntArray
-
-    def __post_init__(self) -> None:
-        labels = np.array(self.labels, dtype=np.int64)
+    def __init__(self, labels: Array) -> None:
+        still_wanted()  # plans of many questions come by here again and again
+        labels = np.array(labels, dtype=np.int64)
         if labels.ndim != 1 or not len(labels) or labels.min() != 0 or labels[0] != 0:
             raise ValueError("a partition has a cell for each value, the first of them 0")
         if bool((labels[1:] > np.maximum.accumulate(labels)[:-1] + 1).any()):
             raise ValueError("cells of a partition are numbered in the order of their least values")
-        labels.setflags(write=False)
-        object.__setattr__(self, "labels", labels)
+        if len(labels) <= _LONG:
+            labels.setflags(write=False)
+            self._fill(len(labels), int(labels.max()) + 1, labels, None)
+        else:
+            begins = np.flatnonzero(np.diff(labels, prepend=-1))
+            self._keep(len(labels), begins, labels[begins])
+
+    def _fill(self, size: int, cells: int, labels: IntArray | None, runs: tuple[Array, Array] | None) -> None:
+        #: How many values there are, and how many cells.
+        self.size, self.cells = size, cells
+        self._labels, self._runs = labels, runs
+
+    def _keep(self, size: int, begins: Array, labels: Array) -> None:
+        """Keep very many values by their runs: where each begins, and its cell."""
+        cells = int(labels.max()) + 1
+        runs = None if cells == size else (begins.astype(np.int32), labels.astype(np.int32))
+        self._fill(size, cells, None, runs)
+
+    @classmethod
+    def _of_runs(cls, size: int, begins: IntArray, labels: IntArray) -> Partition:
+        """Of runs of neighbours, each with the number of its cell."""
+        if size <= _LONG:
+            return cls(np.repeat(labels, np.diff(begins, append=size)))
+        made = cls.__new__(cls)
+        made._keep(size, begins, labels)
+        return made
 
     @classmethod
     def of(cls, labels: Array) -> Partition:
         """The partition into values of equal label, however the labels are spelled."""
-        return cls(_numbered(np.asarray(labels)))
+        labels = np.asarray(labels)
+        if len(labels) <= _LONG:
+            return cls(_numbered(labels))
+        begins = np.concatenate([[0], np.flatnonzero(labels[1:] != labels[:-1]) + 1])
+        numbered = _numbered(labels[begins])
+        kept = np.diff(numbered, prepend=-1) != 0
+        return cls._of_runs(len(labels), begins[kept], numbered[kept])
 
     @classmethod
     @lru_cache(maxsize=256)
     def singles(cls, size: int) -> Partition:
         """Every value a cell."""
-        return cls(np.arange(size))
+        if size <= _LONG:
+            return cls(np.arange(size))
+        made = cls.__new__(cls)
+        made._fill(size, size, None, None)
+        return made
 
     @classmethod
-    @lru_cache(maxsize=256)
-    def runs(cls, size: int, starts: tuple[int, ...]) -> Partition:
-        """The partition of so many values into runs of neighbours that begin at these places. Equal ones share memory.
+    def runs(cls, size: int, starts: Sequence[int] | IntArray) -> Partition:
+        """The partition of so many values into runs of neighbours that begin at these places.
 
         Raises:
             ValueError: when the first does not begin at 0, or they do not ascend below the size.
@@ -74,27 +108,46 @@ class Partition:
         begins = np.array(starts, dtype=np.int64)
         if not len(begins) or begins[0] != 0 or bool((np.diff(begins) <= 0).any()) or begins[-1] >= size:
             raise ValueError("runs begin at 0 and ascend below the number of values")
-        return cls(np.repeat(np.arange(len(begins)), np.diff(begins, append=size)))
+        return cls._of_runs(size, begins, np.arange(len(begins)))
 
     @property
-    def size(self) -> int:
-        """Number of values."""
-        return len(self.labels)
+    def labels(self) -> IntArray:
+        """The cell of each value; of very many values made each time."""
+        if self._labels is not None:
+            return self._labels
+        if self._runs is None:
+            return np.arange(self.size)
+        begins, labels = self._runs
+        return np.repeat(labels.astype(np.int64), np.diff(begins, append=self.size))
 
-    @lazy
-    def cells(self) -> int:
-        """Number of cells."""
-        return int(self.labels.max()) + 1
+    @property
+    def _stretches(self) -> tuple[Array, Array]:
+        """Where runs of values in one cell begin, and their cells; short partitions have one for each value."""
+        if self._runs is not None:
+            return self._runs
+        return np.arange(self.size), self.labels
 
-    @lazy
+    @property
     def counts(self) -> IntArray:
         """Number of values in each cell."""
-        return np.bincount(self.labels, minlength=self.cells)
+        return np.ones(self.size, np.int64) if self.cells == self.size else self._counts
 
     @lazy
+    def _counts(self) -> IntArray:
+        begins, labels = self._stretches
+        counts = np.zeros(self.cells, np.int64)
+        np.add.at(counts, labels, np.diff(begins, append=self.size))
+        return counts
+
+    @property
     def members(self) -> IntArray:
         """The least value of each cell."""
-        return np.unique(self.labels, return_index=True)[1]
+        return np.arange(self.size) if self.cells == self.size else self._members
+
+    @lazy
+    def _members(self) -> IntArray:
+        begins, labels = self._stretches
+        return begins[np.unique(labels, return_index=True)[1]].astype(np.int64)
 
     @lazy
     def least(self) -> int:
@@ -111,9 +164,18 @@ class Partition:
         """Whether every cell has equally many values."""
         return self.least == self.most
 
+    def at(self, values: IntArray) -> IntArray:
+        """The cells of some values."""
+        if self._labels is not None:
+            return self._labels[values]
+        if self._runs is None:
+            return np.asarray(values, np.int64)
+        begins, labels = self._runs
+        return labels[np.searchsorted(begins, values, side="right") - 1].astype(np.int64)
+
     def document(self) -> Any:
         """As JSON: the cell of each value, or of very many values in runs of neighbours where each run begins."""
-        if self.size > _LONG and bool((np.diff(self.labels) >= 0).all()):
+        if self.size > _LONG and bool((np.diff(self._stretches[1]) >= 0).all()):
             return {"runs": self.members.tolist()}
         return self.labels.tolist()
 
@@ -127,36 +189,54 @@ class Partition:
         if isinstance(document, Mapping):
             if size <= _LONG or document.keys() != {"runs"}:
                 raise ValueError("runs are told of very many values alone")
-            return cls.runs(size, tuple(read_integers(document["runs"]).tolist()))
+            return cls.runs(size, read_integers(document["runs"]))
         return cls(read_integers(document))
 
     def refines(self, other: Partition) -> bool:
         """Whether every cell of the other is a union of cells of this one."""
-        if self.cells == self.size == other.size:
+        if self.size != other.size:
+            return False
+        if self.cells == self.size:
             return True
-        return self.size == other.size and bool((other.labels[self.members][self.labels] == other.labels).all())
+        _, own, others = self._beside(other)
+        return bool((others[np.unique(own, return_index=True)[1]][own] == others).all())
 
     def met(self, other: Partition) -> Partition:
         """The coarsest partition that refines both."""
-        return Partition.of(self.labels * other.cells + other.labels)
+        begins, own, others = self._beside(other)
+        return Partition._of_runs(self.size, begins, _numbered(own * other.cells + others))
+
+    def _beside(self, other: Partition) -> tuple[IntArray, IntArray, IntArray]:
+        """Where values begin that both have in one cell, and the cells of either there."""
+        if self.size <= _LONG:
+            return np.arange(self.size), self.labels, other.labels
+        begins = np.union1d(self._stretches[0], other._stretches[0]).astype(np.int64)
+        return begins, self.at(begins), other.at(begins)
 
     def over(self, finer: Partition) -> Partition:
         """This partition as one of the cells of a finer one, which are in the order of their least values too."""
         if finer.cells == finer.size:
             return self
-        return Partition(self.labels[finer.members])
+        return Partition(self.at(finer.members))
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Partition) and hash(self) == hash(other) and np.array_equal(self.labels, other.labels)
+        if not isinstance(other, Partition) or (self.size, self.cells) != (other.size, other.cells):
+            return False
+        if self.cells == self.size:
+            return True
+        pairs = zip(self._stretches, other._stretches, strict=True)
+        return hash(self) == hash(other) and all(np.array_equal(one, two) for one, two in pairs)
 
     def __hash__(self) -> int:
         return self._hash
 
     @lazy
     def _hash(self) -> int:
-        return hash(self.labels.tobytes())
+        if self.cells == self.size:
+            return hash(("singles", self.size))
+        return hash((self.size, *(part.tobytes() for part in self._stretches)))
 
     def __repr__(self) -> str:
         return f"Partition(size={self.size}, cells={self.cells})"

@@ -7,7 +7,7 @@ noise Laplace costs less. Which it is is computed, not guessed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from scipy.optimize import brentq
@@ -19,6 +19,8 @@ LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12
 #: Nor of one that might pass 62 bits once it is drawn.
 _GREATEST_UNITS = 2.0**54
 _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
+#: How near the largest scale is found that is small enough.
+_NEAR = 2e-4
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 SLACK = 1e-9
 
@@ -96,3 +98,36 @@ def noise_on_grid(share: float, order: float, absolute: int, squared: int, bits:
         return None
     # Of few digits in counts, too: a record is read by people.
     return Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
+
+
+def largest_noise(
+    kind: NoiseKind, meets: Callable[[Noise], bool], about: float, bits: int = 0, most: float = GREATEST_SCALE
+) -> Decimal | None:
+    """The largest scale of few digits with which noise is small enough; None where none is.
+
+    Args:
+        kind: of the noise.
+        meets: whether noise is small enough, as all smaller noise then is.
+        about: the scale to look around.
+        bits: of the grid that noise lies on.
+        most: the greatest scale.
+    """
+    least = math.ldexp(LEAST_SCALE, -bits)
+
+    def small(scale: float) -> bool:
+        return meets(Noise(kind, rounded_down(scale), bits))
+
+    low = high = min(max(about, least), most)
+    while not small(low):
+        if low <= least:
+            return None
+        low, high = max(low / 2, least), low
+    if low == high:
+        while high < most and small(high):
+            low, high = high, min(1.5 * high, most)
+        if small(high):
+            return rounded_down(high)
+    while high > low * (1 + _NEAR):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if small(middle) else (low, middle)
+    return rounded_down(low)

@@ -17,33 +17,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import chdtri
 
 from app.evidence.combinations import Moved
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
-from app.evidence.estimates import Estimates, around, normal_quantile, possible
+from app.evidence.estimates import Estimates, around, possible
 from app.evidence.fits import Fit, LocalFits
 from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
 from app.evidence.noise_choice import (
     GREATEST_SCALE,
-    LEAST_SCALE,
     SLACK,
     laplace_cost,
+    largest_noise,
     least_noise,
-    rounded_down,
     rounded_up,
 )
 from app.evidence.questions import Cells, Product, Question, Sum
-from app.evidence.residuals import Residuals, blank
+from app.evidence.residuals import Residuals, Unbiased, blank
 from app.evidence.strategies import Strategy
+from app.evidence.tails import Term, norm_quantile, normal_quantile, reach
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
@@ -77,6 +76,12 @@ _LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
 _LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
 #: Where the number of questions is not declared it is taken to be twice those asked and so many.
 _UNDECLARED = 100
+#: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
+OLD_PART = 0.1
+#: How many times the scale of a guess noise may have that gets somewhere.
+FAR = 4.0
+#: Below it no variance is looked for.
+_LEAST_VARIANCE = 1e-9
 #: Of about how many attributes, and sets of them, errors are foretold.
 _SAMPLED = 16
 
@@ -178,6 +183,12 @@ Mode = Literal["table", "laplace", "lift", "contract", "release"]
 def squared(error: float) -> float:
     """The square of an error that is asked for, held to what floats have squares of."""
     return min(max(error, 1e-150), 1e150) ** 2
+
+
+def of_looks(missed: float, looks: int) -> float:
+    """The part of what all looks at a number may miss that the n-th one has: they add up to it, whenever somebody
+    ceases to refine (Bonferroni)."""
+    return missed / (max(1, looks) * (max(1, looks) + 1))
 
 
 class Policy:
@@ -293,30 +304,55 @@ class Policy:
         Raises:
             OutOfReach: when that cannot be paid.
         """
-        everything = self._marginal(self._attributes)
-        variance = squared(within / normal_quantile(self._means.confidence)) / everything.cells
-        known = self.residuals.unbiased(Cells(everything))
-        if known.estimable.all() and float(known.variances.max()) <= variance:
-            return []
-        return [self._cheapest(everything, variance, self._means.renyi)]
+        everything, confidence = self._marginal(self._attributes), self._means.confidence
 
-    def _cheapest(self, marginal: Marginal, variance: float, left: float) -> Buy:
-        """Noise of no more than this variance in each cell, by the law that costs less.
+        def meets(noise: Noise) -> bool:
+            # The sum of all cells reaches farthest.
+            return reach([Term.of(noise, np.ones(1), repeated=everything.cells)], confidence) <= within
+
+        guess = squared(within / normal_quantile(confidence)) / everything.cells
+        buy = self._cheapest(everything, meets, guess, self._means.renyi)
+        known = self.residuals.unbiased(Cells(everything))
+        if known.estimable.all() and float(known.variances.max()) <= buy.noise.variance:
+            return []
+        return [self._paid_for(buy, self._means.renyi)]
+
+    def _cheapest(self, marginal: Marginal, meets: Callable[[Noise], bool], guess: float, left: float) -> Buy:
+        """The largest noise that meets what is wished, by the law that costs less.
+
+        Args:
+            marginal: to be measured.
+            meets: whether noise is small enough.
+            guess: about its variance.
+            left: what is left.
 
         Raises:
-            OutOfReach: when it costs more than is left.
+            OutOfReach: when there is no noise so small.
         """
-        # Down, so that it gets there.
-        scales: dict[NoiseKind, Decimal] = {"laplace": rounded_down(math.sqrt(variance / 2))}
-        if not self.pure:
-            scales["gaussian"] = rounded_down(math.sqrt(variance))
-        prices = {kind: self.price(kind, scale) for kind, scale in scales.items() if scale >= LEAST_SCALE}
-        if not prices:
+        kinds: list[NoiseKind] = ["laplace"] if self.pure else ["gaussian", "laplace"]
+        best: tuple[float, Buy] | None = None
+        for kind in kinds:
+            about = math.sqrt(guess / 2 if kind == "laplace" else guess)
+            # Nothing is gained by looking for what would cost more by far.
+            if best is not None and self.price(kind, rounded_up(FAR * about)) > best[0]:
+                continue
+            scale = largest_noise(kind, meets, about)
+            if scale is not None and (best is None or self.price(kind, scale) < best[0]):
+                best = self.price(kind, scale), Buy.of(marginal, kind, scale)
+        if best is None:
             raise OutOfReach(math.inf, left)
-        kind = min(prices, key=lambda k: prices[k])
-        if prices[kind] * (1 + SLACK) > left:
-            raise OutOfReach(prices[kind], left)
-        return Buy.of(marginal, kind, scales[kind])
+        return best[1]
+
+    def _paid_for(self, buy: Buy, left: float) -> Buy:
+        """A purchase that there is enough left for.
+
+        Raises:
+            OutOfReach: when there is not.
+        """
+        price = self.price(buy.kind, buy.scale)
+        if price * (1 + SLACK) > left:
+            raise OutOfReach(price, left)
+        return buy
 
     def expected(self) -> tuple[float, float] | None:
         """The standard errors to expect of counts under conditions on one attribute, and on two, before anything is
@@ -382,6 +418,7 @@ class Policy:
         within: float | None = None,
         confidence: float = 0.95,
         leaning: float = 0.0,
+        adaptive: bool = False,
     ) -> tuple[Prediction, Buy | None]:
         """What is expected of a question, and what is bought for it; None where it is answered free.
 
@@ -391,6 +428,7 @@ class Policy:
             within: half the width that its unbiased interval may have; then the least is bought that gets there.
             confidence: of that interval.
             leaning: the part by which the prediction is taken to be worse than it is.
+            adaptive: whether that interval must hold for a question that was chosen by what was released.
 
         Raises:
             OutOfReach: where ``within`` cannot be paid, or nothing is known and nothing can be.
@@ -398,7 +436,7 @@ class Policy:
         """
         prediction = self.predicted(question)
         if within is not None:
-            return prediction, self._accurate(question, left, within, confidence)
+            return prediction, self._accurate(question, left, within, confidence, adaptive)
         if self.mode == "table":
             return prediction, None
         if self.mode == "laplace":
@@ -461,13 +499,14 @@ class Policy:
             given: the values that were shown before, in the question's shape; they are shown again.
         """
         unbiased = self.residuals.unbiased(question)
-        quantile = self.quantile(confidence)
+        model = normal_quantile(confidence)
         if adaptive:
-            cells = question.cells
-            looks = max(1, self._bought[question.apart(self._sizes)])
-            # Parts of what may be missed that add up to all of it, whenever somebody ceases to refine.
-            missed = (1 - confidence) / (looks * (looks + 1))
-            quantile = max(quantile, math.sqrt(float(chdtri(cells, missed))))
+            missed = of_looks(1 - confidence, self._bought[question.apart(self._sizes)])
+            fresh = None if bought is None else bought.measurement
+            unbiased, reaches = self._chosen(question, unbiased, fresh, missed)
+            model = max(model, self.chosen_quantile(question.attributes, missed, also=question.cells))
+        else:
+            reaches = self.residuals.reaches(question, unbiased, confidence)
         values = self.value(question, bought) if given is None else given
 
         def deviations() -> FloatArray:
@@ -475,7 +514,54 @@ class Policy:
             assert isinstance(fit, Fit)
             return fit.standard_errors(question) * max(self.kappa, 1.0)
 
-        return around(question, values, unbiased, deviations, self.residuals.public_total, confidence, quantile)
+        return around(question, values, unbiased, reaches, deviations, self.residuals.public_total, confidence, model)
+
+    def _chosen(
+        self, question: Question, known: Unbiased, fresh: Measurement | None, missed: float
+    ) -> tuple[Unbiased, FloatArray]:
+        """Unbiased values of a question that may have been chosen by all that was released before it was asked, and how
+        far their intervals reach: of all that is known together what holds for all questions that could be asked, or of
+        what was measured for this one alone, whose noise nobody knew, its own; whichever is narrower."""
+        part = missed if fresh is None else missed * OLD_PART
+        reaches = known.standard_errors * self.chosen_quantile(question.attributes, part)
+        if fresh is None:
+            return known, reaches
+        alone = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+        alone.add(fresh)
+        own = alone.unbiased(question)
+        own_reaches = alone.reaches(question, own, 1 - missed * (1 - OLD_PART))
+        narrower = ~(own_reaches >= reaches) & own.estimable
+        values = np.where(narrower, own.values, known.values)
+        variances = np.where(narrower, own.variances, known.variances)
+        return Unbiased(values, variances), np.where(narrower, own_reaches, reaches)
+
+    def chosen_quantile(
+        self,
+        attributes: Sequence[int],
+        missed: float,
+        also: int = 0,
+        others: Sequence[tuple[Residuals, Sequence[int]]] = (),
+    ) -> float:
+        """How many standard deviations hold for all questions at once that can be asked, but with a probability.
+
+        The noise in the values of all questions on the same attributes is made of that of their residuals; each number
+        of attributes has an equal part of what may be missed, that of none among them unless the total is public, and
+        each set an equal part of that.
+
+        Args:
+            attributes: of the question.
+            missed: the probability.
+            also: numbers that the question is made of besides.
+            others: what else was measured that it is made of, and by which attributes.
+        """
+        d = len(self._attributes)
+        sets = (d + (self.residuals.public_total is None or not d)) * math.comb(d, min(len(attributes), d))
+        normal, step = also, 0.0
+        heavy: list[tuple[Noise, int, int]] = []
+        for residuals, named in ((self.residuals, attributes), *others):
+            own, more = residuals.spanned(named)
+            normal, heavy, step = normal + own, heavy + more, max(step, residuals.longest_step)
+        return norm_quantile(normal, heavy, missed / sets, step)
 
     def value(self, question: Question, bought: Bought | None) -> FloatArray:
         """The values that are shown of a question after it was recorded, without their errors."""
@@ -483,6 +569,12 @@ class Policy:
         if bought is not None:
             values = self._near(question, bought.measurement, values)
         return np.clip(values, *possible(question, self.residuals.public_total))
+
+    def working_bytes(self, question: Question) -> int:
+        """The most bytes that learning a question's own cells and answering from them take for a while."""
+        if self.mode == "table" or question.cells > MOST_FITTED:
+            return 0
+        return self.fits.working_bytes(question)
 
     # What is predicted.
 
@@ -604,25 +696,40 @@ class Policy:
             return None
         return Buy.of(question.apart(self._sizes), "laplace", scale)
 
-    def _accurate(self, question: Question, left: float, within: float, confidence: float) -> Buy | None:
+    def _accurate(
+        self, question: Question, left: float, within: float, confidence: float, adaptive: bool
+    ) -> Buy | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
         if not 0 < within < math.inf:
             raise ValueError("an accuracy is a positive number of counts")
-        allowed = squared(within / self.quantile(confidence))
         known = self.residuals.unbiased(question)
-        if known.estimable.all() and float(known.variances.max()) <= allowed:
-            return None
         marginal = question.apart(self._sizes)
+        before = self.residuals
+        if adaptive:
+            missed = of_looks(1 - confidence, self._bought[marginal] + 1)
+            reaches = self._chosen(question, known, None, missed)[1]
+            # What was released before may have chosen the question: new noise alone must do.
+            before = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+            confidence = 1 - missed * (1 - OLD_PART)
+        else:
+            reaches = self.residuals.reaches(question, known, confidence)
+        if known.estimable.all() and float(reaches.max()) <= within:
+            return None
+
+        def meets(noise: Noise) -> bool:
+            return bool(before.reaches_after(question, marginal, noise, confidence).max() <= within)
+
+        allowed = squared(within / normal_quantile(confidence))
 
         def beyond(logarithm: float) -> float:
-            after = self.residuals.variances_after(question, marginal, math.exp(logarithm))
+            after = before.variances_after(question, marginal, math.exp(logarithm))
             return math.log(float(after.max()) / allowed)
 
-        low, high = math.log(LEAST_SCALE**2), math.log(GREATEST_SCALE**2)
-        if beyond(low) > 0:
-            raise OutOfReach(math.inf, left)
-        variance = math.exp(brentq(beyond, low, high, xtol=1e-10) if beyond(high) > 0 else high)
-        return self._cheapest(marginal, variance, left)
+        low, high = math.log(_LEAST_VARIANCE), math.log(GREATEST_SCALE**2)
+        guess = low
+        if beyond(low) < 0:
+            guess = brentq(beyond, low, high, xtol=1e-6) if beyond(high) > 0 else high
+        return self._paid_for(self._cheapest(marginal, meets, math.exp(guess), left), left)
 
     def price(self, kind: NoiseKind, scale: Decimal) -> float:
         """What noise costs in the session's currency, to the precision of floats."""
@@ -632,12 +739,6 @@ class Policy:
         if kind == "laplace":
             return laplace_cost(float(scale), means.order, means.gamma)
         return means.order * means.gamma**2 / (2 * float(scale) ** 2)
-
-    def quantile(self, confidence: float) -> float:
-        """How many standard deviations an interval reaches to either side."""
-        normal = normal_quantile(confidence)
-        # Of Laplace noise P[|noise| > x deviations] = exp(-sqrt(2) x).
-        return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if self.mode == "laplace" else normal
 
     def _near(self, question: Question, measurement: Measurement, values: FloatArray) -> FloatArray:
         """Values no farther from what was measured for the question itself than its noise makes likely."""

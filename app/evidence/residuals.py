@@ -27,7 +27,8 @@ levels of all their attributes, and none that takes the common level of one of t
 the closed form they enter one of their own. Rows over the cells of a marginal tell of sums of its cells what least
 squares makes of them, apart from all others.
 
-Variances depend on what was measured and how noisily, never on a released value.
+Variances depend on what was measured and how noisily, never on a released value. So do the weights that a value gives
+to each noise, and with them how far it may be off at a confidence (:mod:`app.evidence.tails`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -44,8 +46,10 @@ from scipy.sparse import csr_array
 
 from app.evidence.axes import along, spread, summed
 from app.evidence.combinations import Combination, Contrast
+from app.evidence.joint import Joint
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
+from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
@@ -56,6 +60,13 @@ Apart = Measurement | Combination
 MOST_CELLS, MOST_PARTS = 1 << 17, 1 << 12
 #: Bits of a grid on which noise of any scale that is bought is smooth.
 _FINE = 20
+#: Gaussian noise of so many steps and more has normal quantiles but for its steps.
+_MANY_STEPS = 32.0
+#: Of the answers of a question so many that are known unlike each other have the reach of their own noise; where there
+#: are more, that of the noise which reaches farthest for its deviation.
+_MOST_UNLIKE = 24
+#: Reaches of so many questions are remembered, of at most so many answers each.
+_REMEMBERED, _MOST_REMEMBERED = 256, 1 << 10
 #: Weights below this part of the largest are what rounding left of zeros.
 _ROUNDING = 2.0**-40
 #: The same of sums of squares.
@@ -121,6 +132,9 @@ class Residuals:
         # Of each attribute the partitions whose levels are told apart, from coarse to fine.
         self._chains: list[list[Partition]] = [[] for _ in sizes]
         self._residuals: dict[Key, _Residual] = {}
+        # What entered the closed form, each with its level along each of its attributes.
+        self._entered: list[tuple[Measurement | Contrast, Key]] = []
+        self._reaches: dict[Hashable, FloatArray] = {}
         if total is not None:
             self._residuals[()] = _Residual(np.array(float(total)), math.inf)
 
@@ -140,6 +154,7 @@ class Residuals:
         """
         marginal = measurement.marginal
         self.check(marginal.attributes, marginal.sizes)
+        self._reaches.clear()
         if isinstance(measurement, Combination):
             self.combinations.append(measurement)
             return False
@@ -160,6 +175,8 @@ class Residuals:
 
     def _learn(self, measurement: Measurement | Contrast, chains: list[list[Partition]]) -> None:
         attributes = measurement.marginal.attributes
+        own = tuple((a, chain[-1].cells) for a, chain in zip(attributes, chains, strict=True))
+        self._entered.append((measurement, own))
         for key, values, merged in _contrasts(measurement.values, attributes, chains, averaged=False):
             # Contrasts tell nothing of what takes the common level of one of their attributes.
             if isinstance(measurement, Contrast) and len(key) < len(attributes):
@@ -235,12 +252,314 @@ class Residuals:
         # What nothing is counted in is known without looking.
         return Unbiased(np.where(question.empty, 0.0, known.values), np.where(question.empty, 0.0, known.variances))
 
+    def jointly(self, question: Question, axis: int, weights: FloatArray) -> list[Joint]:
+        """What each independent source tells of the counts of a question and of the same counts weighed by the value
+        of an attribute: best linear unbiased values with the covariances of their noise, answers in a flat array.
+
+        With v(w) the variance of counts weighed by w, a covariance is ``(v(w + w') - v(w) - v(w'))/2``.
+
+        Args:
+            question: of this table.
+            axis: of the attribute.
+            weights: rows of weights of its values, none all zero.
+
+        Raises:
+            ValueError: when it is of another table.
+        """
+        self.check((*question.attributes, axis), (*question.sizes, weights.shape[1]))
+        # Rows of like size, as variances are subtracted.
+        scales = np.append(1.0, np.sqrt(np.mean(np.square(weights), axis=1)))
+        rows = np.concatenate([np.ones((1, weights.shape[1])), weights]) / scales[:, None]
+        base = Cells(question.marginal) if isinstance(question, Groups) else question
+        places = range(len(rows))
+        asked = {(k, k): weighed(base, axis, rows[k]) if k else base for k in places}
+        asked |= {(j, k): weighed(base, axis, rows[j] + rows[k]) for k in places for j in range(k)}
+        found, counted = [], []
+        for source in self._sources(question):
+            every = {pair: _told(source, one, question) for pair, one in asked.items()}
+            told = {pair: own for pair, own in every.items() if own is not None}
+            if len(told) > 1:
+                nothing = Unbiased(*[np.full(question.shape, np.nan)] * 2)
+                known = {pair: told.get(pair, nothing) for pair in asked}
+                values = [known[k, k].values * scales[k] for k in places]
+                covariances = [[_polar(known, j, k) * scales[j] * scales[k] for j in places] for k in places]
+                found.append(Joint.of_rows(values, covariances))
+            elif told:
+                counted.append(told[0, 0])
+        if isinstance(question, Groups):
+            counted += [own for c in self.combinations if (own := own_values(question, c)) is not None]
+        if counted:
+            mean = averaged(counted)
+            found.append(Joint.of_one(0, len(rows), mean.values, mean.variances))
+        return found
+
+    def _sources(self, question: Question) -> list[Residuals | Apart]:
+        """What tells of a question, each independently of the others; of groups single measurements alone."""
+        if isinstance(question, Groups):
+            return [*self.measurements]
+        return [self, *self._others, *self._apart, *self.combinations]
+
     def variances_after(self, question: Question, marginal: Marginal, variance: float) -> FloatArray:
         """The variances that the values of a question would have with one more measurement, of this variance a cell.
 
         Raises:
             ValueError: when one is of another table.
         """
+        return self._after(blank(marginal, variance)).unbiased(question).variances
+
+    def reaches_after(self, question: Question, marginal: Marginal, noise: Noise, confidence: float) -> FloatArray:
+        """The reaches (:meth:`reaches`) that the values of a question would have with one more measurement.
+
+        Raises:
+            ValueError: when one is of another table, or for a confidence out of range.
+        """
+        after = self._after(Measurement(marginal, noise, np.zeros(marginal.shape, np.int64)))
+        return after.reaches(question, after.unbiased(question), confidence)
+
+    def reaches(self, question: Question, known: Unbiased, confidence: float) -> FloatArray:
+        """How far the noise of each value of a question reaches with a probability, in counts; NaN where not estimable.
+
+        Args:
+            question: of this table.
+            known: its values, from :meth:`unbiased`.
+            confidence: the probability.
+
+        Raises:
+            ValueError: for a confidence out of range.
+        """
+        name = _name(question), confidence
+        found = self._reaches.get(name)
+        if found is None:
+            found = self._found_reaches(question, known, confidence)
+            if found.size <= _MOST_REMEMBERED:
+                if len(self._reaches) >= _REMEMBERED:
+                    self._reaches.clear()
+                self._reaches[name] = found
+        return found
+
+    def _found_reaches(self, question: Question, known: Unbiased, confidence: float) -> FloatArray:
+        errors, normal = known.standard_errors, normal_quantile(confidence)
+        laws = self._laws
+        if all(noise.kind == "gaussian" and _steps(noise) >= _MANY_STEPS for noise, _ in laws):
+            # No weighed step is longer than its noise's part of the deviation.
+            least = min((_steps(noise) for noise, _ in laws), default=math.inf)
+            return np.asarray(errors * (normal * (1 + least**-2 / 24) + 0.5 / least))
+        if isinstance(question, Sum):
+            estimable = bool(known.estimable) and float(known.variances) > 0
+            return np.asarray(reach(self.terms(question), confidence)) if estimable else np.asarray(errors * 0.0)
+        alike = self._alike(question, known)
+        found, (kinds, firsts) = np.full(errors.size, np.nan), np.unique(alike, return_index=True)
+        noisy = [(k, int(f)) for k, f in zip(kinds, firsts, strict=True) if known.variances.reshape(-1)[f] > 0]
+        widest = _widest(laws, confidence) if len(noisy) > _MOST_UNLIKE else 0.0
+        flat = errors.reshape(-1)
+        found[flat == 0] = 0.0
+        for kind, first in noisy:
+            own = widest or reach(self._terms_at(question, first), confidence) / flat[first]
+            found[alike == kind] = own * flat[alike == kind]
+        return found.reshape(errors.shape)
+
+    def terms(self, question: Sum) -> list[Term]:
+        """The noises of the value of an estimable question, with their weights.
+
+        Raises:
+            ValueError: when it is of another table.
+        """
+        found: list[Term] = []
+        for source, share in self._shares(question).items():
+            if isinstance(source, Residuals):
+                found += source._closed_terms(question, share)
+            elif isinstance(source, Combination):
+                row = _weighing(question, source.marginal)
+                assert row is not None
+                found.append(Term.of(source.noise, share * source.shares(row), source.multiplier))
+            else:
+                marginal = source.marginal.onto(frozenset(question.attributes))
+                repeated = source.marginal.cells // marginal.cells
+                found.append(Term.of(source.noise, share * _on(question, marginal), source.multiplier, repeated))
+        return found
+
+    def spanned(self, attributes: Sequence[int]) -> tuple[int, list[tuple[Noise, int, int]]]:
+        """What the noise in the values of all questions on some attributes is made of: of how many normal numbers, and
+        for others their law, how many equal noises each is the sum of, and how many there are
+        (:func:`~app.evidence.tails.norm_quantile`).
+
+        Normal noises count by the residuals that they tell of, others by the sums of their own that these are made of.
+        """
+        named = frozenset(attributes)
+        others: list[tuple[Noise, int, int]] = []
+        dimension = sum(known._dimension(named) for known in (self, *self._others))
+        normal = False
+        for known in (self, *self._others):
+            for measurement, levels in known._entered:
+                inside = math.prod(cells for a, cells in levels if a in named)
+                outside = math.prod(cells for a, cells in levels if a not in named)
+                if (isinstance(measurement, Contrast) and outside > 1) or (
+                    inside == 1 and self.public_total is not None
+                ):
+                    continue
+                if is_normal(measurement.noise, outside):
+                    normal = True
+                else:
+                    others.append((measurement.noise, outside, inside))
+        found = dimension if normal else 0
+        apart: list[Apart] = [*self._apart, *self.combinations]
+        for source in apart:
+            if not named <= set(source.marginal.attributes):
+                continue
+            if isinstance(source, Combination):
+                inside, outside = min(source.rows.count, source.marginal.cells), 1
+                if not is_normal(source.noise, 1):
+                    inside = source.rows.count
+            else:
+                inside = source.marginal.onto(named).cells
+                outside = source.marginal.cells // inside
+            if is_normal(source.noise, outside):
+                found += inside
+            else:
+                others.append((source.noise, outside, inside))
+        return found, others
+
+    @property
+    def longest_step(self) -> float:
+        """The longest step of Gaussian noise, in its deviations; 0 where there is none."""
+        return max((1 / _steps(noise) for noise, _ in self._laws if is_normal(noise, 1)), default=0.0)
+
+    def _dimension(self, named: frozenset[int]) -> int:
+        """How many numbers the residuals are that questions on some attributes may weigh."""
+        found = 0
+        for key, known in self._residuals.items():
+            if known.precision < math.inf and all(a in named for a, _ in key):
+                found += math.prod(cells - self._coarser(a, cells) for a, cells in key)
+        return found
+
+    def _coarser(self, attribute: int, cells: int) -> int:
+        """The number of cells of the next coarser level, one where there is none."""
+        return max((p.cells for p in self._chains[attribute] if p.cells < cells), default=1)
+
+    def _closed_terms(self, question: Sum, share: float) -> list[Term]:
+        """Those of the closed form: what a measurement weighs its cells with is the sum of what residuals weigh their
+        own with, each times its part in what is known of them."""
+        weights = {key: w for key, w in self._weights(question).items() if self._residuals[key].precision < math.inf}
+        axes = frozenset(a for key in weights for a, _ in key)
+        # Measurements are alike that tell the same of these attributes.
+        alike: Counter[tuple[Key, int, Noise, int, bool]] = Counter()
+        for measurement, levels in self._entered:
+            inside = tuple(level for level in levels if level[0] in axes)
+            contrast = isinstance(measurement, Contrast)
+            if contrast and len(inside) < len(levels):
+                continue
+            outside = math.prod(cells for a, cells in levels if a not in axes)
+            multiplier = measurement.multiplier * (measurement.marginal.cells if contrast else 1)
+            alike[inside, outside, measurement.noise, multiplier, contrast] += 1
+        found = []
+        for (inside, outside, noise, multiplier, contrast), many in alike.items():
+            told, shape = dict(inside), tuple(cells for _, cells in inside)
+            whole = np.zeros(shape)
+            for key, weighed in weights.items():
+                if not all(a in told and cells <= told[a] for a, cells in key) or (contrast and len(key) < len(inside)):
+                    continue
+                merged = math.prod(shape) * outside // math.prod(cells for _, cells in key)
+                part = multiplier**2 / (noise.variance * merged) / self._residuals[key].precision
+                whole = whole + part * self._spread(weighed, key, inside)
+            if whole.any():
+                found.append(Term.of(noise, share * whole, multiplier, outside * many))
+        return found
+
+    def _spread(self, weighed: FloatArray | tuple[FloatArray, ...], key: Key, inside: Key) -> FloatArray:
+        """Weights on a residual as weights on the cells of finer levels, and of other attributes."""
+        if isinstance(weighed, tuple):
+            array = weighed[0][0]
+            for vector in weighed[1:]:
+                array = np.asarray(array)[..., None] * vector
+        else:
+            array = weighed
+        told, array = dict(key), np.asarray(array)
+        for axis, (attribute, cells) in enumerate(inside):
+            if attribute not in told:
+                array = np.expand_dims(array, axis)
+            elif told[attribute] < cells:
+                levels = {p.cells: p for p in self._chains[attribute]}
+                array = np.take(array, levels[told[attribute]].over(levels[cells]).labels, axis=axis)
+        return array
+
+    @property
+    def _laws(self) -> set[tuple[Noise, int]]:
+        """The noises that there are, each with what it is divided by beside its weights."""
+        measured: list[Measurement | Contrast | Combination] = [*self.measurements, *self.contrasts, *self.combinations]
+        return {(m.noise, m.multiplier) for m in measured}
+
+    def _alike(self, question: Question, known: Unbiased) -> IntArray:
+        """A number for each answer of a question: those of equal numbers weigh equal noises alike.
+
+        They are equally uncertain, and along each attribute cells with as many values in as many cells of each level.
+        """
+        variances = np.asarray(known.variances).reshape(-1)
+        with np.errstate(divide="ignore"):
+            labels = np.unique(np.round(np.log(variances), 9), return_inverse=True, equal_nan=True)[1].reshape(-1)
+        if isinstance(question, Groups):
+            return labels
+        assert isinstance(question, Cells | WeightedCells)
+        for axis, attribute in enumerate(question.marginal.attributes):
+            asked = question.marginal.partition(axis)
+            shapes: list[Hashable] = [()] * asked.cells
+            if isinstance(question, WeightedCells) and attribute == question.axis:
+                shapes = [tuple(np.sort(question.weights[asked.labels == c]).tolist()) for c in range(asked.cells)]
+            for level in self._levels(attribute):
+                if level.even and (level.refines(asked) or asked.refines(level)) and asked.even:
+                    continue
+                pairs, counts = np.unique(asked.labels * level.cells + level.labels, return_counts=True)
+                many = level.counts[pairs % level.cells]
+                for cell in range(asked.cells):
+                    own = pairs // level.cells == cell
+                    shapes[cell] = (shapes[cell], tuple(sorted(zip(counts[own], many[own], strict=True))))
+            places: dict[Hashable, int] = {}
+            along_axis = np.array([places.setdefault(shape, len(places)) for shape in shapes])
+            spread_out = [-1 if k == axis else 1 for k in range(len(question.shape))]
+            every = np.broadcast_to(along_axis.reshape(spread_out), question.shape).reshape(-1)
+            labels = np.unique(labels * len(places) + every, return_inverse=True)[1].reshape(-1)
+        return labels
+
+    def _terms_at(self, question: Question, place: int) -> list[Term]:
+        """The noises of one answer of a question."""
+        if isinstance(question, Groups):
+            return self._terms_of_group(question, place)
+        assert isinstance(question, Cells | WeightedCells)
+        vectors: dict[int, FloatArray] = {}
+        index = np.unravel_index(place, question.shape) if question.shape else ()
+        for axis, (attribute, cell) in enumerate(zip(question.marginal.attributes, index, strict=True)):
+            vectors[attribute] = (question.marginal.partition(axis).labels == cell).astype(np.float64)
+        if isinstance(question, WeightedCells):
+            vectors[question.axis] = vectors.get(question.axis, np.ones(len(question.weights))) * question.weights
+        return self.terms(Product.over(vectors))
+
+    def _terms_of_group(self, question: Groups, place: int) -> list[Term]:
+        """Those of a sum of cells, of which each single measurement knows its own."""
+        told: list[tuple[Measurement | Combination, float]] = []
+        rows = {}
+        for measurement in self.measurements:
+            found = own_values(Cells(question.marginal), measurement)
+            if found is not None:
+                told.append((measurement, float(question.summed(found.variances).reshape(-1)[place])))
+        for combination in self.combinations:
+            row = _weighing(question, combination.marginal)
+            if row is not None:
+                rows[id(combination)] = row[[place]]
+                told.append((combination, float(combination.weighed(rows[id(combination)])[1][0])))
+        told = [(source, variance) for source, variance in told if not math.isnan(variance)]
+        whole = sum(1 / variance for _, variance in told)
+        terms = []
+        for source, variance in told:
+            share = 1 / variance / whole
+            if isinstance(source, Combination):
+                terms.append(Term.of(source.noise, share * source.shares(rows[id(source)]), source.multiplier))
+            else:
+                terms.append(
+                    Term.of(source.noise, np.array([share]), source.multiplier, round(variance / source.variance))
+                )
+        return terms
+
+    def _after(self, measurement: Measurement) -> Residuals:
+        """What would be known with one more measurement."""
         other = Residuals(self.sizes, self.public_total, self.starting)
         other.measurements = list(self.measurements)
         # What is added is a marginal, which none of these takes in.
@@ -249,8 +568,9 @@ class Residuals:
         other._apart_total = replace(self._apart_total)
         other._chains = [list(chain) for chain in self._chains]
         other._residuals = {key: replace(known) for key, known in self._residuals.items()}
-        other.add(blank(marginal, variance))
-        return other.unbiased(question).variances
+        other._entered = list(self._entered)
+        other.add(measurement)
+        return other
 
     def covariance(self, one: Sum, other: Sum) -> float:
         """The covariance of the noise of two best linear unbiased values; NaN unless both are estimable.
@@ -600,6 +920,32 @@ def _contrasts(
     yield from pieces
 
 
+def _steps(noise: Noise) -> float:
+    """The scale of noise in steps of its grid."""
+    return math.ldexp(float(noise.scale), noise.bits)
+
+
+def _widest(laws: set[tuple[Noise, int]], confidence: float) -> float:
+    """How many deviations reach as far as those of any sum of noises do, about: few noises reach farthest, or very
+    many."""
+    few = [quantile([Term.of(noise, np.ones(1), repeated=n)], confidence) for noise, _ in laws for n in (1, 2, 3)]
+    return max([*few, normal_quantile(confidence)])
+
+
+def _name(question: Question) -> Hashable:
+    """What a question is remembered by."""
+    if isinstance(question, Product):
+        return question.attributes, question.scale, tuple(vector.tobytes() for vector in question.vectors)
+    if isinstance(question, Local):
+        return question.attributes, question.weights.shape, question.weights.tobytes()
+    if isinstance(question, WeightedCells):
+        return question.marginal, question.axis, question.weights.tobytes()
+    if isinstance(question, Groups):
+        return question.marginal, question.shape, question.answers.tobytes()
+    assert isinstance(question, Cells)
+    return question.marginal
+
+
 def blank(marginal: Marginal, variance: float) -> Measurement:
     """A measurement with nothing but zeros and this variance a cell."""
     # On so fine a grid the variance is the scale squared.
@@ -714,6 +1060,41 @@ def averaged(told: list[Unbiased]) -> Unbiased:
             np.where(exact, values[0], np.where(whole > 0, mean, np.nan)),
             np.where(exact, 0.0, np.where(whole > 0, 1 / whole, np.nan)),
         )
+
+
+def weighed(question: Question, axis: int, row: FloatArray) -> Question:
+    """The counts of a question, each weighed by the value of an attribute."""
+    if isinstance(question, Product):
+        vectors = dict(zip(question.attributes, question.vectors, strict=True))
+        return Product.over(vectors | {axis: vectors.get(axis, np.ones(len(row))) * row}, question.scale)
+    if isinstance(question, Local):
+        axes = tuple(sorted({*question.attributes, axis}))
+        spread_out = question.weights
+        if axis not in question.attributes:
+            spread_out = np.expand_dims(spread_out, axes.index(axis))
+        return Local.over(axes, spread_out * along(row, axes.index(axis), len(axes)))
+    assert isinstance(question, Cells)
+    return WeightedCells(question.marginal, axis, row)
+
+
+def _told(source: Residuals | Apart, asked: Question, question: Question) -> Unbiased | None:
+    """What a source tells of counts that may be weighed, summed where the question is of groups of cells."""
+    if isinstance(source, Residuals):
+        return source._closed(asked)
+    found = own_values(asked, source)
+    if found is not None and isinstance(question, Groups):
+        return Unbiased(question.summed(found.values), question.summed(found.variances))
+    return found
+
+
+def _polar(known: Mapping[tuple[int, int], Unbiased], one: int, other: int) -> FloatArray:
+    """The covariances of two of several estimates, of which what is known of each and of sums of two is given."""
+    first, second = known[one, one].variances, known[other, other].variances
+    if one == other:
+        return first
+    # Rounding leaves no more than there can be, nor anything of what is known exactly.
+    most = np.sqrt(first * second)
+    return np.clip((known[min(one, other), max(one, other)].variances - first - second) / 2, -most, most)
 
 
 def _inner(one: FloatArray | tuple[FloatArray, ...], other: FloatArray | tuple[FloatArray, ...]) -> float:

@@ -6,8 +6,10 @@ records that are asked of, S the sum of u over them and Q the sum of ``u^2 - h^2
     sum = middle * N + step * S,      mean = middle + step * S/N,      variance = step^2 (Q/N + h^2/2 - (S/N)^2).
 
 Moments are measured over cells of marginals just as records are counted, and obey the same closed form
-(:mod:`app.evidence.residuals`): a mean of all follows from the means by group at no cost. Their errors are those of the
-delta method; the interval of a mean is Fieller's, which holds however small N is.
+(:mod:`app.evidence.residuals`): a mean of all follows from the means by group at no cost. Where the single numbers were
+counted moments follow from counts too, and their noise is that of N. All that tells of N, S and Q of a group is taken
+together with its covariances (:mod:`app.evidence.joint`); intervals of means and of variances hold however small N is
+(:mod:`app.evidence.ratios`).
 
 Quantiles are read from counts of ranges (:mod:`app.evidence.distributions`), cut where what is known leaves them. The
 interval of a quantile holds all values below which there may be that part of the records.
@@ -20,22 +22,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import chdtri
 
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
-from app.evidence.measurements import Marginal, Measurement, Partition
-from app.evidence.policy import Buy, OutOfReach, Policy, squared
-from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
-from app.evidence.residuals import Residuals, Unbiased, averaged, own_values
+from app.evidence.joint import Joint, pooled, sharpened
+from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.policy import Buy, OutOfReach, Policy
+from app.evidence.questions import Cells, Groups, Local, Question
+from app.evidence.ratios import fieller_mean, variances_of
+from app.evidence.residuals import Residuals, Unbiased, own_values, weighed
 from app.evidence.strategies import Moment, Part, Strategy, shares
+from app.evidence.tails import Term, normal_quantile, quantile
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Parts of what is paid that may go to the number of records, beside the moments.
 _COUNT_PARTS = (0.0, 0.125, 0.25, 0.375, 0.5)
+#: How many kinds of statistics may be chosen among: sums, ratios of them, and quantiles.
+_KINDS = 3
 #: What is measured for a quantile has at most so many cells in all.
 MOST_CELLS = 1 << 15
 #: How far quantiles of groups are taken to be from those of all, as a part of the records.
@@ -46,12 +53,18 @@ _APART = 0.06
 _RANGE, _WINDOW, _COARSER, _LEAST_RANGES, _MOST_RANGES, _ENOUGH = 2.0, 1.5, 2.2, 3, 32, 1.5
 #: How unevenly records are taken to lie within a range, four times squared.
 _UNEVEN = 0.25
-#: The logarithm of a variance beside another that no purchase is worth asking for.
-_NEVER = 1e4
+#: The logarithm of a width beside another that no purchase is worth asking for, and the least width above nothing.
+_NEVER, _LEAST = 1e4, 1e-300
 #: What is not measured is taken to be like the whole within this part of its spread.
 _ALIKE = 0.5
 #: The most cells of a table that was measured whole of which moments are summed.
 _MOST_SINGLE = 1 << 20
+#: Any confidence, where only values and their errors are looked at.
+_ANY = 0.95
+#: Laplace noise of so many steps that these do not show.
+_LAPLACE = Noise("laplace", Decimal(1000), 0)
+#: Groups whose variances are bounded at once.
+_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +122,10 @@ class Statistic:
         """Those of the question's answers that are asked for."""
         return np.asarray(values, dtype=np.float64).reshape(-1)[self.chosen]
 
+    def told(self, known: Unbiased, place: int, count: int) -> Joint:
+        """Those of the question's answers that are asked for, as one of so many numbers."""
+        return Joint.of_one(place, count, self.of(known.values), self.of(known.variances))
+
 
 @dataclass(frozen=True, eq=False)
 class Shown:
@@ -128,11 +145,20 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """Counts or moments of the groups that are asked for, with their variances, and where these are no model's."""
+    """Counts and moments of the groups that are asked for, and which of them are known without a model."""
 
-    values: FloatArray
-    variances: FloatArray
+    joint: Joint
     unbiased: Array
+
+    @property
+    def count(self) -> FloatArray:
+        """The numbers of records."""
+        return self.joint.values[:, 0]
+
+    @property
+    def count_variances(self) -> FloatArray:
+        """Of the numbers of records."""
+        return self.joint.variances[:, 0]
 
 
 class Statistics:
@@ -172,8 +198,7 @@ class Statistics:
             return None if share <= 0 else self._decide_ranges(asked, share, 1 + leaning)
         terms = _Terms(self, asked)
         if within is not None:
-            quantile = self._quantile(asked, confidence, adaptive=False)
-            return terms.accurate(left, within / quantile)
+            return terms.accurate(left, within, confidence)
         return None if share <= 0 else terms.within(share, 1 + leaning)
 
     def _decide_ranges(self, asked: Statistic, share: float, leaning: float) -> Buy | None:
@@ -195,7 +220,7 @@ class Statistics:
             worst = 0.0
             for group, records in enumerate(count):
                 for level in asked.levels:
-                    low, high = known[group].interval(level, _WINDOW)
+                    low, high = known[group].window(level, _WINDOW)
                     start, stop = (within[low - 1] if low else 0.0), float(within[high])
                     worst = max(worst, (stop - start) * records / (2 * _WINDOW))
                     spread = (stop - start) / 2
@@ -226,24 +251,75 @@ class Statistics:
             adaptive: whether the question may have been chosen by what was released.
             given: the values that were shown before; they are shown again.
         """
-        quantile = self._quantile(asked, confidence, adaptive)
         if asked.kind == "quantile":
-            return self._shown_quantiles(asked, quantile, given)
-        count, first = self._count(asked), self._moment(asked, asked.first)
-        if asked.kind == "sum":
-            return _shown_sum(asked, count, first, quantile, self._counts.public_total, given)
-        if asked.kind == "mean":
-            return _shown_mean(asked, count, first, quantile, given)
-        return _shown_variance(asked, count, first, self._moment(asked, asked.second), quantile, given)
+            least = self._chosen_quantile(asked, confidence) if adaptive else 0.0
+            return self._shown_quantiles(asked, confidence, least, given)
+        known = self._known(asked)
+        reach = self._own_quantiles(asked, known.joint, confidence)
+        if adaptive:
+            reach = np.full(len(asked.chosen), self._chosen_quantile(asked, confidence))
+        found = _intervals(asked, known.joint, reach)
+        least, most = _possible(asked, self._counts.public_total)
+        return found.shown(np.asarray(known.unbiased.all(axis=1)), reach, least, most, given)
 
-    def _quantile(self, asked: Statistic, confidence: float, adaptive: bool) -> float:
-        normal = self._policy.quantile(confidence)
-        if not adaptive:
-            return normal
-        # As wide as holds for all that could be asked of the same numbers at once (Scheffe).
-        cells = asked.question.cells
-        cells *= asked.places if asked.kind == "quantile" else 1 + len(asked.moments)
-        return max(normal, math.sqrt(float(chdtri(cells, 1 - confidence))))
+    def _own_quantiles(self, asked: Statistic, known: Joint, confidence: float) -> FloatArray:
+        """How many deviations the noise of each answer reaches: the normal law's, and of what the noises of counts and
+        moments reach beyond it the part that each has of the answer's variance, which is more than they have together.
+        Of sums of counts that were told one by one it is that of their own law.
+        """
+        normal, counted = normal_quantile(confidence), asked.question
+        singly = self._singly(asked)
+        if isinstance(counted, Groups):
+            # No sum of cells reaches farther than the one of them that does.
+            counted = Cells(counted.marginal)
+        elif singly and asked.kind == "sum" and asked.first not in self._moments:
+            numbers = asked.low + asked.step * np.arange(asked.places)
+            found = self._deviations(self._counts, asked, self._weighed(asked, counted, numbers), confidence)
+            return np.where(found > 0, found, normal)
+        beyond = np.zeros(known.values.shape)
+        beyond[:, 0] = self._deviations(self._counts, asked, asked.question, confidence) - normal
+        for k, moment in enumerate(asked.moments, start=1):
+            if moment in self._moments:
+                beyond[:, k] = self._deviations(self._moments[moment], asked, asked.question, confidence) - normal
+            if singly:
+                own = self._deviations(self._counts, asked, self._weighed(asked, counted, moment.weights), confidence)
+                beyond[:, k] = np.maximum(beyond[:, k], own - normal)
+        steep = _slopes(asked, np.hstack([np.maximum(known.values[:, :1], 1.0), known.values[:, 1:]]))
+        parts = np.square(steep) * np.nan_to_num(known.variances, posinf=0.0)
+        whole = parts.sum(axis=1, keepdims=True)
+        parts = np.divide(parts, whole, out=np.zeros(parts.shape), where=whole > 0)
+        return np.asarray(normal + (parts * np.maximum(beyond, 0.0)).sum(axis=1))
+
+    def _weighed(self, asked: Statistic, question: Question, numbers: Array) -> Question:
+        """Counts weighed by a number for each of those that records have."""
+        weights = np.zeros(self._counts.sizes[asked.axis])
+        weights[: asked.places] = numbers
+        return weighed(question, asked.axis, weights)
+
+    def _measured(self, asked: Statistic) -> list[Residuals]:
+        """Of the moments that were measured."""
+        return [self._moments[moment] for moment in asked.moments if moment in self._moments]
+
+    @staticmethod
+    def _deviations(residuals: Residuals, asked: Statistic, question: Question, confidence: float) -> FloatArray:
+        """How many deviations each value of a question reaches, or any of them where they are not the answers; zero
+        where it is known, or not estimable."""
+        known = residuals.unbiased(question)
+        errors, reaches = known.standard_errors, residuals.reaches(question, known, confidence)
+        found = np.divide(reaches, errors, out=np.zeros(np.shape(errors)), where=errors > 0)
+        if question.shape == asked.question.shape:
+            return asked.of(found)
+        return np.full(len(asked.chosen), found.max(initial=0.0))
+
+    def _chosen_quantile(self, asked: Statistic, confidence: float) -> float:
+        """As many as hold for all that could be asked of the same numbers at once (Scheffe), whichever of the
+        attributes they are of, sums, ratios or quantiles."""
+        question = asked.question
+        own = [self._counts, *self._measured(asked)]
+        attributes = sorted({*question.attributes, asked.axis})
+        missed = (1 - confidence) / (_KINDS * len(attributes))
+        others = [(residuals, question.attributes) for residuals in own]
+        return max(normal_quantile(confidence), self._policy.chosen_quantile(attributes, missed, others=others))
 
     # What is known.
 
@@ -254,78 +330,78 @@ class Statistics:
 
     def _count(self, asked: Statistic) -> _Known:
         """The numbers of records."""
-        found = self._counts.unbiased(asked.question)
-        if found.estimable.all():
-            return _Known(asked.of(found.values), asked.of(found.variances), np.ones(len(asked.chosen), dtype=bool))
-        if not self.begun:
-            return _unknown(asked)
-        estimates = self._policy.shown(asked.question, None, 0.95)
-        values = np.where(found.estimable, found.values, estimates.values)
-        variances = np.where(found.estimable, found.variances, np.square(estimates.standard_errors))
-        return _Known(asked.of(values), asked.of(variances), asked.of(found.estimable) > 0)
+        return self._filled(asked, (), asked.told(self._counts.unbiased(asked.question), 0, 1))
 
     def _best_count(self, asked: Statistic) -> FloatArray:
         """The numbers of records as they would be shown, which are nearer on average."""
         if not self.begun:
-            return self._count(asked).values
+            return self._count(asked).count
         return asked.of(self._policy.value(asked.question, None))
 
-    def _moment(self, asked: Statistic, moment: Moment) -> _Known:
-        """A moment of the records of each group."""
-        # What follows from counts comes first, as it may be exact.
-        told = [found for found in (self._of_counts(asked, moment), self._measured(asked, moment)) if found is not None]
-        if not told:
-            return self._alike(asked, moment)
-        known = averaged(told)
-        values, variances, unbiased = asked.of(known.values), asked.of(known.variances), asked.of(known.estimable) > 0
-        if not unbiased.all():
-            model = self._alike(asked, moment)
-            values = np.where(unbiased, values, model.values)
-            variances = np.where(unbiased, variances, model.variances)
-        return _Known(values, variances, unbiased)
+    def _known(self, asked: Statistic) -> _Known:
+        """The numbers of records and the moments."""
+        count = 1 + len(asked.moments)
+        told = self._of_counts(asked)
+        for k, moment in enumerate(asked.moments):
+            if moment in self._moments:
+                told.append(asked.told(self._moments[moment].unbiased(asked.question), 1 + k, count))
+        return self._filled(asked, asked.moments, pooled(told))
 
-    def _measured(self, asked: Statistic, moment: Moment) -> Unbiased | None:
-        known = self._moments.get(moment)
-        return None if known is None else known.unbiased(asked.question)
-
-    def _of_counts(self, asked: Statistic, moment: Moment) -> Unbiased | None:
-        """From counts of the single numbers, where these are few and were measured."""
-        question = asked.question
-        if question.cells * moment.places > _MOST_SINGLE or not self._counts.told_singly(asked.axis):
-            return None
+    def _of_counts(self, asked: Statistic) -> list[Joint]:
+        """What counts tell: the numbers of records, and moments where the single numbers are few and were measured."""
+        question, places = asked.question, asked.places
+        if not self._singly(asked):
+            return [asked.told(self._counts.unbiased(question), 0, 1 + len(asked.moments))]
         size = self._counts.sizes[asked.axis]
-        weights = np.zeros(size)
-        weights[: moment.places] = moment.weights
-        if isinstance(question, Product):
-            vectors = dict(zip(question.attributes, question.vectors, strict=True))
-            own = vectors.get(asked.axis, np.ones(size)) * weights
-            return self._counts.unbiased(Product.over(vectors | {asked.axis: own}, question.scale))
-        if isinstance(question, Local):
-            axes = tuple(sorted({*question.attributes, asked.axis}))
-            shape = [size if a == asked.axis else self._counts.sizes[a] for a in axes]
-            if math.prod(shape) > _MOST_SINGLE:
-                return None
-            spread = question.weights
-            if asked.axis not in question.attributes:
-                spread = np.expand_dims(spread, axes.index(asked.axis))
-            along = weights.reshape([size if a == asked.axis else 1 for a in axes])
-            return self._counts.unbiased(Local.over(axes, np.broadcast_to(spread, shape) * along))
-        assert isinstance(question, Cells | Groups)
-        found = self._counts.unbiased(WeightedCells(question.marginal, asked.axis, weights))
-        if isinstance(question, Cells):
-            return found
-        # Of counts of single numbers the noise of cells is their own.
-        return Unbiased(question.summed(found.values), question.summed(found.variances))
+        weights = np.zeros((len(asked.moments), size))
+        weights[:, :places] = [moment.weights for moment in asked.moments]
+        found = [joint.some(asked.chosen) for joint in self._counts.jointly(question, asked.axis, weights)]
+        if isinstance(question, Groups):
+            # What nothing is counted in is known without looking.
+            nothing = np.where(question.empty.reshape(-1)[asked.chosen], 0.0, np.nan)
+            rows = [nothing] * (1 + len(weights))
+            found.append(Joint.of_rows(rows, [rows] * len(rows)))
+        return found
 
-    def _alike(self, asked: Statistic, moment: Moment) -> _Known:
-        """The moment of groups that nothing was measured of: like that of all records, within part of its spread."""
+    def _singly(self, asked: Statistic) -> bool:
+        """Whether single numbers were counted, and are few enough to sum moments of them."""
+        question = asked.question
+        cells = question.cells * asked.places
+        if isinstance(question, Local):
+            named = asked.axis in question.attributes
+            cells = math.prod(question.sizes) * (1 if named else self._counts.sizes[asked.axis])
+        return cells <= _MOST_SINGLE and bool(asked.moments) and self._counts.told_singly(asked.axis)
+
+    def _filled(self, asked: Statistic, moments: Sequence[Moment], found: Joint) -> _Known:
+        """What was measured, and where it was not what a model says."""
+        unbiased = found.known
+        if unbiased.all():
+            return _Known(found, unbiased)
         if not self.begun:
-            return _unknown(asked)
-        mean, spread = self._overall(asked, moment)
+            values = np.nan_to_num(found.values)
+            return _Known(
+                Joint(values, np.where(np.eye(values.shape[1]) > 0, np.inf, 0.0) + 0 * values[:, :, None]),
+                unbiased & False,
+            )
+        values, covariances = found.values.copy(), found.covariances.copy()
+        missing = ~unbiased[:, 0]
+        if missing.any():
+            shown = self._policy.shown(asked.question, None, _ANY)
+            values[missing, 0] = asked.of(shown.values)[missing]
+            covariances[missing, :, 0] = covariances[missing, 0, :] = 0.0
+            covariances[missing, 0, 0] = np.square(asked.of(shown.standard_errors)[missing])
         count = self._best_count(asked)
-        variance = self._count(asked).variances
-        values, own = count * mean, np.square(mean) * variance + np.square(count * spread * _ALIKE)
-        return _Known(values, own, np.zeros(len(values), dtype=bool))
+        # A moment that was not measured of a group is like that of all records, within part of its spread: as many
+        # times its mean as there are records.
+        for k, moment in enumerate(moments, start=1):
+            missing = ~unbiased[:, k]
+            mean, spread = self._overall(asked, moment)
+            values[missing, k] = count[missing] * mean
+            covariances[missing, :, k] = covariances[missing, k, :] = mean * np.nan_to_num(covariances[missing, :, 0])
+            covariances[missing, k, k] = np.square(mean) * covariances[missing, 0, 0] + np.square(
+                count[missing] * spread * _ALIKE
+            )
+        return _Known(Joint(values, covariances), unbiased)
 
     def _overall(self, asked: Statistic, moment: Moment) -> tuple[float, float]:
         """The mean and the deviation of a moment's weights over all records, as one-way counts tell it."""
@@ -385,26 +461,27 @@ class Statistics:
         if found is None or not found.estimable.all():
             return None
         values, variances = _rows(asked, partition, marginal, found.values, found.variances)
-        return Ranges(ends, values, variances)
+        return Ranges(ends, values, variances, measurement.noise, measurement.multiplier)
 
-    def _shown_quantiles(self, asked: Statistic, quantile: float, given: FloatArray | None) -> Shown:
+    def _shown_quantiles(self, asked: Statistic, confidence: float, least: float, given: FloatArray | None) -> Shown:
+        """``least`` is how many standard deviations intervals reach at least."""
         known, base = self._distributions(asked), self._base(asked)
         unbiased = known is not None
         if known is None:
             known = self._modelled(asked, base)
         values, lows, highs = (np.zeros((len(known), len(asked.levels))) for _ in range(3))
         for group, found in enumerate(known):
-            if found.total <= quantile * math.sqrt(max(float(found.covariance[-1, -1]), 0.0)):
+            if found.is_empty(confidence, least):
                 values[group] = lows[group] = highs[group] = math.nan
                 continue
             for k, level in enumerate(asked.levels):
-                place, (low, high) = found.quantile(level, base), found.interval(level, quantile)
+                place, (low, high) = found.quantile(level, base), found.interval(level, confidence, least)
                 values[group, k], lows[group, k], highs[group, k] = place, min(low, place), max(high, place)
         told, ends = (asked.low + asked.step * values).reshape(-1), []
         for bound in (lows, highs):
             ends.append((asked.low + asked.step * bound).reshape(-1))
         shown = told if given is None else given
-        errors = np.maximum(shown - ends[0], ends[1] - shown) / quantile
+        errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)
         return Shown(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), told, errors)
 
     def _modelled(self, asked: Statistic, base: FloatArray) -> list[Distribution]:
@@ -413,7 +490,7 @@ class Statistics:
         ends = np.append(ends[ends < asked.places], asked.places)
         below = np.cumsum(base)[ends - 1]
         found = []
-        for count, variance in zip(self._best_count(asked), self._count(asked).variances, strict=True):
+        for count, variance in zip(self._best_count(asked), self._count(asked).count_variances, strict=True):
             own = max(float(count), 1.0)
             spread = np.minimum.outer(below, below) - np.outer(below, below)
             covariance = (_ALIKE * own) ** 2 * spread + variance * np.outer(below, below)
@@ -431,42 +508,36 @@ class _Terms:
 
     def __init__(self, statistics: Statistics, asked: Statistic) -> None:
         self._policy, self._asked = statistics._policy, asked
-        self._count = statistics._count(asked)
-        self._known = [statistics._moment(asked, moment) for moment in asked.moments]
+        self._own_quantiles = statistics._own_quantiles
+        self._known = known = statistics._known(asked)
         self._marginal = asked.question.apart(self._policy.residuals.sizes)
         # What values are likely to be: how steep the statistic is in each of what it follows from.
-        count = np.maximum(self._count.values, 1.0)
-        means = [
-            np.clip(k.values / count, -m.largest, m.largest)
-            if statistics.begun
-            else m.largest / 2 * np.ones(len(count))
-            for k, m in zip(self._known, asked.moments, strict=True)
-        ]
-        self._slopes = _slopes(asked, count, means)
-        self._few = count + 2 * np.sqrt(self._count.variances)
+        largest = np.array([moment.largest for moment in asked.moments], dtype=np.float64)
+        count = np.maximum(known.count, 1.0)[:, None]
+        if statistics.begun:
+            means = np.clip(known.joint.values[:, 1:] / count, -largest, largest)
+        else:
+            means = np.broadcast_to(largest / 2, (len(count), len(largest)))
+        self._likely = np.hstack([count, count * means])
+        self._slopes = _slopes(asked, self._likely)
+        self._few = known.count + 2 * np.sqrt(known.count_variances)
+        # What a model says counts for nothing.
+        self._before = np.where(
+            known.unbiased[:, :, None] & known.unbiased[:, None, :], known.joint.covariances, np.nan
+        )
 
-    def _told(self, variances: Sequence[FloatArray], where: Array) -> FloatArray:
-        """Variances of the answers, from those of counts and moments; infinite elsewhere."""
-        terms = [np.square(slope) * np.where(where, v, 0.0) for slope, v in zip(self._slopes, variances, strict=True)]
-        return np.where(where, np.sum(terms, axis=0), np.inf)
+    def _told(self, covariances: FloatArray) -> FloatArray:
+        """Variances of the answers, from the covariances of counts and moments; infinite where one is not known."""
+        variances = Joint(self._likely, covariances).weighed(self._slopes)[1]
+        return np.where(np.isnan(variances), np.inf, variances)
 
-    def now(self) -> FloatArray:
-        """Variances of the answers from what is known; infinite where that is a model's."""
-        known = [self._count, *self._known]
-        return self._told([k.variances for k in known], np.logical_and.reduce([k.unbiased for k in known]))
-
-    def _after(self, strategy: Strategy, variance: float) -> tuple[FloatArray, FloatArray]:
-        """Variances of the answers, and of counts, after a measurement with noise of this variance."""
+    def _after(self, strategy: Strategy, variance: float) -> FloatArray:
+        """Covariances of counts and moments after a measurement with noise of this variance."""
         weights = _summed_squares(self._asked, self._marginal)
         bought = {part.moment: variance / part.multiplier**2 * weights for part in strategy.parts}
-        found = []
-        for moment, known in zip((None, *self._asked.moments), (self._count, *self._known), strict=True):
-            own = np.where(known.unbiased, known.variances, np.inf)
-            if moment in bought:
-                with np.errstate(divide="ignore"):
-                    own = 1 / (1 / own + 1 / bought[moment])
-            found.append(own)
-        return self._told(found, np.isfinite(np.max(found, axis=0))), found[0]
+        nothing = np.full(len(weights), np.inf)
+        own = np.stack([bought.get(moment, nothing) for moment in (None, *self._asked.moments)], axis=1)
+        return sharpened(self._before, own)
 
     def _strategies(self) -> list[Strategy]:
         """Moments with several parts of the price for the number of records beside them."""
@@ -484,18 +555,18 @@ class _Terms:
             found.append(Strategy(tuple(parts)))
         return found
 
-    def _best(self, share: float) -> tuple[Buy, FloatArray, FloatArray] | None:
-        """What a share is best spent on, and the variances of answers and of counts afterwards."""
-        best: tuple[float, Buy, FloatArray, FloatArray] | None = None
+    def _best(self, share: float) -> tuple[Buy, FloatArray] | None:
+        """What a share is best spent on, and the covariances of counts and moments afterwards."""
+        best: tuple[float, Buy, FloatArray] | None = None
         for strategy in self._strategies():
             noise = self._policy.noise(share, strategy.moved)
             if noise is None:
                 continue
-            after, counts = self._after(strategy, noise.variance)
-            whole = float(np.mean(after))
+            after = self._after(strategy, noise.variance)
+            whole = float(np.mean(self._told(after)))
             # A little better is not worth another strategy, which must be the same wherever it is told again.
             if best is None or whole < best[0] * (1 - 1e-6):
-                best = whole, Buy(strategy, noise.kind, noise.scale), after, counts
+                best = whole, Buy(strategy, noise.kind, noise.scale), after
         return None if best is None else best[1:]
 
     def within(self, share: float, leaning: float) -> Buy | None:
@@ -503,27 +574,39 @@ class _Terms:
         found = self._best(share)
         if found is None:
             return None
-        buy, after, counts = found
-        if self._asked.kind != "sum" and bool((self._few < np.sqrt(counts)).all()):
+        buy, after = found
+        if self._asked.kind != "sum" and bool((self._few < np.sqrt(after[:, 0, 0])).all()):
             return None
-        known, both = float(np.mean(self.now())), float(np.mean(after))
+        known, both = float(np.mean(self._told(self._before))), float(np.mean(self._told(after)))
         # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
         return buy if leaning**2 * (known - both) > both else None
 
-    def accurate(self, left: float, error: float) -> Buy | None:
-        """Accuracy first: the least that is likely to bring every standard error down to this.
+    def accurate(self, left: float, within: float, confidence: float) -> Buy | None:
+        """Accuracy first: the least that is likely to make every interval reach no farther than this to either side.
+
+        Args:
+            left: what is left of the session's share.
+            within: in the attribute's unit.
+            confidence: of the intervals.
 
         Raises:
             OutOfReach: when it costs more than is left.
         """
-        wished = squared(error)
-        if float(self.now().max()) <= wished:
+        known = self._own_quantiles(self._asked, self._known.joint, confidence)
+        if self._farthest(self._known.joint.values, self._before, known) <= within:
             return None
+        # Of what is bought the answer of the fewest cells reaches farthest.
+        cells = round(float(_summed_squares(self._asked, self._marginal).min()))
+        laplace = quantile([Term.of(_LAPLACE, np.ones(1), repeated=cells)], confidence)
 
         def beyond(logarithm: float) -> float:
             found = self._best(math.exp(logarithm))
             # Finite, as a root is looked for between this and what is enough.
-            return _NEVER if found is None else min(math.log(float(found[1].max()) / wished), _NEVER)
+            reached = math.inf
+            if found is not None:
+                reach = np.maximum(known, laplace) if found[0].kind == "laplace" else known
+                reached = self._farthest(self._likely, found[1], reach)
+            return min(max(math.log(max(reached, _LEAST)) - math.log(within), -_NEVER), _NEVER)
 
         high = math.log(max(left, 1e-300))
         if left <= 0 or beyond(high) > 0:
@@ -536,28 +619,29 @@ class _Terms:
         assert found is not None
         return found[0]
 
+    def _farthest(self, values: FloatArray, covariances: FloatArray, reach: FloatArray) -> float:
+        """How far the interval of any answer reaches from its value."""
+        if np.isnan(covariances).any():
+            return math.inf
+        found = _intervals(self._asked, Joint(values, covariances), reach)
+        least, most = _possible(self._asked, self._policy.residuals.public_total)
+        arms = np.maximum(found.linear - found.lows, found.highs - found.linear)
+        # Ends that are nearer than rounding tells are as far as errors of the first order say.
+        arms = np.maximum(arms, reach * found.errors)
+        return float(np.minimum(np.where(found.nothing, np.inf, arms), most - least).max())
 
-def _unknown(asked: Statistic) -> _Known:
-    """What is known of a table of which nothing was measured, and whose number of records is not public."""
-    nothing = np.zeros(len(asked.chosen))
-    return _Known(nothing, nothing + np.inf, nothing > 0)
 
-
-def _slopes(asked: Statistic, count: FloatArray, means: Sequence[FloatArray]) -> list[FloatArray]:
-    """How much a statistic changes with the number of records and with each moment."""
-    step, ones = asked.step, np.ones(len(count))
+def _slopes(asked: Statistic, values: FloatArray) -> FloatArray:
+    """How much a statistic changes with the number of records and with each moment, a row a group."""
+    count, step, ones = values[:, 0], asked.step, np.ones(len(values))
     if asked.kind == "sum":
-        return [asked.middle * ones, step * ones]
+        return np.stack([asked.middle * ones, step * ones], axis=1)
+    means = values[:, 1:] / count[:, None]
     if asked.kind == "mean":
-        return [-step * means[0] / count, step / count]
-    first, second = means
+        return np.stack([-step * means[:, 0] / count, step / count], axis=1)
     unit = math.ldexp(1.0, asked.second.shift)
-    square = step**2
-    return [
-        square * (2 * first**2 - unit * second) / count,
-        -2 * square * first / count,
-        square * unit / count,
-    ]
+    rows = [2 * means[:, 0] ** 2 - unit * means[:, 1], -2 * means[:, 0], unit * ones]
+    return step**2 * np.stack(rows, axis=1) / count[:, None]
 
 
 def _around(within: FloatArray, middle: float, spread: float, noise: float) -> IntArray:
@@ -641,94 +725,82 @@ def _groups(question: Cells | Groups, marginal: Marginal, axis: int) -> IntArray
     return groups if marginal.attributes[axis] in question.attributes else np.expand_dims(groups, axis)
 
 
-def _shown_sum(
-    asked: Statistic, count: _Known, first: _Known, quantile: float, total: float | None, given: FloatArray | None
-) -> Shown:
-    linear = asked.middle * count.values + asked.step * first.values
-    errors = np.sqrt(asked.middle**2 * count.variances + asked.step**2 * first.variances)
-    least = min(0.0, asked.low) * total if total is not None else (0.0 if asked.low >= 0 else -math.inf)
-    most = max(0.0, asked.high) * total if total is not None else (0.0 if asked.high <= 0 else math.inf)
-    values = np.clip(linear, least, most) if given is None else given
-    lows, highs = linear - quantile * errors, linear + quantile * errors
-    arms = np.maximum(values - lows, highs - values) / quantile
-    return Shown(
-        values,
-        arms,
-        np.clip(lows, least, most),
-        np.clip(highs, least, most),
-        count.unbiased & first.unbiased,
-        linear,
-        errors,
-    )
+@dataclass(frozen=True, eq=False)
+class _Interval:
+    """What is known of a statistic of some groups, in the attribute's unit or its square, before it is cut."""
+
+    linear: FloatArray
+    errors: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    nothing: Array
+
+    def shown(
+        self, unbiased: Array, quantile: FloatArray, least: float, most: float, given: FloatArray | None
+    ) -> Shown:
+        """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are."""
+
+        def cut(numbers: FloatArray) -> FloatArray:
+            return np.where(self.nothing, np.nan, np.clip(numbers, least, most))
+
+        values = cut(self.linear) if given is None else given
+        arms = np.maximum(values - self.lows, self.highs - values) / quantile
+        return Shown(
+            values,
+            np.where(self.nothing, np.nan, arms),
+            cut(self.lows),
+            cut(self.highs),
+            unbiased,
+            np.where(self.nothing, np.nan, self.linear),
+            np.where(self.nothing, np.nan, self.errors),
+        )
 
 
-def _shown_mean(asked: Statistic, count: _Known, first: _Known, quantile: float, given: FloatArray | None) -> Shown:
-    # All means m for which S - m N is within its noise: between the roots of (S - mN)^2 = z^2 (v_S + m^2 v_N).
-    square = quantile**2
-    lead = np.square(count.values) - square * count.variances
-    half = first.values * count.values
-    rest = np.square(first.values) - square * first.variances
-    nothing = (lead <= 0) | (count.values <= 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        root = np.sqrt(np.maximum(np.square(half) - lead * rest, 0.0))
-        lows, highs = (half - root) / lead, (half + root) / lead
-        ratio = first.values / count.values
-        errors = np.sqrt(first.variances + np.square(ratio) * count.variances) / count.values
-    return _ratio(asked, ratio, errors, lows, highs, nothing, count.unbiased & first.unbiased, quantile, given)
+def _possible(asked: Statistic, total: float | None) -> tuple[float, float]:
+    """The least and the greatest that a statistic can be, of so many records where that is public."""
+    if asked.kind == "mean":
+        return asked.low, asked.high
+    if asked.kind == "variance":
+        return 0.0, asked.step**2 * asked.first.half**2
+    if total is not None:
+        return min(0.0, asked.low) * total, max(0.0, asked.high) * total
+    return 0.0 if asked.low >= 0 else -math.inf, 0.0 if asked.high <= 0 else math.inf
 
 
-def _ratio(
-    asked: Statistic,
-    linear: FloatArray,
-    errors: FloatArray,
-    lows: FloatArray,
-    highs: FloatArray,
-    nothing: Array,
-    unbiased: Array,
-    quantile: float,
-    given: FloatArray | None,
-) -> Shown:
-    """Means in grid steps from the middle as they are shown."""
-
-    def real(steps: FloatArray) -> FloatArray:
-        held = np.clip(asked.middle + asked.step * steps, asked.low, asked.high)
-        return np.where(nothing, np.nan, held)
-
-    values = real(linear) if given is None else given
-    uncut_low, uncut_high = asked.middle + asked.step * lows, asked.middle + asked.step * highs
-    arms = np.where(nothing, np.nan, np.maximum(values - uncut_low, uncut_high - values) / quantile)
-    return Shown(
-        values, arms, real(lows), real(highs), unbiased, real(linear), np.where(nothing, np.nan, asked.step * errors)
-    )
+def _sums(asked: Statistic, known: Joint, quantile: FloatArray) -> _Interval:
+    """The intervals of sums."""
+    linear, variances = known.weighed(np.array([asked.middle, asked.step]))
+    errors = np.sqrt(variances)
+    nothing = np.zeros(len(linear), dtype=bool)
+    return _Interval(linear, errors, linear - quantile * errors, linear + quantile * errors, nothing)
 
 
-def _shown_variance(
-    asked: Statistic,
-    count: _Known,
-    first: _Known,
-    second: _Known,
-    quantile: float,
-    given: FloatArray | None,
-) -> Shown:
-    moment = asked.second
-    nothing = (count.values <= quantile * np.sqrt(count.variances)) | (count.values <= 0)
-    whole = np.where(nothing, 1.0, count.values)
-    unit, square = math.ldexp(1.0, moment.shift), asked.step**2
-    mean, spread = first.values / whole, second.values / whole
-    most = square * asked.first.half**2
-    linear = square * (unit * spread + moment.offset - np.square(mean))
-    slopes = _slopes(asked, whole, [mean, spread])
-    known = (count.variances, first.variances, second.variances)
-    errors = np.sqrt(sum(np.square(slope) * v for slope, v in zip(slopes, known, strict=True)))
-    values = np.where(nothing, np.nan, np.clip(linear, 0.0, most)) if given is None else given
-    lows, highs = linear - quantile * errors, linear + quantile * errors
-    arms = np.maximum(values - lows, highs - values) / quantile
-    return Shown(
-        values,
-        np.where(nothing, np.nan, arms),
-        np.where(nothing, np.nan, np.clip(lows, 0.0, most)),
-        np.where(nothing, np.nan, np.clip(highs, 0.0, most)),
-        count.unbiased & first.unbiased & second.unbiased,
-        np.where(nothing, np.nan, linear),
-        np.where(nothing, np.nan, errors),
-    )
+def _intervals(asked: Statistic, known: Joint, quantile: FloatArray) -> _Interval:
+    """The intervals of a statistic from counts and moments, so many standard deviations to either side, a number a
+    group; those of variances have the most of them."""
+    count = known.values[:, 0]
+    if asked.kind == "sum":
+        return _sums(asked, known, quantile)
+    nothing = (count <= quantile * np.sqrt(known.variances[:, 0])) | (count <= 0)
+    # Where there may be nobody any numbers do that can be divided.
+    values = np.where(nothing[:, None], 1.0, known.values)
+    known = Joint(values, np.where(nothing[:, None, None], 0.0, known.covariances))
+    errors = np.sqrt(known.weighed(_slopes(asked, values))[1])
+    if asked.kind == "mean":
+        steps = values[:, 1] / values[:, 0]
+        lows, highs = fieller_mean(known, quantile)
+        ends = [asked.middle + asked.step * end for end in (steps, lows, highs)]
+        return _Interval(ends[0], errors, ends[1], ends[2], nothing)
+    # The sum of u^2 in place of the second moment.
+    second, farthest = asked.second, float(quantile.max(initial=0.0))
+    onto = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [second.offset, 0.0, math.ldexp(1.0, second.shift)]])
+    found = []
+    for start in range(0, len(values), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        part = Joint(values[some] @ onto.T, onto @ known.covariances[some] @ onto.T)
+        found.append(np.stack(variances_of(part, farthest, -asked.first.middle, asked.first.half)))
+    linear, lows, highs = asked.step**2 * np.concatenate(found, axis=1)
+    # Where there are hardly any records an interval has no end but that of what is possible.
+    least, most = _possible(asked, None)
+    lows, highs = np.where(np.isinf(lows), least, lows), np.where(np.isinf(highs), most, highs)
+    return _Interval(linear, errors, lows, highs, nothing)

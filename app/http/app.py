@@ -65,7 +65,7 @@ def create_app(context: Context) -> FastAPI:
     limits = context.limits
 
     def draining() -> None:
-        for each in (context.plans, context.exports, context.streams):
+        for each in (context.plans, context.exports, context.uploads, context.streams):
             each.drain()
 
     policy = ConnectionPolicy(

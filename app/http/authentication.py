@@ -83,6 +83,17 @@ class Authenticator:
             self._consume(self._heavy_requests, principal)
         return principal
 
+    async def still_good(self, request: Request) -> bool:
+        """Whether the key that a request was let in with is still its principal's; counts nothing."""
+        key = _key_of(request)
+        if self._principals.recall(key) is not None:
+            return True
+        try:
+            await run_in_threadpool(self._principals.authenticate, key)
+        except Unauthenticated:
+            return False
+        return True
+
     def count(self, request: Request, principal: Principal, requests: int) -> None:
         """Count an authenticated request as so many in all, unless it was counted as more already.
 
@@ -106,9 +117,7 @@ class Authenticator:
             raise
 
     async def _recognise(self, request: Request) -> Principal:
-        scheme, _, key = (header(request, b"authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            key = ""
+        key = _key_of(request)
         known = self._principals.recall(key) if key else None
         if known is not None:
             return known
@@ -148,6 +157,12 @@ class Authenticator:
         check.set()
         if self._checks.get(key) is check:
             del self._checks[key]
+
+
+def _key_of(request: Request) -> str:
+    """The key that a request came with; empty where there is none."""
+    scheme, _, key = (header(request, b"authorization") or "").partition(" ")
+    return key if scheme.lower() == "bearer" else ""
 
 
 @asynccontextmanager

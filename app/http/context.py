@@ -68,6 +68,7 @@ class Context:
         authenticator: tells who is asking, and counts their requests.
         plans: queue of requests that search for a plan.
         exports: queue of requests that make an export.
+        uploads: queue of requests that have a file read.
         export_space: memory and disk of exports.
         body_memory: memory of request bodies.
         delivery: brings replies from the lanes to the event loop.
@@ -82,6 +83,7 @@ class Context:
     authenticator: Authenticator
     plans: FairQueue
     exports: FairQueue
+    uploads: FairQueue
     export_space: ExportSpace
     body_memory: BodyMemory
     delivery: Delivery

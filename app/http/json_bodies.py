@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from app.nesting import deeper
 from app.services.errors import PayloadTooLarge
 from app.spaces.errors import InvalidRequest
 
@@ -52,7 +53,7 @@ def parse_json(body: bytes, depth: int) -> Any:
         raise InvalidRequest(f"the body is not JSON {place}: send a JSON document in UTF-8") from None
     finally:
         gc.enable()
-    if body.count(b"[") + body.count(b"{") > depth and _deeper(document, depth):
+    if body.count(b"[") + body.count(b"{") > depth and deeper(document, depth):
         raise InvalidRequest(f"the body is nested deeper than {depth} levels")
     if _repeats_a_name(body, document):
         raise InvalidRequest("an object of the body has two members of one name: keep one of them")
@@ -60,22 +61,6 @@ def parse_json(body: bytes, depth: int) -> Any:
 
 
 _CONTAINERS = frozenset((dict, list))
-
-
-def _deeper(document: Any, depth: int) -> bool:
-    level = [document] if type(document) in _CONTAINERS else []
-    for _ in range(depth + 1):
-        inner: list[Any] = []
-        for node in level:
-            children = node.values() if type(node) is dict else node
-            # Most lists hold numbers alone, which this tells faster than a loop.
-            if not _CONTAINERS.isdisjoint(map(type, children)):
-                inner += [child for child in children if type(child) in _CONTAINERS]
-        if not inner:
-            return False
-        level = inner
-    return True
-
 
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
 _NAMED = re.compile(rb'"[ \t\r\n]*+:')

@@ -102,7 +102,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def close_idle(self) -> None:
-        """End a connection that is idle, after the rest of its last reply has been sent."""
+        """End a connection that is silent or idle, after the rest of its last reply has been sent."""
         self.transport.close()
 
     def shutdown(self) -> None:
@@ -113,7 +113,6 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what has come; refuse a head that is too long."""
         self._bare += len(data)
-        self._policy.limits.mark_busy(self)
         super().data_received(data)
         if self._bare > MAX_HEAD and not self.transport.is_closing():
             self._refuse(PayloadTooLarge(f"the head of a request may have at most {MAX_HEAD:,} bytes", limit=MAX_HEAD))
@@ -129,6 +128,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there."""
         self._part = "body"
+        self._policy.limits.mark_busy(self)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -144,9 +144,10 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """A reply is whole: where nothing follows, the connection is idle."""
+        """A reply is whole: where no request follows, the connection is idle."""
         super().on_response_complete()
-        if self._part == "none" and self.timeout_keep_alive_task is not None:
+        # The beginning of a head is no request: it could be held for as long as a head may take.
+        if self._part in ("none", "head") and self.timeout_keep_alive_task is not None:
             self._policy.limits.mark_idle(self)
 
     async def _refuse_request(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -414,7 +414,7 @@ class WorkloadPlans(Reply):
     """All ways to have a workload answered, best first: methods of releases, and mechanisms of sessions that are asked
     question by question. Each has a ``plan`` and the errors that are ``expected`` of it (``root_mean_square`` and
     ``largest``, in counts; ``basis`` says whether they are exact, upper bounds, or usually upper bounds), or the
-    ``problem`` why there is none.
+    ``problem`` why there is none. Methods foretell the time that the work takes, about (``expected_seconds``).
 
     ``numbers`` is how many numbers are asked for, ``best`` the method of a release that is expected to err least.
     """
@@ -426,7 +426,7 @@ class WorkloadPlans(Reply):
 
 class ReleaseView(Reply):
     """A release: what was asked for, where it stands (``status``: queued, running, done, failed or cancelled; ``step``
-    and ``progress`` from 0 to 1 tell how far), and what it costs.
+    and ``progress`` from 0 to 1 tell how far), what it costs, and about how long the work takes (``expected_seconds``).
 
     Its session, which has the same id, holds its share and has the transcript. ``result`` tells what came of it when it
     is done, ``problem`` why nothing did.
@@ -448,6 +448,7 @@ class ReleaseView(Reply):
     result: dict[str, Any] | None
     problem: dict[str, Any] | None
     links: dict[str, str]
+    expected_seconds: float
     why: str | None = None
 
 

@@ -14,8 +14,8 @@ from app.services.principals import Principal
 
 
 async def answer(context: Context, request: Request, actor: Principal, ticket: Ticket) -> bytes:
-    """Queue a ticket, wait until its lane is done with it, and give the JSON of the reply. A client that hangs up
-    changes nothing: the ticket is dealt with all the same.
+    """Queue a ticket, wait until its lane is done with it, and give the JSON of the reply. Of what a client leaves by
+    hanging up, what was begun is finished and recorded, and nothing more is begun.
 
     Where there is a deadline, the reply or refusal goes out then, and not before.
 
@@ -27,6 +27,13 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
     moment = context.deadline.set()
     ticket.waiter = asyncio.get_running_loop().create_future()
     answering = context.services.answering
+    lost: asyncio.Future[None] | None = request.scope.get("state", {}).get("lost")
+
+    def leave(_: object) -> None:
+        ticket.left = True
+
+    if lost is not None:
+        lost.add_done_callback(leave)
     try:
         if ticket.kind != "close" and answering.knows(ticket.session):
             answering.submit(actor, ticket)
@@ -46,6 +53,9 @@ async def answer(context: Context, request: Request, actor: Principal, ticket: T
             # The lane holds the body until it is done with the ticket; until then its memory is in use.
             ticket.waiter = asyncio.get_running_loop().create_future()
             context.body_memory.release_after(request.scope, ticket.waiter)
+    finally:
+        if lost is not None:
+            lost.remove_done_callback(leave)  # what was promised to be recorded is, whoever hangs up afterwards
     await context.deadline.keep(moment)
     if late is not None:
         raise late

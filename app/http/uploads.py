@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -124,12 +125,14 @@ async def in_memory(upload: UploadFile) -> AsyncIterator[Path]:
 
 def into_memory(upload: UploadFile) -> int:
     """The descriptor of an anonymous memory file with the upload's bytes, which the caller closes."""
-    descriptor = os.memfd_create("upload", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("upload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
             upload.file.seek(0)
             while block := upload.file.read(1 << 20):
                 file.write(block)
+        # What reads it maps it, and it is to be what was sent still when its commitment is made.
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     except BaseException:
         os.close(descriptor)
         raise

@@ -46,6 +46,8 @@ def amount(value: Decimal) -> Decimal:
     """
     if not isinstance(value, Decimal) or not value.is_finite() or value < 0:
         raise InvalidBudget("an amount is a finite Decimal, at least 0")
+    if abs(value.adjusted()) > EXACT.prec:  # as a fraction it might take all memory there is
+        raise InvalidBudget("an amount is of ordinary size")
     if Fraction(value) % Fraction(QUANTUM):
         raise InvalidBudget("an amount is a multiple of 1e-24")
     return value

@@ -20,6 +20,7 @@ from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
+from app.privacy.patience import still_wanted
 from app.spaces.tensor import FloatArray
 
 
@@ -52,6 +53,7 @@ def largest(kind: NoiseKind, variances: FloatArray, counts: FloatArray) -> float
         return 0.0
 
     def bound(t: float) -> float:
+        still_wanted()
         exponents = variances * t * t / 2
         if kind == "laplace":
             exponents = exponents / (1 - exponents)

@@ -37,6 +37,8 @@ from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Part, Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
+from app.privacy.patience import still_wanted
+from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, largest, proxy, variance
 from app.releases.pricing import price_of
 from app.spaces.lazy import lazy
@@ -106,6 +108,7 @@ class Paying:
 
     def moved(self, strategy: Strategy) -> int:
         """What the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm for Laplace."""
+        still_wanted()
         if self.kind == "gaussian":
             return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
         return self.gamma * sum(moved.absolute for moved in strategy.moved)
@@ -197,7 +200,7 @@ def for_marginals(
             to the share: a fit knows more of these than what was measured of them, and less is better.
 
     Raises:
-        ValueError: for weights that are not positive, more than ``MOST_SETS`` sets, a marginal of more than
+        UnfitWorkload: for weights that are not positive, more than ``MOST_SETS`` sets, a marginal of more than
             ``MOST_CELLS`` cells, no attribute, or an attribute in different cells (then :func:`for_cells` serves).
     """
     _check(workload)
@@ -222,22 +225,22 @@ def _check(workload: Mapping[Marginal, float]) -> None:
     cells: dict[int, object] = {}
     for marginal, weight in workload.items():
         if not (math.isfinite(weight) and weight > 0):
-            raise ValueError("weights of marginals are positive")
+            raise UnfitWorkload("weights of marginals are positive")
         if marginal.cells > MOST_CELLS:
-            raise ValueError(f"a marginal has at most {MOST_CELLS} cells")
+            raise UnfitWorkload(f"a marginal has at most {MOST_CELLS} cells")
         for axis, attribute in enumerate(marginal.attributes):
             if cells.setdefault(attribute, marginal.partition(axis)) != marginal.partition(axis):
-                raise ValueError(f"attribute {attribute} is in the same cells in all marginals")
+                raise UnfitWorkload(f"attribute {attribute} is in the same cells in all marginals")
     if not cells:
-        raise ValueError("a workload has a marginal of one attribute or more")
+        raise UnfitWorkload("a workload has a marginal of one attribute or more")
     if len({part for marginal in workload for part in _parts(marginal)}) > MOST_SETS:
-        raise ValueError(f"marginals have at most {MOST_SETS} sets of attributes within them")
+        raise UnfitWorkload(f"marginals have at most {MOST_SETS} sets of attributes within them")
 
 
 def _parts(marginal: Marginal) -> list[Marginal]:
     """A marginal on each set of its attributes, the empty one and all among them."""
     if 2 ** len(marginal.attributes) > MOST_SETS:
-        raise ValueError(f"marginals have at most {MOST_SETS} sets of attributes within them")
+        raise UnfitWorkload(f"marginals have at most {MOST_SETS} sets of attributes within them")
     return [
         marginal.onto(frozenset(kept))
         for count in range(len(marginal.attributes) + 1)
@@ -476,12 +479,13 @@ def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Fac
         paying: what they are paid with.
 
     Raises:
-        ValueError: for more than ``MOST_ROW_CELLS`` cells (2,048), or questions over others.
+        UnfitWorkload: for more than ``MOST_ROW_CELLS`` cells (2,048), or questions over others.
     """
     if workload.cells != marginal.cells or marginal.cells > MOST_ROW_CELLS:
-        raise ValueError(f"questions are over the cells of the marginal, at most {MOST_ROW_CELLS}")
+        raise UnfitWorkload(f"questions are over the cells of the marginal, at most {MOST_ROW_CELLS}")
     found = [_measured("cells", Strategy.of(marginal), workload, paying)]
     for name, rows in _rows(marginal, workload, paying):
+        still_wanted()
         strategy = Strategy((Part(marginal, rows=rows),))
         if _answers(rows, workload):
             found.append(_measured(name, strategy, workload, paying))
@@ -498,13 +502,13 @@ def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, payin
         paying: what it is paid with.
 
     Raises:
-        ValueError: when the rows do not determine the questions, or are over other cells.
+        UnfitWorkload: when the rows do not determine the questions, or are over other cells.
     """
     if rows is None:
         return _measured("cells", Strategy.of(marginal), workload, paying)
     strategy = Strategy((Part(marginal, rows=rows),))
     if workload.cells != marginal.cells or not _answers(rows, workload):
-        raise ValueError("the rows do not determine all questions")
+        raise UnfitWorkload("the rows do not determine all questions")
     return _measured("rows", strategy, workload, paying)
 
 
@@ -587,6 +591,7 @@ def least_error(gram: FloatArray) -> FloatArray:
     multipliers, power = np.ones(size), 2.0
     best, least, bound = gram, math.inf, 0.0
     for _ in range(_MOST_STEPS):
+        still_wanted()
         root = np.sqrt(multipliers)
         levels, vectors = eigh(gram * root * root[:, None], check_finite=False)
         bound = max(bound, float(np.sqrt(np.maximum(levels, 0)).sum()) ** 2 / float(multipliers.sum()))
@@ -595,8 +600,9 @@ def least_error(gram: FloatArray) -> FloatArray:
         x = (vectors * levels) @ vectors.T / root / root[:, None]
         told = np.sqrt(x.diagonal())
         scaled = x / told / told[:, None]
-        factor = cho_factor(scaled, check_finite=False)
-        error = float(np.trace(cho_solve(factor, gram, check_finite=False)))
+        # The inverse is known by the same eigenvectors: X needs no factors, which might not be found in floating point.
+        seen = vectors * (root * told)[:, None]
+        error = float((((gram @ seen) * seen).sum(axis=0) / levels).sum())
         if error < least:
             best, least = scaled, error
         else:

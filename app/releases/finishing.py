@@ -31,6 +31,10 @@ class WorkerDied(Exception):
     """Whoever did a job ended before it was done; the message says how."""
 
 
+class TookTooLong(WorkerDied):
+    """Whoever did a job was ended for the time that it took."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What is to be made of which measurements.

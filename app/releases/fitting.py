@@ -315,7 +315,8 @@ def _nearest(values: FloatArray, total: float) -> FloatArray:
     while True:
         among = values > level
         left = int(np.count_nonzero(among))
-        if left == count:
+        # Fewer each time; but rounding may let one in again that lies at the level, and take it out, for ever.
+        if left >= count:
             return np.asarray(np.maximum(values - level, 0.0))
         level, count = (float(values[among].sum()) - total) / left, left
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.evidence.combinations import Contrast
-from app.evidence.estimates import Estimates, around, normal_quantile
+from app.evidence.estimates import Estimates, around
 from app.evidence.fits import LocalFits
 from app.evidence.measurements import Marginal, Measurement, Partition
 from app.evidence.questions import Cells, Question
@@ -91,12 +91,12 @@ def taken_in(empty: Residuals, releases: Iterable[Release]) -> Residuals:
 
 def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Progress) -> list[Answers]:
     """The best linear unbiased values, not cut off where they are impossible."""
-    found, quantile = [], normal_quantile(CONFIDENCE)
+    found = []
     for number, question in enumerate(questions):
         known = residuals.unbiased(question)
         errors = np.where(known.estimable, known.standard_errors, np.nan)
-        values = np.asarray(known.values)
-        found.append(Answers(question, values, errors, values - quantile * errors, values + quantile * errors))
+        values, reaches = np.asarray(known.values), residuals.reaches(question, known, CONFIDENCE)
+        found.append(Answers(question, values, errors, values - reaches, values + reaches))
         progress((number + 1) / len(questions))
     return found
 
@@ -188,15 +188,9 @@ def _around(
     def deviations() -> FloatArray:
         return np.full(question.shape, np.nan) if errors is None else errors(question)
 
-    return around(
-        question,
-        values,
-        residuals.unbiased(question),
-        deviations,
-        residuals.public_total,
-        CONFIDENCE,
-        normal_quantile(CONFIDENCE),
-    )
+    unbiased = residuals.unbiased(question)
+    reaches = residuals.reaches(question, unbiased, CONFIDENCE)
+    return around(question, values, unbiased, reaches, deviations, residuals.public_total, CONFIDENCE)
 
 
 @dataclass(frozen=True, eq=False)

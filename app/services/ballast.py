@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 
 from app.services.errors import Unavailable
 
@@ -19,9 +20,13 @@ class Ballast:
     miss does.
 
     One thread's own.
+
+    Args:
+        told: called with how many bytes more are held, or less, wherever that changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[int], None] = lambda more: None) -> None:
+        self._told = told
         self._held: mmap.mmap | None = None
         self.nbytes = 0
 
@@ -44,6 +49,7 @@ class Ballast:
                 "request again later"
             ) from None
         self.nbytes = size
+        self._told(size)
 
     def keep(self, nbytes: int) -> None:
         """Give back what is more than this, which is all that is needed from here on."""
@@ -54,4 +60,5 @@ class Ballast:
         """Give everything back, at once."""
         if self._held is not None:
             self._held.close()
+            self._told(-self.nbytes)
             self._held, self.nbytes = None, 0

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -47,8 +48,9 @@ log = structlog.get_logger(__name__)
 
 #: Budgets from which on a guarantee says little: an answer may be e^10 times as likely with a record as without it.
 LARGE_EPSILON = 10
-#: What the names of made-up data sets begin with; no declared name does. So many are kept at a time.
-DUMMY, MOST_DUMMIES = "~", 64
+#: What the names of made-up data sets begin with; no declared name does. So many are kept at a time, so many of them
+#: for one principal, and each for so long.
+DUMMY, MOST_DUMMIES, DUMMIES_EACH, DUMMY_AGE = "~", 64, 16, timedelta(hours=24)
 #: How many records they have where the number is not public, and at most.
 DUMMY_RECORDS, MOST_DRAWN = 10_000, 1 << 20
 #: Data sets that a warning names, at most.
@@ -332,9 +334,7 @@ class Datasets:
         """
         spec = parse_spec(self.seen(actor, row.name).spec)
         with self._store.read() as tx:
-            kept = sum(name.startswith(DUMMY) for name in tx.vault_entries())
-        if kept >= MOST_DUMMIES:
-            raise TooManyRequests(f"{MOST_DUMMIES} sessions on made-up records are open: close one first")
+            self.check_dummies(tx, actor)
         count = DUMMY_RECORDS if row.records is None else int(row.records)
         table = drawn(spec, max(1, min(count, MOST_DRAWN)), 0)
         made = DatasetRow(
@@ -346,6 +346,21 @@ class Datasets:
             created_at=self._clock(),
         )
         return Dummy(made, table)
+
+    def check_dummies(self, tx: Transaction, actor: Principal, opening: str | None = None) -> None:
+        """Refuse to keep one more beside those that are kept; ``opening`` names the one for which that is asked.
+
+        Raises:
+            TooManyRequests: when as many of them are kept as may be, in all or for one principal.
+        """
+        kept = [name for name in tx.vault_entries() if name.startswith(DUMMY) and name != opening]
+        own = sum(any(holding.owner == actor.name for holding in tx.holdings(name)) for name in kept)
+        if own >= DUMMIES_EACH:
+            raise TooManyRequests(f"you have {DUMMIES_EACH} sessions on made-up records open: close one first")
+        if len(kept) >= MOST_DUMMIES:
+            raise TooManyRequests(
+                f"{MOST_DUMMIES} sessions on made-up records are open: send again when others have closed some"
+            )
 
     def keep_dummy(self, dummy: Dummy) -> DatasetRow:
         """Keep made-up records as a data set of their own, that nobody can name and no list shows.
@@ -373,6 +388,24 @@ class Datasets:
             tx.retire_dataset(row.name, self._clock())
             tx.commit()
         self._private.destroy(row.vault_entry)
+
+    def end_old_dummies(self) -> None:
+        """Close sessions on made-up records that are older than :data:`DUMMY_AGE`, and destroy the records; but for one
+        whose turn to close does not come.
+        """
+        before = datetime.fromisoformat(self._clock()) - DUMMY_AGE
+        with self._store.read() as tx:
+            kept = [row for row in tx.datasets() if is_dummy(row) and row.retired_at is None]
+        for row in kept:
+            if datetime.fromisoformat(row.created_at) < before:
+                with self._store.read() as tx:
+                    left = tx.open_in(row.name)
+                try:
+                    for session in left:
+                        self._close_session(session, None)
+                    self.end_dummy(row)
+                except CuratorError as error:
+                    log.warning("an old session on made-up records cannot be ended", error=type(error).__name__)
 
     def registered(self, name: str) -> DatasetRow:
         """A data set that sessions may be opened on.
@@ -505,7 +538,8 @@ class Datasets:
         actor.require("admin")
         with self.holding(name) as (tx, row):
             if row.retired_at is None:
-                at = self._clock()
+                # Whatever clocks did: an audit refuses what was opened later than this.
+                at = max(self._clock(), tx.last_opened_in(name))
                 tx.retire_dataset(name, at)
                 tx.add_event(retirement_record(name=name, recorded_at=at))
                 tx.commit()
@@ -524,8 +558,8 @@ class Datasets:
             Unavailable: when a session has not closed in so many seconds, where named, or those of any request.
         """
         with self._store.read() as tx:
-            left = tx.open_in(row.name)
-        for session in left:
+            left = [*tx.open_in(row.name), *tx.releases_in(row.name)]
+        for session in dict.fromkeys(left):
             self._close_session(session, seconds)
         self._private.destroy(row.vault_entry)
 

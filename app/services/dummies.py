@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -122,19 +123,21 @@ def encoded(table: pa.Table, form: DummyFormat) -> bytes:
 
 def _column(attribute: Attribute, records: int, rng: np.random.Generator) -> pa.Array:
     places = rng.integers(0, attribute.places, records)
-    values = _values(attribute, places, rng)
-    missing = rng.random(records) < MISSING if attribute.missing else None
-    return pa.array(values, mask=missing)
+    if attribute.values is not None:
+        mixed = len({type(value) for value in attribute.values}) > 1
+        # Not an array of NumPy, in which every text is as long as the longest.
+        column = pa.array([str(v) if mixed else v for v in attribute.values]).take(pa.array(places))
+    else:
+        column = pa.array(_values(attribute, places, rng))
+    if not attribute.missing:
+        return column
+    return pc.if_else(pa.array(rng.random(records) < MISSING), pa.scalar(None, column.type), column)
 
 
 def _values(attribute: Attribute, places: IntArray, rng: np.random.Generator) -> Array:
-    """A value at each place of an attribute."""
+    """A value at each place of an attribute without categories."""
     if attribute.kind == "codes":
         return places
-    if attribute.kind == "categories":
-        assert attribute.values is not None
-        mixed = len({type(value) for value in attribute.values}) > 1
-        return np.array([str(v) if mixed else v for v in attribute.values])[places]
     if attribute.kind == "dates":
         assert attribute.dates is not None
         zero = attribute.period(day(attribute.dates[0]))
@@ -149,11 +152,11 @@ def _values(attribute: Attribute, places: IntArray, rng: np.random.Generator) ->
             return int(low) + places * int(step)
         found: FloatArray = np.array([float(low + int(place) * step) for place in places])
         return found
-    edges = attribute.bin_edges()
-    if all(edge.denominator == 1 for edge in edges):
-        whole = np.array([int(edge) for edge in edges])
+    edge_at, count = attribute.edge_at(), attribute.bin_count + 1
+    if all(edge_at(i).denominator == 1 for i in range(count)):
+        whole = np.fromiter((int(edge_at(i)) for i in range(count)), np.int64, count)
         return rng.integers(whole[places], whole[places + 1])
-    ends = np.array([float(edge) for edge in edges])
+    ends = np.fromiter((float(edge_at(i)) for i in range(count)), np.float64, count)
     # Rounding must not reach the next bin.
     inside = ends[places] + rng.random(len(places)) * (ends[places + 1] - ends[places])
     within: FloatArray = np.clip(inside, ends[places], np.nextafter(ends[places + 1], -np.inf))
@@ -178,14 +181,14 @@ def _within_cap(
     return rows[kept], columns[kept]
 
 
-def _ends(*sides: tuple[str, IntArray, tuple[str, ...] | None]) -> dict[str, Array]:
+def _ends(*sides: tuple[str, IntArray, tuple[str, ...] | None]) -> dict[str, pa.Array]:
     """The two columns of a list of edges: ids or labels, under names that are no labels, so that they are a header."""
     taken = {label for _, _, labels in sides for label in labels or ()}
-    ends = {}
+    ends: dict[str, pa.Array] = {}
     for name, ids, labels in sides:
         while name in taken:
             name += "_"
-        ends[name] = ids if labels is None else np.array(labels)[ids]
+        ends[name] = pa.array(ids) if labels is None else pa.array(labels).take(pa.array(ids))
     return ends
 
 

@@ -24,14 +24,14 @@ from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
 from app.curator.session import Session, units_of
 from app.privacy.ledger import NOTHING, Amounts
-from app.services.openings import opening_of
+from app.services.openings import opening_of, own_records
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
 from app.spaces.query import Blobs
 
 log = structlog.get_logger(__name__)
 
 #: What a snapshot holds and how; another is not read.
-FORMAT = 1
+FORMAT = 2
 _PAGE = 500
 
 
@@ -50,6 +50,7 @@ class Loaded:
     seconds: float
 
 
+@own_records()
 def load_session(tx: Transaction, row: SessionRow) -> Loaded:
     """A session from its transcript alone."""
     session = Session(opening_of(row.header))
@@ -59,6 +60,7 @@ def load_session(tx: Transaction, row: SessionRow) -> Loaded:
     return _caught_up(tx, row, session)
 
 
+@own_records()
 def resume_session(tx: Transaction, row: SessionRow, snapshots: Snapshots) -> Loaded:
     """A session from its snapshot and the entries since, where that can be done."""
     snapshot = snapshots.read(row.id)
@@ -86,6 +88,7 @@ def _resume(tx: Transaction, row: SessionRow, snapshot: Snapshot) -> Loaded | No
     return loaded if _reached(loaded.session, row) else None
 
 
+@own_records()
 def look(
     store: Store, row: SessionRow, opening: Opening, snapshot: Snapshot | None, check: Callable[[], None]
 ) -> Session:

@@ -6,6 +6,7 @@ ledger moves, of a session while it is answered. Nothing is visible to anybody b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -189,9 +190,13 @@ class LedgerRow:
 
 #: Where a release stands: it waits, is worked on, or has ended.
 ReleaseStatus = Literal["queued", "running", "done", "failed", "cancelled"]
-#: What is being done for one that is worked on: noise is drawn in ``measuring``, and what was measured is recorded
-#: before ``fitting``.
+#: What is being done for one that is worked on: ``measuring`` is committed before noise is drawn, and what was measured
+#: is recorded before ``fitting``.
 ReleaseStep = Literal["queued", "measuring", "fitting", "done"]
+#: The steps in their order: no release goes back.
+RELEASE_STEPS: tuple[ReleaseStep, ...] = ("queued", "measuring", "fitting", "done")
+#: The states of releases that have not ended.
+RELEASE_WORKED: tuple[ReleaseStatus, ...] = ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +204,8 @@ class ReleaseRow:
     """A release, and the work that is to be done for it: the row is the queue.
 
     ``id`` is also that of the session which holds its share and has its transcript. ``worker`` is the process that
-    works on it and ``beat`` when that was last heard of, in seconds since 1970. ``request``, ``problem`` and ``result``
-    are JSON documents.
+    works on it and ``beat`` when that was last heard of, in seconds since 1970. ``expected_seconds`` is what the work
+    is foretold to take. ``request``, ``problem`` and ``result`` are JSON documents.
     """
 
     id: str
@@ -216,6 +221,16 @@ class ReleaseRow:
     finished_at: str | None = None
     problem: bytes | None = None
     result: bytes | None = None
+    expected_seconds: float = 0.0
+
+    def check_follows(self, before: ReleaseRow) -> None:
+        """Refuse a state that lies before another one.
+
+        Raises:
+            ValueError: when the step is an earlier one, or the other state was a release's last.
+        """
+        if RELEASE_STEPS.index(self.step) < RELEASE_STEPS.index(before.step) or before.status not in RELEASE_WORKED:
+            raise ValueError("a release does not go back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +326,7 @@ class Transaction(Protocol):
         self, owner: str | None, after: SessionRow | None, most: int
     ) -> tuple[list[SessionRow], bool]: ...
     def open_in(self, dataset: str) -> list[str]: ...
+    def last_opened_in(self, dataset: str) -> str: ...
     def open_sessions(self, ids: Sequence[str]) -> set[str]: ...
     def closing_times(self, ids: Sequence[str]) -> dict[str, str]: ...
     def add_session(self, row: SessionRow) -> None: ...
@@ -340,10 +356,14 @@ class Transaction(Protocol):
     def releases_page(
         self, owner: str | None, after: ReleaseRow | None, most: int
     ) -> tuple[list[ReleaseRow], bool]: ...
+    def releases_in(self, dataset: str) -> list[str]: ...
     def count_releases(self) -> Mapping[ReleaseStatus, int]: ...
-    def next_release(self, silent_since: float) -> str | None: ...
-    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None: ...
-    def move_release(self, row: ReleaseRow, worker: str | None) -> bool: ...
+    def next_release(self, silent_since: float, most_seconds: float = math.inf) -> str | None: ...
+    def claim_release(
+        self, worker: str, now: float, silent_since: float, most_seconds: float = math.inf
+    ) -> ReleaseRow | None: ...
+    def orphan_releases(self) -> None: ...
+    def move_release(self, row: ReleaseRow, before: ReleaseRow) -> bool: ...
     def add_release_files(self, files: Sequence[ReleaseFile]) -> None: ...
     def release_file(self, id: str, name: str) -> ReleaseFile | None: ...
 

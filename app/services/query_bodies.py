@@ -9,7 +9,7 @@ from app.audit import records
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.query_request import WANTED, QueryModel, parse_query
-from app.spaces.space import Space
+from app.spaces.space import LOOKED_AT_BYTES, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,13 @@ def words(asked: Any) -> bytes | None:
     return records.words({name: part for name, part in asked.items() if name not in WANTED})
 
 
-def compiled(space: Space, asked: Any) -> Asked:
+def compiled(space: Space, asked: Any, room: int) -> Asked:
     """A query compiled against a space, and what is wanted of its answer.
+
+    Args:
+        space: of the data set.
+        asked: the query.
+        room: the bytes that may be taken for what the query writes out beside what it lists.
 
     Raises:
         InvalidQuery: naming what is wrong.
@@ -70,5 +75,12 @@ def compiled(space: Space, asked: Any) -> Asked:
         query, wanted = space.compile_dense(asked.weights), asked.wanted
     else:
         words = parse_query(asked)
+        looked_at = space.looked_at(words)
+        if LOOKED_AT_BYTES * looked_at > room:
+            raise InvalidQuery(
+                f"the question looks at {looked_at:,} values, which takes {LOOKED_AT_BYTES * looked_at:,} bytes, and "
+                f"{room:,} may be taken: name fewer attributes, or shorter ones, or have the limit raised "
+                "(CURATOR_MEMORY_LIMIT)"
+            )
         query, wanted = space.compile(words), words
     return Asked(query, wanted.unverified, wanted.within, wanted.confidence, wanted.adaptive)

@@ -1,28 +1,31 @@
-"""The work that releases take, beside the requests: one after the other, by whichever process takes them.
+"""The work that releases take, beside the requests, by whichever process takes them: of those that wait the next one of
+the principal who was served longest ago.
 
 The row of a release is the queue. Who works on it says so there, and that it is alive; a release whose worker is silent
 is taken over. There are two parts:
 
-1. **measuring**: noise is drawn, and what was measured is recorded with its charge, the end of the session and the next
-   step, all in one transaction. Before that nothing has happened: a process that dies leaves a release that is measured
-   anew, and what it drew is nowhere. After it nothing is drawn again, whatever happens.
+1. **measuring**: this step is committed before anything is computed from the private data. From then on noise is drawn
+   once: either what was measured is recorded with its charge, the end of the session and the next step, all in one
+   transaction, or the release fails and its whole share is charged (:mod:`.release_ends`). Whoever finds a release in
+   this step that another worker has begun ends it so: nobody knows what was drawn.
 2. **fitting**: what is made of the measurements. It is a function of them, computed in a process of its own, and may be
    done again; its files and the end of the release are one transaction.
 
-Every write names the worker that took the release, by a name that is used for this once. Whoever was taken for dead and
-was merely slow changes nothing any more: his release is another worker's by then, or has ended. When something fails
-that is no refusal, such as the database, the row is read again before anything else is done: a commit that seemed to
-fail may have happened.
+Every write names the state that it changes: status, step, and the worker that took the release, by a name that is used
+for this once. Whoever was taken for dead and was merely slow changes nothing any more: his release is another worker's
+by then, or has ended. When something fails that is no refusal, such as the database, the row is read again before
+anything else is done: a commit that seemed to fail may have happened.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import orjson
@@ -36,10 +39,11 @@ from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
-from app.evidence.degrees import GraphRelease
+from app.evidence.degrees import GraphBuy, GraphRelease
+from app.evidence.policy import Buy
 from app.evidence.strategies import Release
-from app.privacy.ledger import total
-from app.releases.finishing import Job, Outcome, Progress, WorkerDied
+from app.privacy.ledger import Amounts, total
+from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied
 from app.releases.power import started
 from app.services import spending
 from app.services.errors import NotFound
@@ -59,20 +63,27 @@ from app.services.ports import (
     Store,
     Transaction,
 )
+from app.services.release_ends import end_release
 from app.services.release_files import tables_of
 from app.services.release_rounds import play, play_power
 from app.services.sessions import release_failure
 from app.spaces.errors import CuratorError
+from app.spaces.tensor import PrivateTensor
 
 log = structlog.get_logger(__name__)
 
 #: How often a worker says that it is alive, how long it may be silent, and how often it looks for work, in seconds.
 BEAT_SECONDS, SILENT_SECONDS, LOOK_SECONDS = 2.0, 60.0, 1.0
+#: Releases that are foretold to take no longer have a thread of their own, and how long one may be fitted there, in
+#: seconds. Whoever asks for such a one waits behind no other kind: docs/operations.md states the bound.
+QUICK_SECONDS, QUICK_LIMIT = 10.0, 30.0
 #: Pauses after what fails while the database answers, in seconds. After the last of them the release fails. Times in
 #: which the database does not answer count for none.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: How long a stop waits for a transaction that is under way.
-STOP_SECONDS = 10.0
+#: How long a stop waits for a transaction that is under way, and for noise that is being drawn: what is not recorded by
+#: then is charged and lost.
+STOP_SECONDS, DRAWING_SECONDS = 10.0, 60.0
+_STOP_LOOK = 0.1
 #: How many measurements are read at a time.
 _PAGE = 64
 
@@ -86,6 +97,7 @@ class Finisher(Protocol):
         Raises:
             CuratorError: when nothing can come of it.
             WorkerDied: when it was ended, by :meth:`cancel` or from outside.
+            TookTooLong: when it was ended for the time that it took.
         """
 
     def cancel(self) -> None:
@@ -114,8 +126,33 @@ class _Closed(Exception):
     """The release's session is closed: a commit that seemed to fail has happened, or the release has ended."""
 
 
+@dataclass
+class _Lane:
+    """A thread that works on one release at a time.
+
+    Attributes:
+        finisher: what is made of measurements is made there.
+        most_seconds: only releases that are foretold to take no longer are taken.
+        drawing: set while noise is about to be drawn, drawn and recorded.
+    """
+
+    finisher: Finisher
+    most_seconds: float
+    thread: threading.Thread = field(init=False)
+    wake: threading.Event = field(default_factory=threading.Event)
+    drawing: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def quick(self) -> bool:
+        """Whether some releases are left to another lane."""
+        return self.most_seconds < math.inf
+
+
 class ReleaseJobs:
-    """Works on releases, one at a time, beside a running service.
+    """Works on releases beside a running service: on one of any kind, and on one that is foretold to be quick.
+
+    So a release that is quick waits for no other kind. One that takes longer than was foretold is ended there and left
+    to the other thread, which begins it anew.
 
     Args:
         store: where they are queued.
@@ -125,6 +162,7 @@ class ReleaseJobs:
         clock: the time of records.
         meter: counts how long that takes.
         render: makes problem documents of refusals.
+        quick: the same for those that are foretold to be quick; where left out they are done with the others.
     """
 
     def __init__(
@@ -137,94 +175,113 @@ class ReleaseJobs:
         meter: Meter,
         *,
         render: Callable[[CuratorError], dict[str, Any]],
+        quick: Finisher | None = None,
     ) -> None:
-        self._store, self._private, self._noise, self._finisher = store, private, noise, finisher
+        self._store, self._private, self._noise = store, private, noise
         self._clock, self._meter, self._render = clock, meter, render
-        self._stopping, self._wake = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="releases", daemon=True)
+        self._stopping = threading.Event()
+        self._lanes = [_Lane(finisher, math.inf)]
+        if quick is not None:
+            self._lanes.append(_Lane(quick, QUICK_SECONDS))
+        for lane in self._lanes:
+            name = "quick-releases" if lane.quick else "releases"
+            lane.thread = threading.Thread(target=self._watch, args=(lane,), name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        if self._store.exclusive:
+            # Where one process writes, whatever was under way before it started is nobody's any more.
+            with self._store.write() as tx:
+                tx.orphan_releases()
+                tx.commit()
+        for lane in self._lanes:
+            lane.thread.start()
 
     def stop(self) -> None:
-        """End soon: what is not recorded is handed back, for another process or the next start."""
+        """End soon: what is not measured yet, or measured and recorded, is handed back, for another process or the next
+        start. Noise that is being drawn is waited for.
+        """
         self._stopping.set()
-        self._wake.set()
-        self._finisher.stop()
-        if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+        for lane in self._lanes:
+            lane.wake.set()
+            lane.finisher.stop()
+        until = time.monotonic() + DRAWING_SECONDS
+        for lane in self._lanes:
+            while lane.thread.is_alive() and lane.drawing.is_set() and time.monotonic() < until:
+                lane.thread.join(_STOP_LOOK)
+        for lane in self._lanes:
+            if lane.thread.is_alive():
+                lane.thread.join(STOP_SECONDS)
 
     def wake(self) -> None:
         """There is something to do."""
-        self._wake.set()
+        for lane in self._lanes:
+            lane.wake.set()
 
-    def _watch(self) -> None:
-        # Where one process writes, whatever was under way before it started is nobody's any more.
-        silent = float("inf") if self._store.exclusive else SILENT_SECONDS
+    def _watch(self, lane: _Lane) -> None:
         while not self._stopping.is_set():
             try:
-                if not self.work(silent):
-                    silent = SILENT_SECONDS
-                    self._wake.wait(LOOK_SECONDS)
-                    self._wake.clear()
+                if not self._work(lane, SILENT_SECONDS):
+                    lane.wake.wait(LOOK_SECONDS)
+                    lane.wake.clear()
             except Exception as error:  # noqa: BLE001 - such as a database that is away: there is another time
                 log.warning("releases cannot be worked on", error=type(error).__name__)
                 self._stopping.wait(LOOK_SECONDS)
 
-    def work(self, silent: float = SILENT_SECONDS) -> bool:
+    def work(self, silent: float = SILENT_SECONDS, *, quick: bool = False) -> bool:
         """Take a release and carry it to its end; whether there was one.
 
         Args:
             silent: for how many seconds its worker must have been silent for one to be taken over.
+            quick: as the thread for releases that are foretold to be quick does.
         """
+        return self._work(self._lanes[int(quick)], silent)
+
+    def _work(self, lane: _Lane, silent: float) -> bool:
         now = time.time()
-        since = float("inf") if silent == float("inf") else now - silent
+        since = math.inf if silent == math.inf else now - silent
         with self._store.read() as tx:
-            if tx.next_release(since) is None:
+            if tx.next_release(since, lane.most_seconds) is None:
                 return False
         with self._store.write() as tx:
-            row = tx.claim_release(secrets.token_hex(16), now, since)
+            row = tx.claim_release(secrets.token_hex(16), now, since, lane.most_seconds)
             tx.commit()
         if row is None:
             return False
         try:
-            self._carry(row)
+            self._carry(row, lane)
         except _Lost:
             log.info("a release has ended, or another process works on it", release=row.id)
         return True
 
-    def _carry(self, row: ReleaseRow) -> None:
+    def _carry(self, row: ReleaseRow, lane: _Lane) -> None:
         """Do what is left to do for a release that this process has taken.
 
         Raises:
             _Lost: when it is not this process' any more.
         """
-        problem: bytes | None = None
+        course = _Course(row, lane)
         pauses = iter(PAUSES)
         while True:
             try:
-                row = self._as_it_stands(row)
-                if problem is not None:
-                    self._fail(row, problem)
-                elif self._stopping.is_set():
-                    self._hand_back(row)
-                else:
-                    if row.step in ("queued", "measuring"):
-                        row = self._measure(self._at(row, "measuring"))
-                    self._fit(row)
+                course.row = self._as_it_stands(course.row)
+                self._go_on(course)
                 return
             except _Lost:
                 raise
             except _Stopped:
                 continue
             except CuratorError as error:
-                problem = orjson.dumps(self._render(error))
+                course.problem = orjson.dumps(self._render(error))
             except WorkerDied as error:
                 # A stop ends it too; and so does the end of the release, which is seen first.
-                if not self._stopping.is_set():
+                if lane.quick:
+                    course.longer = True
+                elif isinstance(error, TookTooLong):
+                    course.problem = release_failure(f"{error}. {_KEPT}", "The release took too long", 504)
+                elif not self._stopping.is_set():
                     log.error("what is made of a release was not finished", release=row.id, how=str(error))
-                    problem = release_failure(f"{error}. {_KEPT}")
+                    course.problem = release_failure(f"{error}. {_KEPT}")
             except Exception as error:  # noqa: BLE001 - whatever it is, the release comes to an end, and it is told
                 log.warning("a release cannot be worked on", release=row.id, error=type(error).__name__)
                 if self._stopping.is_set():
@@ -232,8 +289,37 @@ class ReleaseJobs:
                 pause = next(pauses, None) if self._answers() else LOOK_SECONDS
                 if pause is None:
                     log.error("a release failed", release=row.id, error=type(error).__name__)
-                    problem, pause = release_failure(f"{_FAILED}. {_KEPT}"), LOOK_SECONDS
+                    course.problem, pause = release_failure(_FAILED), LOOK_SECONDS
                 self._stopping.wait(pause)
+
+    def _go_on(self, course: _Course) -> None:
+        """Carry a release on from where it stands to its end, or to its return to the queue.
+
+        Raises:
+            Exception: whatever goes wrong; what is done by then stands in ``course`` and in the row.
+        """
+        row = course.row
+        if row.step == "measuring" and course.drawn is not None:
+            try:
+                course.row = row = self._record(row, course.drawn)
+            except Exception:
+                if course.problem is None:
+                    raise
+            else:
+                course.problem = None
+        if row.step == "measuring" and course.begun:
+            # Why is not told: it may depend on what was counted and drawn.
+            self._fail(row, release_failure(_LOST_NOISE))
+            return
+        if course.problem is not None:
+            self._fail(row, course.problem)
+            return
+        if course.longer or (row.step != "measuring" and self._stopping.is_set()):
+            self._hand_back(row, longer=course.longer)
+            return
+        if row.step in ("queued", "measuring"):
+            course.row = row = self._measure(course)
+        self._fit(row, course.lane)
 
     def _answers(self) -> bool:
         """Whether the database does."""
@@ -245,43 +331,53 @@ class ReleaseJobs:
 
     # ------------------------------------------------------------------ measuring
 
-    def _measure(self, row: ReleaseRow) -> ReleaseRow:
-        """Draw and record; the row at its next step."""
+    def _measure(self, course: _Course) -> ReleaseRow:
+        """Look for all that is needed, commit that noise will be drawn, draw, and record; the row at its next step."""
         now = self._clock()  # before anything private is looked at
-        # Very many numbers take minutes to be drawn, and rounds as long to be played.
-        with self._beating(row) as progress:
-            with self._store.read() as tx:
-                session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
-                assert session_row is not None
-                assert dataset is not None
-                if dataset.retired_at is not None:
-                    raise NotFound("the data set was retired before anything was measured")
-                opening = opening_of(session_row.header)
-                session = Session(opening)
-                pin_all(tx, row.dataset, session)
-                pins = opening.evidence
-                known = [] if pins is None else _known(tx, row.dataset, pins.known)
-            data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
-            if self._stopping.is_set():
+        ready = self._ready(course.row)
+        # Before it is looked whether to stop: a stop looks for this afterwards.
+        course.lane.drawing.set()
+        try:
+            if self._stopping.is_set() and course.row.step == "queued":
                 raise _Stopped
-            made = measured_all(self._noise, data, session.purchases())
-            if isinstance(session.mechanism, PowerMechanism):
-                power = session.mechanism.power
-                made += play_power(power, started(power.edges, known), data, self._noise, progress)
-            elif isinstance(session.mechanism, WorkloadMechanism) and session.mechanism.rounds is not None:
-                hypothesis = session.mechanism.hypothesis(_tables(known), [each.table for each in made])
-                made += play(session.mechanism.rounds, hypothesis, data, self._noise, progress)
-        return self._record(row, made, now)
+            if course.row.step == "queued":
+                course.row = self._at(course.row, "measuring")
+            # From here on nothing returns, and nothing is drawn a second time, whatever is raised.
+            course.begun = True
+            # Very many numbers take minutes to be drawn, and rounds as long to be played.
+            with self._beating(course.row, course.lane) as progress:
+                course.drawn = _Drawn(_measured(self._noise, ready, progress), now)
+            return self._record(course.row, course.drawn)
+        finally:
+            course.lane.drawing.clear()
 
-    def _record(self, row: ReleaseRow, made: list[Measured], now: str) -> ReleaseRow:
+    def _ready(self, row: ReleaseRow) -> _Ready:
+        """All that is needed to measure; of the private numbers nothing is computed yet."""
+        with self._store.read() as tx:
+            session_row, dataset = tx.session(row.id), tx.dataset(row.dataset)
+            assert session_row is not None
+            assert dataset is not None
+            if dataset.retired_at is not None:
+                raise NotFound("the data set was retired before anything was measured")
+            opening = opening_of(session_row.header)
+            session = Session(opening)
+            pin_all(tx, row.dataset, session)
+            pins = opening.evidence
+            known = [] if pins is None else _known(tx, row.dataset, pins.known)
+        data = self._private.tensor(opening.dataset.space, dataset.vault_entry)
+        return _Ready(session, session.purchases(), known, data)
+
+    def _record(self, row: ReleaseRow, drawn: _Drawn) -> ReleaseRow:
         """Entries, charge, the end of the session and the next step, together."""
         moved = replace(row, step="fitting", progress=0.0, beat=time.time())
+        made = drawn.made
         with self._store.write() as tx:
             session = tx.lock_sessions([row.id])[row.id]
             if session.status != "open":
                 raise _Closed
-            if not tx.move_release(moved, row.worker):
+            if not tx.move_release(moved, row):
                 raise _Lost
+            now = max(drawn.now, session.opened_at)  # a clock may have been set back
             entries, evidence = _entries(session, made, opening_of(session.header).request.share, now)
             share, movement = spending.charge(session, total(each.price for each in made), len(entries), now)
             after = session.after(len(entries), 0, len(entries), share, _head(entries, session))
@@ -295,7 +391,7 @@ class ReleaseJobs:
 
     # ------------------------------------------------------------------ fitting
 
-    def _fit(self, row: ReleaseRow) -> None:
+    def _fit(self, row: ReleaseRow, lane: _Lane) -> None:
         """Make what is to be made of the measurements, and end the release."""
         with self._store.read() as tx:
             session = tx.session(row.id)
@@ -303,8 +399,8 @@ class ReleaseJobs:
             opening = opening_of(session.header)
             job = _job(tx, row, session, opening)
         begun = time.perf_counter()
-        with self._beating(row) as progress:
-            outcome = self._finisher.finish(job, progress)
+        with self._beating(row, lane) as progress:
+            outcome = lane.finisher.finish(job, progress)
         self._meter.fitted(time.perf_counter() - begun)
         files = [ReleaseFile(row.id, name, data) for name, data in tables_of(opening.dataset.space, outcome).items()]
         result = {"files": {file.name: len(file.data) for file in files}, **outcome.summary}
@@ -312,26 +408,27 @@ class ReleaseJobs:
             row, status="done", step="done", progress=1.0, finished_at=self._clock(), result=orjson.dumps(result)
         )
         with self._store.write() as tx:
-            if not tx.move_release(done, row.worker):
+            if not tx.move_release(done, row):
                 raise _Lost
             tx.add_release_files(files)
             tx.commit()
 
     @contextmanager
-    def _beating(self, row: ReleaseRow) -> Iterator[Progress]:
+    def _beating(self, row: ReleaseRow, lane: _Lane) -> Iterator[Progress]:
         """While something takes long: say from time to time that it goes on, and how far it is.
 
         Nothing is said after the context's end, so that no beat undoes what is written then. A release that was lost
         meanwhile is not worked on any longer.
         """
-        done, reached = threading.Event(), [row.progress]
+        done, lost, reached = threading.Event(), threading.Event(), [row.progress]
 
         def beat() -> None:
             while not done.wait(BEAT_SECONDS):
                 try:
                     self._at(row, row.step, reached[0])
                 except _Lost:
-                    self._finisher.cancel()
+                    lost.set()
+                    lane.finisher.cancel()
                     return
                 except Exception as error:  # noqa: BLE001 - a beat that is missed is not the end
                     log.debug("a release's progress was not told", error=type(error).__name__)
@@ -343,6 +440,10 @@ class ReleaseJobs:
         thread.start()
         try:
             yield progress
+        except WorkerDied:
+            if lost.is_set():
+                raise _Lost from None
+            raise
         finally:
             done.set()
             thread.join()
@@ -363,38 +464,90 @@ class ReleaseJobs:
 
     def _at(self, row: ReleaseRow, step: ReleaseStep, progress: float = 0.0) -> ReleaseRow:
         moved = replace(row, step=step, progress=progress, beat=time.time())
-        self._move(moved, row.worker)
+        self._move(moved, row)
         return moved
 
-    def _hand_back(self, row: ReleaseRow) -> None:
-        """Another process may take it at once."""
-        self._move(replace(row, status="queued", worker=None), row.worker)
+    def _hand_back(self, row: ReleaseRow, *, longer: bool) -> None:
+        """Another process may take it at once; where it takes longer than was foretold, another lane."""
+        foretold = 2 * QUICK_LIMIT if longer else row.expected_seconds
+        self._move(replace(row, status="queued", worker=None, progress=0.0, expected_seconds=foretold), row)
 
-    def _move(self, row: ReleaseRow, worker: str | None) -> None:
+    def _move(self, row: ReleaseRow, before: ReleaseRow) -> None:
         with self._store.write() as tx:
-            if not tx.move_release(row, worker):
+            if not tx.move_release(row, before):
                 raise _Lost
             tx.commit()
 
     def _fail(self, row: ReleaseRow, problem: bytes) -> None:
-        """End a release that came to nothing; what its session still holds returns."""
-        now = self._clock()
+        """End a release that came to nothing."""
         with self._store.write() as tx:
-            session = tx.lock_sessions([row.id])[row.id]
-            failed = replace(row, status="failed", finished_at=now, problem=problem)
-            if not tx.move_release(failed, row.worker):
+            if not end_release(tx, row, "failed", self._clock(), problem):
                 raise _Lost
-            if session.status == "open":
-                closed, movement = spending.end(session, now)
-                tx.move_sessions([closed])
-                tx.move_ledger([movement])
             tx.commit()
 
 
 _FAILED = "the server could not carry the release through; its log says why"
-_KEPT = (
-    "What was measured for it is kept among the data set's measurements; what was not used of its share has returned"
+_KEPT = "What was measured for it is kept among the data set's measurements, and so is its charge"
+_LOST_NOISE = (
+    "the release was broken off while its noise was drawn, and what was drawn is lost. Its share is charged, for that "
+    "may tell of what was drawn. The server's log says more. Ask for another release"
 )
+
+
+@dataclass
+class _Drawn:
+    """What was measured and is not recorded yet, and the time of its records."""
+
+    made: list[Measured] = field(repr=False)
+    now: str
+
+
+@dataclass
+class _Course:
+    """How far this process has come with a release.
+
+    Attributes:
+        row: as it stood last.
+        lane: where it is worked on.
+        begun: whether noise was drawn, or may have been: by this process, or by who had the release before.
+        drawn: what this process measured.
+        problem: why nothing will come of it.
+        longer: whether it turned out to be none for a lane of quick ones.
+    """
+
+    row: ReleaseRow
+    lane: _Lane
+    begun: bool = field(init=False)
+    drawn: _Drawn | None = None
+    problem: bytes | None = None
+    longer: bool = False
+
+    def __post_init__(self) -> None:
+        self.begun = self.row.step == "measuring"
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What is needed to measure: the session of a release, what it measures at first, what it starts from, and the
+    private numbers.
+    """
+
+    session: Session
+    due: Sequence[tuple[Buy | GraphBuy, Amounts]]
+    known: list[Release | GraphRelease]
+    data: PrivateTensor = field(repr=False)
+
+
+def _measured(noise: NoisePort, ready: _Ready, progress: Progress) -> list[Measured]:
+    """All that a release measures, in its order."""
+    mechanism, known, data = ready.session.mechanism, ready.known, ready.data
+    made = measured_all(noise, data, ready.due)
+    if isinstance(mechanism, PowerMechanism):
+        made += play_power(mechanism.power, started(mechanism.power.edges, known), data, noise, progress)
+    elif isinstance(mechanism, WorkloadMechanism) and mechanism.rounds is not None:
+        hypothesis = mechanism.hypothesis(_tables(known), [each.table for each in made])
+        made += play(mechanism.rounds, hypothesis, data, noise, progress)
+    return made
 
 
 def _entries(

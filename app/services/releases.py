@@ -7,25 +7,43 @@ measures is charged there, and its end gives back what is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from app.curator.request import parse_request
 from app.curator.workload_comparison import ways_of
 from app.privacy.patience import while_wanted
-from app.services import spending
 from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound
 from app.services.pages import Page
-from app.services.ports import Clock, ReleaseRow, SessionRow, Store, Transaction
+from app.services.ports import RELEASE_WORKED, Clock, ReleaseRow, SessionRow, Store, Transaction
 from app.services.principals import Principal
+from app.services.release_ends import end_release
 from app.services.release_request import parse_release
-from app.services.sessions import SESSION_ID, Check, IdempotencyKey, Prepared, Sessions, release_view
+from app.services.sessions import (
+    SESSION_ID,
+    Check,
+    IdempotencyKey,
+    Prepared,
+    Sessions,
+    release_failure,
+    release_view,
+)
 from app.spaces.errors import CuratorError, InvalidRequest
 
 #: What came of a release, by the name that it is asked for; the first that there is where none is named.
 FILES = ("records", "edges", "answers")
-_ENDED = ("done", "failed", "cancelled")
+
+
+def _ended_early(why: str, row: ReleaseRow) -> bytes | None:
+    """What is to be said of a release that was ended while something was measured for it, or made of that."""
+    if row.step == "queued":
+        return None
+    if row.step == "measuring":
+        detail = f"{why} while noise was drawn for it: nothing is recorded, and its share is charged"
+    else:
+        detail = f"{why} while its data were made: what was measured for it is kept, and so is its charge"
+    return release_failure(detail, "The release was ended", 409)
 
 
 @dataclass(frozen=True)
@@ -43,7 +61,7 @@ class Standing:
     @property
     def ended(self) -> bool:
         """Whether nothing will change any more."""
-        return self.row.status in _ENDED
+        return self.row.status not in RELEASE_WORKED
 
 
 class Releases:
@@ -90,6 +108,7 @@ class Releases:
         """
         request = parse_request(parse_release(asked).session())
         dataset = self._datasets.public(request.dataset)
+        self._sessions.check_planning(dataset, request)
         with while_wanted(check):
             return ways_of(dataset, request).document(self._render)
 
@@ -132,12 +151,13 @@ class Releases:
         return Page(views, rows[-1].id if others else None)
 
     def cancel(self, actor: Principal, id: str) -> dict[str, Any]:
-        """End a release for which no noise was drawn yet; its share returns to the data set.
+        """End a release. Its share returns where no noise was drawn for it yet; where it is fitted, what was measured
+        for it stays, and so does its charge.
 
         Raises:
             Forbidden: for an auditor.
             NotFound: when there is none, or it is somebody else's.
-            Conflict: when it has ended, or noise is being drawn or was.
+            Conflict: when it has ended, or noise is being drawn.
         """
         actor.require("analyst", "admin")
         self.standing(actor, id)
@@ -145,40 +165,34 @@ class Releases:
             with self._store.write() as tx:
                 row = tx.release(id)
                 assert row is not None
-                if row.status in _ENDED:
+                if row.status not in RELEASE_WORKED:
                     raise Conflict(f"the release is {row.status}: there is nothing to cancel")
-                if row.step != "queued":
-                    raise Conflict("noise is drawn for the release, or was: it is carried through")
-                if self._end(tx, row):
+                if row.step == "measuring":
+                    raise Conflict(
+                        "noise is being drawn for the release, so it will be charged: cancel it when that is recorded, "
+                        "or wait for its end"
+                    )
+                if self._end(tx, row, "it was cancelled"):
                     tx.commit()
                     break
         return self.standing(actor, id).view
 
     def end(self, id: str) -> bool:
-        """End a release whose data set is retired, unless all is measured: what was not recorded by now never will be.
+        """End a release whose data set is retired, unless it has ended: what was not recorded by now never will be.
         Whether the session of this id is a release's.
         """
         while True:
             with self._store.write() as tx:
                 row = tx.release(id)
-                # What was recorded is public, and may be fitted without the data set.
-                if row is None or row.status in _ENDED or row.step == "fitting":
+                if row is None or row.status not in RELEASE_WORKED:
                     return row is not None
-                if self._end(tx, row):
+                if self._end(tx, row, "the data set was retired"):
                     tx.commit()
                     return True
 
-    def _end(self, tx: Transaction, row: ReleaseRow) -> bool:
-        """End a release as cancelled, unless somebody took it since its row was read; whether that is done."""
-        now = self._clock()
-        session = tx.lock_sessions([row.id])[row.id]
-        if not tx.move_release(replace(row, status="cancelled", finished_at=now, worker=None), row.worker):
-            return False
-        if session.status == "open":
-            closed, movement = spending.end(session, now)
-            tx.move_sessions([closed])
-            tx.move_ledger([movement])
-        return True
+    def _end(self, tx: Transaction, row: ReleaseRow, why: str) -> bool:
+        """End a release as cancelled, unless it has moved on since its row was read; whether that is done."""
+        return end_release(tx, row, "cancelled", self._clock(), _ended_early(why, row))
 
     def data(self, actor: Principal, id: str, name: str | None) -> tuple[str, bytes]:
         """What came of a release: its name, and an Arrow file.

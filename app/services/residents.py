@@ -23,7 +23,8 @@ from app.curator.session import Session
 from app.services.ballast import Ballast
 from app.services.datasets import public_dataset
 from app.services.loading import follow, keep_session, last_recorded, resume_session, take_in, time_of
-from app.services.openings import opening_of
+from app.services.memory import Memory
+from app.services.openings import opening_bytes, opening_of
 from app.services.ports import NoisePort, PrivateStore, SessionRow, Snapshots, Transaction
 from app.spaces.query import Query
 from app.spaces.tensor import PrivateTensor
@@ -83,14 +84,34 @@ class Live:
 
 
 class Residents:
-    """Sessions in memory, the least recently used of them dropped when they need more than ``memory_limit`` bytes.
+    """Sessions in memory, the least recently used of them dropped when they need more than a lane's share, or all
+    that stands in memory passes its limit.
 
     One thread's own.
+
+    Args:
+        private: the private numbers.
+        noise: where noise comes from.
+        snapshots: of sessions.
+        memory: the account of all lanes.
+        name: of the lane.
+        wake: has :meth:`give` called between two turns; returns at once.
     """
 
-    def __init__(self, private: PrivateStore, noise: NoisePort, snapshots: Snapshots, memory_limit: int) -> None:
+    def __init__(
+        self,
+        private: PrivateStore,
+        noise: NoisePort,
+        snapshots: Snapshots,
+        memory: Memory,
+        name: str,
+        wake: Callable[[], None],
+    ) -> None:
         self._private, self._noise, self._snapshots = private, noise, snapshots
-        self._memory_limit = memory_limit
+        self._memory, self._name = memory, name
+        memory.join(name, wake)
+        #: Sessions that must stay for this turn.
+        self._unwritten: Container[str] = ()
         self._live: OrderedDict[str, Live] = OrderedDict()
         self._held = 0
         self._ballast = Ballast()
@@ -103,9 +124,14 @@ class Residents:
         return len(self._live)
 
     @property
+    def room(self) -> int:
+        """Bytes that a single question may take."""
+        return self._memory.room
+
+    @property
     def held(self) -> int:
-        """Bytes accounted to the sessions in memory."""
-        return self._held
+        """Bytes accounted to the sessions in memory, and to what is held ready for their updates."""
+        return self._held + self._ballast.nbytes
 
     def get(self, id: str) -> Live | None:
         """The session if it is in memory, as it is there."""
@@ -152,21 +178,33 @@ class Residents:
             SessionClosed: when its data set is retired.
             NoRoom: when it must wait until the answers of others are written.
         """
+        self._unwritten = unwritten
         live = self._live.get(row.id)
         if live is None:
             live = self._restore(begin(), row, unwritten)
         self._live.move_to_end(row.id)
         return live
 
-    def make_ready(self, live: Live, query: Query) -> None:
-        """Before noise is drawn: take all the memory that learning this query could take. It is beside the limit.
+    def ballast(self) -> Ballast:
+        """One for work beside the lane, counted as it changes."""
+        return Ballast(self._memory.add)
+
+    def make_ready(self, live: Live, query: Query, ballast: Ballast | None = None) -> None:
+        """Before noise is drawn: take all the memory that learning this query could take. It is counted with the lane's
+        sessions, others of which make room for it, and taken in any case. ``ballast`` holds it, here and below, where
+        the thread is not the lane's.
 
         Raises:
-            Unavailable: when there is none.
+            Unavailable: when the system does not give it.
         """
         needed = live.session.mechanism.working_bytes(live.session.state, query)
         live.working = max(live.working, needed)
-        self._ballast.hold(needed)
+        if ballast is not None:
+            ballast.hold(needed)
+        elif needed > self._ballast.nbytes:
+            self._make_room(needed - self._ballast.nbytes, self._unwritten, live)
+            self._ballast.hold(needed)
+            self._tell()
 
     def noise(self, live: Live, noise: RoundNoise) -> Any:
         """Where a session's noise of this law and scale comes from."""
@@ -188,15 +226,15 @@ class Residents:
             live.counts[race] = self._noise.poisson(race.mean, race.cut)
         return int(live.counts[race].take())
 
-    def released(self, live: Live, query: Query, due: Due, units: Units) -> Answer:
+    def released(self, live: Live, query: Query, due: Due, units: Units, ballast: Ballast | None = None) -> Answer:
         """The answer that a release makes; what is learnt of it has the memory that was held ready."""
-        self._ballast.release()
+        (ballast or self._ballast).release()
         return live.session.released(query, due, units)
 
-    def record(self, live: Live, query: Query, answer: Answer) -> None:
+    def record(self, live: Live, query: Query, answer: Answer, ballast: Ballast | None = None) -> None:
         """Take an answer into a session's state; what it learns from has the memory that was held ready."""
         if answer.source == "measurement":
-            self._ballast.release()
+            (ballast or self._ballast).release()
             started = time.perf_counter()
             live.session.record(query, answer)
             live.learning_seconds += time.perf_counter() - started
@@ -218,6 +256,13 @@ class Residents:
         if self._unloaded:
             self._unloaded = False
             self._ballast.keep(max((live.working for live in self._live.values()), default=0))
+        self._tell()
+
+    def give(self, unwritten: Container[str]) -> None:
+        """Between two turns: give what others need, as long as this lane has more than its share."""
+        self._evict_to(self._memory.share, 0, unwritten)
+        self._ballast.keep(max((live.working for live in self._live.values()), default=0))
+        self._tell()
 
     def forget_closed(self, tx: Transaction, unwritten: Container[str] = ()) -> None:
         """Drop the sessions that another process has closed."""
@@ -246,6 +291,10 @@ class Residents:
         if live is not None:
             self._held -= live.nbytes
             self._unloaded = True
+            self._tell()
+
+    def _tell(self) -> None:
+        self._memory.tell(self._name, self.held)
 
     def _evict(self, live: Live) -> None:
         """Drop a session whose state is committed."""
@@ -263,14 +312,30 @@ class Residents:
         grown = live.reserved + live.session.known_bytes
         self._held += grown - live.nbytes
         live.nbytes = grown
+        self._tell()
 
-    def _make_room(self, needed: int, unwritten: Container[str]) -> bool:
-        """Whether so many bytes more fit, the sessions used least recently dropped where that helps.
+    def _make_room(self, needed: int, unwritten: Container[str], user: Live | None = None) -> bool:
+        """Whether so many bytes more fit, the sessions used least recently dropped where that helps: of this lane what
+        passes its share, then of others what passes theirs.
 
         A single session always fits: it was taken in on the promise that it would.
+
+        Args:
+            needed: bytes.
+            unwritten: sessions that must stay.
+            user: the session in memory that needs them; None for one that is not there yet.
         """
-        while self._held + needed > self._memory_limit and len(self._live) + bool(needed) > 1:
-            oldest = next((live for id, live in self._live.items() if id not in unwritten), None)
+        if not self._evict_to(self._memory.share - needed, 0 if needed and user is None else 1, unwritten, user):
+            return False
+        if needed and self._memory.lacks(needed):
+            self._memory.ask(self._name, needed)
+        return True
+
+    def _evict_to(self, most: int, least: int, unwritten: Container[str], user: Live | None = None) -> bool:
+        """Drop the sessions used least recently until no more than so many bytes are held, or so many sessions are
+        left; False where none of them may go."""
+        while len(self._live) > least and self.held > most:
+            oldest = next((live for id, live in self._live.items() if id not in unwritten and live is not user), None)
             if oldest is None:
                 return False
             self._evict(oldest)
@@ -286,7 +351,7 @@ class Residents:
         # Taken first: making room may drop the last session that has these numbers in memory.
         data = self._private.tensor(space, stored.vault_entry)
         ahead = min(plan.max_updates, row.updates_used + UPDATES_AHEAD)
-        reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES
+        reserved = mechanism_of(opening).nbytes(ahead) + SESSION_BYTES + opening_bytes(row.header)
         if not self._make_room(reserved, unwritten):
             raise NoRoom
         loaded = resume_session(tx, row, self._snapshots)

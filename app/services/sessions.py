@@ -26,10 +26,12 @@ from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import SessionPlan
-from app.curator.planning import chosen, make_plan
+from app.curator.planning import chosen, make_plan, planning_bytes
+from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
+from app.curator.workload_plan import WorkloadPlan
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -122,6 +124,7 @@ class Prepared:
         why: why the mechanism is the one that it is, where the choice was left open.
         dummy: made-up records, and what is public of them, which the session is on instead of the data set's.
         release: the document of the release that the session is of, which measures later; None of others.
+        expected_seconds: what the work on a release will take, about.
     """
 
     opening: Opening
@@ -131,6 +134,7 @@ class Prepared:
     why: str | None = None
     dummy: Dummy | None = None
     release: bytes | None = None
+    expected_seconds: float = 0.0
 
 
 def session_view(row: SessionRow) -> dict[str, Any]:
@@ -168,6 +172,7 @@ def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
         "status": row.status,
         "step": row.step,
         "progress": row.progress,
+        "expected_seconds": row.expected_seconds,
         "created_at": row.created_at,
         "finished_at": row.finished_at,
         "cost": {"epsilon": float(plan.epsilon), **spending.share_view(session, plan)},
@@ -182,9 +187,9 @@ def release_view(row: ReleaseRow, session: SessionRow) -> dict[str, Any]:
     }
 
 
-def release_failure(detail: str) -> bytes:
+def release_failure(detail: str, title: str = "The release failed", status: int = 500) -> bytes:
     """Why a release came to nothing where no refusal says so, as a problem document."""
-    return orjson.dumps({"type": "about:blank", "title": "The release failed", "status": 500, "detail": detail})
+    return orjson.dumps({"type": "about:blank", "title": title, "status": status, "detail": detail})
 
 
 def _check_untouched(tx: Transaction, row: DatasetRow, request: SessionRequest) -> None:
@@ -216,13 +221,14 @@ class Sessions:
         snapshots: Snapshots,
         *,
         memory_limit: int,
+        release_seconds: float,
         log_size: Callable[[str, int], int | None],
     ) -> None:
         self._store, self._private, self._noise, self._clock = store, private, noise, clock
         #: The size of the smallest log that has a session up to an entry; None while there is none.
         self.log_size = log_size
         self._datasets, self._snapshots = datasets, snapshots
-        self._memory_limit = memory_limit
+        self._memory_limit, self._release_seconds = memory_limit, release_seconds
 
     def plan(self, asked: Any, check: Check = lambda: None) -> dict[str, Any]:
         """The plan a session would have. Reads public facts only and charges nothing.
@@ -233,7 +239,7 @@ class Sessions:
         request = parse_request(asked)
         dataset = self._datasets.public(request.dataset)
         with while_wanted(check):
-            request, why = chosen(dataset, request)
+            request, why = self.chosen(dataset, request)
             plan = self._opening(dataset, request).plan
             expected = None
             if isinstance(plan, EvidencePlan):
@@ -262,18 +268,45 @@ class Sessions:
         with while_wanted(check):
             return compare(dataset, requests, lambda request: self._opening(dataset, request).plan)
 
+    def check_planning(self, dataset: PublicDataset, request: SessionRequest) -> None:
+        """Refuse a plan that would take more memory than the service has, before anything is planned.
+
+        Raises:
+            PlanInfeasible: naming what to change.
+        """
+        needed, values = planning_bytes(dataset, request), sum(dataset.space.shape)
+        if needed > self._memory_limit:
+            raise PlanInfeasible(
+                f"a plan that looks at every declared value, {values:,} of all attributes together, takes {needed:,} "
+                f"bytes, where the memory limit is {self._memory_limit:,}: declare fewer values, a coarser grid or "
+                "bins, use gaussian or laplace, or have the limit raised (CURATOR_MEMORY_LIMIT)",
+                bytes=needed,
+                limit=self._memory_limit,
+            )
+
+    def chosen(self, dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequest, str | None]:
+        """The request with a mechanism, and why it is that one where the choice was left open.
+
+        Raises:
+            InvalidRequest, PlanInfeasible: as opening would.
+        """
+        self.check_planning(dataset, request)
+        return chosen(dataset, request)
+
     def _opening(self, dataset: PublicDataset, request: SessionRequest) -> Opening:
         """What a session would be opened on.
 
         Raises:
             PlanInfeasible: when there is no plan, or the hypothesis takes more memory than the service has.
         """
+        self.check_planning(dataset, request)
         opening = Opening(dataset, request, make_plan(dataset, request))
-        needed = mechanism_of(opening).nbytes(1)
+        mechanism = mechanism_of(opening)
+        needed = mechanism.nbytes(1) + mechanism.asking_bytes
         if needed > self._memory_limit:
             cells = dataset.space.cells
             raise PlanInfeasible(
-                f"a hypothesis of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
+                f"a session of {request.mechanism.construction} over {cells:,} cells takes {needed:,} bytes, where "
                 f"the memory limit is {self._memory_limit:,}: declare fewer attributes or coarser bins, "
                 f"{'use evidence, ' if dataset.space.kind == 'table' else ''}have each question measured on its own "
                 "(gaussian or laplace), or have the limit raised (CURATOR_MEMORY_LIMIT)",
@@ -315,8 +348,9 @@ class Sessions:
         with self._store.read() as tx:
             dataset = self._admit(tx, row, actor, request)
         with while_wanted(check):
-            request, why = chosen(dataset, request)
+            request, why = self.chosen(dataset, request)
             opening = self._opening(dataset, request)
+        seconds = self._foretold(opening)
         with self._store.read() as tx:
             self._admit(tx, row, actor, request, opening.plan)
         if dummy is not None:
@@ -324,7 +358,27 @@ class Sessions:
         # Before anything waits for the data set: a file that has changed is read.
         self._private.check(row.vault_entry)
         # The time is taken before anything private is looked at.
-        return self._looked(row, Prepared(opening, self._clock(), None, why=why, release=release))
+        prepared = Prepared(opening, self._clock(), None, why=why, release=release, expected_seconds=seconds)
+        return self._looked(row, prepared)
+
+    def _foretold(self, opening: Opening) -> float:
+        """What the work on a release will take, about; 0 for other sessions.
+
+        Raises:
+            PlanInfeasible: when that is longer than the server allows: it would be charged, and nothing come of it.
+        """
+        if not isinstance(opening.plan, WorkloadPlan):
+            return 0.0
+        seconds = expected_seconds(opening.dataset, opening.request, opening.plan)
+        if seconds > self._release_seconds:
+            raise PlanInfeasible(
+                f"the work on it is foretold to take {seconds:,.0f} s, where the server allows "
+                f"{self._release_seconds:,.0f}: ask for less, take another method (POST /v1/plans foretells what each "
+                "takes), or have the limit raised (CURATOR_RELEASE_SECONDS)",
+                expected_seconds=seconds,
+                limit=self._release_seconds,
+            )
+        return seconds
 
     def _looked(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With the exact fact that is to be bought, if any, and what is measured at the opening."""
@@ -400,6 +454,8 @@ class Sessions:
         try:
             prepared = self._looked(row, prepared)
             with self._store.write() as tx:
+                # Others may have been opened since it was prepared.
+                self._datasets.check_dummies(tx, actor, row.name)
                 self._admit(tx, row, actor, prepared.opening.request, prepared.opening.plan)
                 reply = self._begin(tx, row, actor, prepared, key)
                 tx.commit()
@@ -493,7 +549,17 @@ class Sessions:
         tx.add_session(opened)
         tx.add_evidence(evidence)
         if prepared.release is not None:
-            release = ReleaseRow(id, row.name, actor.name, prepared.release, "queued", "queued", 0.0, now)
+            release = ReleaseRow(
+                id,
+                row.name,
+                actor.name,
+                prepared.release,
+                "queued",
+                "queued",
+                0.0,
+                now,
+                expected_seconds=prepared.expected_seconds,
+            )
             tx.add_release(release)
         if plan.holds.pure is None and not row.impure:
             # Before the first noise, and whatever comes of it: a miss is free, but no pure noise.

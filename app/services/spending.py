@@ -81,6 +81,11 @@ def affordable(row: SessionRow, cost: Amounts) -> Amounts:
     return cost.within(_share(row).reserved)
 
 
+def held(row: SessionRow) -> Amounts:
+    """All that a session still holds."""
+    return _share(row).reserved
+
+
 def charge(row: SessionRow, cost: Amounts, sequence: int, at: str) -> tuple[Share, LedgerRow]:
     """A session pays for its record of this number: what it holds and has spent then."""
     return _share(row).charge(cost), _movement(row, "charge", cost, sequence, at)

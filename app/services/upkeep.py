@@ -11,7 +11,7 @@ from app.audit.log import principal_record, retirement_record
 from app.services import spending
 from app.services.datasets import is_dummy, standing
 from app.services.errors import Unavailable
-from app.services.ports import Clock, Store, Transaction
+from app.services.ports import RELEASE_WORKED, Clock, Store, Transaction
 from app.services.principals import OPERATOR
 from app.services.sessions import release_failure
 
@@ -76,13 +76,15 @@ def forfeit(store: Store, clock: Clock) -> None:
 
     Whatever was, the server that went on kept within the budgets. So all of every budget counts as spent: open
     sessions are closed with the whole of their reservations charged, what was left of a data set is charged to the
-    data set itself, and the data sets are retired. Releases for which nothing was recorded have failed; what was
-    recorded for others is public, and may still be fitted. Keys may have been revoked since: all but the operator's
+    data set itself, and the data sets are retired. Releases for which nothing was recorded have failed; the next start
+    ends the others, as of any data set that is retired. Keys may have been revoked since: all but the operator's
     are.
     """
-    now = clock()
+    read = clock()
     with store.write() as tx:
         for dataset in tx.datasets():
+            # Whatever clocks did: an audit refuses what was opened later than a retirement, or forfeited before it.
+            now = max(read, tx.last_opened_in(dataset.name), dataset.retired_at or "")
             left_open = tx.open_in(dataset.name)
             for start in range(0, len(left_open), _AT_A_TIME):
                 rows = tx.lock_sessions(left_open[start : start + _AT_A_TIME]).values()
@@ -101,9 +103,9 @@ def forfeit(store: Store, clock: Clock) -> None:
                     tx.add_event(retirement_record(name=dataset.name, recorded_at=now))
         for principal in tx.principals():
             if principal.name != OPERATOR and principal.revoked_at is None:
-                tx.revoke_principal(principal.name, now)
+                tx.revoke_principal(principal.name, read)
                 tx.add_event(
-                    principal_record(event="revoked", name=principal.name, role=principal.role, recorded_at=now)
+                    principal_record(event="revoked", name=principal.name, role=principal.role, recorded_at=read)
                 )
         tx.commit()
 
@@ -111,6 +113,6 @@ def forfeit(store: Store, clock: Clock) -> None:
 def _end_release(tx: Transaction, id: str, now: str) -> None:
     """End the release of a session, if it is of one."""
     row = tx.release(id)
-    if row is not None:
+    if row is not None and row.status in RELEASE_WORKED:
         problem = release_failure("the server went back to an old copy: all of the budget counts as spent")
-        tx.move_release(replace(row, status="failed", finished_at=now, problem=problem), row.worker)
+        tx.move_release(replace(row, status="failed", finished_at=now, problem=problem), row)

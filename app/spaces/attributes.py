@@ -7,8 +7,10 @@ kept if the declaration says that there may be such.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from fractions import Fraction
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -151,8 +153,9 @@ class Attribute(Model):
         if max(abs(low), abs(high)) > _LARGEST or self.step < Fraction(1, 2**30):
             raise ValueError("numbers on a grid lie within 2^40, and their grid is 2^-30 at least: use other units")
         if self.bins is not None or self.edges is not None:
-            places = [-((low - edge) // self.step) for edge in self.bin_edges()[:-1]] + [int(steps) + 1]
-            if any(b <= a for a, b in pairwise(places)):
+            edge_at, step = self.edge_at(), self.step
+            places = (-((low - edge_at(i)) // step) for i in range(self.bin_count))
+            if any(b <= a for a, b in pairwise(chain(places, [int(steps) + 1]))):
                 raise ValueError("a bin holds no number of the grid: declare fewer or wider bins")
 
     @property
@@ -206,18 +209,24 @@ class Attribute(Model):
         assert self.grid is not None
         return Fraction(self.grid)
 
-    def bin_edges(self) -> list[Fraction]:
-        """Exact edges of the declared bins of a numeric attribute, one more than there are bins; none on a grid
-        without bins.
-        """
+    @property
+    def bin_count(self) -> int:
+        """Number of declared bins of a numeric attribute; none on a grid without bins."""
         if self.edges is not None:
-            return [Fraction(e) for e in self.edges]
-        if self.grid is not None and self.bins is None:
-            return []
+            return len(self.edges) - 1
+        return self.bins or (0 if self.grid is not None else self.places)
+
+    def edge_at(self) -> Callable[[int], Fraction]:
+        """What gives the exact edges of the declared bins, of which there are one more than bins, by their numbers.
+
+        They may be a million: all of them at once take hundreds of megabytes.
+        """
+        edges = self.edges
+        if edges is not None:
+            return partial(_listed, edges)
         low, high = self.bounds
-        count = self.places if self.bins is None else self.bins
-        width = (high - low) / count
-        return [low + i * width for i in range(count + 1)]
+        width = (high - low) / self.bin_count
+        return partial(_even, low, width)
 
     def period(self, date: datetime.date) -> int:
         """The number of the day, month or year that a date lies in."""
@@ -230,6 +239,15 @@ class Attribute(Model):
         if self.by == "day":
             return datetime.date.fromordinal(period)
         return datetime.date(period // 12, period % 12 + 1, 1) if self.by == "month" else datetime.date(period, 1, 1)
+
+
+# Not within a method: a release's declaration goes to another process.
+def _listed(edges: tuple[Number, ...], number: int) -> Fraction:
+    return Fraction(edges[number])
+
+
+def _even(low: Fraction, width: Fraction, number: int) -> Fraction:
+    return low + number * width
 
 
 def day(text: str) -> datetime.date:

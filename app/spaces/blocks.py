@@ -22,7 +22,16 @@ from app.spaces.naming import cut
 from app.spaces.query import Cells, Query
 from app.spaces.query_request import BlocksQuery, Node
 from app.spaces.records import parts_of
-from app.spaces.tensor import Array, DenseTensor, IntArray, PrivateTensor, SparseTensor, Tensor
+from app.spaces.tensor import (
+    Array,
+    DenseTensor,
+    IntArray,
+    Members,
+    PrivateTensor,
+    SparseTensor,
+    Tensor,
+    listed_members,
+)
 
 #: Entries of an array, or of a list of them, that are looked at at a time.
 _PART = 1 << 20
@@ -191,12 +200,12 @@ class Side:
 
     Attributes:
         length: how many nodes there are.
-        members: the sorted distinct numbers of nodes as they are asked for, and the words that a refusal begins with.
+        members: the distinct numbers of nodes as they are asked for, and the words that a refusal begins with.
         called: what a node is called in a refusal.
     """
 
     length: int
-    members: Callable[[Literal["all"] | Sequence[Node], str], IntArray]
+    members: Callable[[Literal["all"] | Sequence[Node], str], Members]
     called: Callable[[int], str]
 
 
@@ -259,7 +268,7 @@ def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], side: Side, 
     labels = np.full(side.length, -1, np.int64)
     firsts = np.zeros(len(groups), np.int64)
     for number, (label, asked) in enumerate(groups.items()):
-        members = side.members(asked, f"{name}.{cut(label)}")
+        members = listed_members(side.members(asked, f"{name}.{cut(label)}"))
         if not len(members):
             raise InvalidQuery(f"{name}.{cut(label)}: must not be empty")
         taken = members[labels[members] >= 0]

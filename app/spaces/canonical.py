@@ -27,10 +27,12 @@ from app.spaces.query import (
     Query,
 )
 from app.spaces.space import DEFAULT_BITS, FACTOR_BITS, Space
-from app.spaces.tensor import Array, Axis, IntArray, index_set
+from app.spaces.tensor import Array, Axis, IntArray, Members, count_of, index_set, listed_members
 
 #: One cell in this many may be non-zero for a query to be kept as a list of cells.
 SPARSE_FACTOR = 8
+#: One weight of all cells alike is written out along an axis of so many values, or at most of so many.
+SHORT, MOST_WRITTEN = 1 << 16, 1 << 22
 
 
 def within(weights: Array, bits: int) -> bool:
@@ -39,7 +41,12 @@ def within(weights: Array, bits: int) -> bool:
 
 
 def product_query(
-    space: Space, members: dict[int, IntArray], factors: dict[int, IntArray], scalar: int, bits: int, rounding: float
+    space: Space,
+    members: Mapping[int, Members],
+    factors: Mapping[int, IntArray],
+    scalar: int,
+    bits: int,
+    rounding: float,
 ) -> Query:
     """The canonical product query that weighs ``scalar * 2^-bits`` times its integer factors on the index sets.
 
@@ -48,7 +55,8 @@ def product_query(
     terms, on the first factor that varies (on the first axis where none does). On the other factors the largest weight
     lies in [1, 2).
     """
-    if any(len(m) == 0 for m in members.values()) or not all(f.any() for f in factors.values()):
+    members = dict(members)
+    if not all(map(count_of, members.values())) or not all(f.any() for f in factors.values()):
         return CompiledZero(space.shape, rounding)
     if not factors and scalar == 1 and bits == 0:
         return CompiledProduct(_axes(space, members, {}, {}), rounding, space.shape)
@@ -64,23 +72,40 @@ def product_query(
     scalar, bits = scalar >> common, bits - common
     grids = dict.fromkeys(varying, 0)
     if varying or scalar != 1 or bits:
-        carrier = min(varying, default=0)
-        if not varying:
-            varying[0] = np.zeros(space.shape[0], dtype=np.int64)
-            varying[0][members.pop(0, slice(None))] = 1
+        carrier = min(varying, default=None)
+        if carrier is None:
+            carrier = carrier_of(space)
+            varying[carrier] = np.zeros(space.shape[carrier], dtype=np.int64)
+            varying[carrier][members.pop(carrier, slice(None))] = 1
         grids = {i: int(np.abs(v).max()).bit_length() - 1 for i, v in varying.items() if i != carrier}
         varying[carrier] = varying[carrier] * scalar
         grids[carrier] = bits - sum(grids.values())
     return CompiledProduct(_axes(space, members, varying, grids), rounding, space.shape)
 
 
+def carrier_of(space: Space) -> int:
+    """The axis on which one weight of all cells alike is written: the first that is short, or else not too long.
+
+    Raises:
+        InvalidQuery: when there is none.
+    """
+    for most in (SHORT, MOST_WRITTEN):
+        for axis, length in enumerate(space.shape):
+            if length <= most:
+                return axis
+    raise InvalidQuery(
+        f"one weight for all cells alike is written on an axis of at most {MOST_WRITTEN:,} values, and there is none: "
+        "ask with weights of 0 and 1, and multiply the answer"
+    )
+
+
 def _axes(
-    space: Space, members: Mapping[int, IntArray], factors: Mapping[int, IntArray], grids: Mapping[int, int]
+    space: Space, members: Mapping[int, Members], factors: Mapping[int, IntArray], grids: Mapping[int, int]
 ) -> tuple[Axis | None, ...]:
     """Axes of weights on their grids, of index sets, and None where every cell weighs one."""
     axes: list[Axis | None] = [None] * len(space.shape)
     for i, chosen in members.items():
-        if len(chosen) < space.shape[i]:
+        if count_of(chosen) < space.shape[i]:
             axes[i] = Axis(space.shape[i], index_set(space.shape[i], chosen))
     for i, vector in factors.items():
         axes[i] = Axis(space.shape[i], slice(0, space.shape[i]), vector, grids[i])
@@ -90,6 +115,7 @@ def _axes(
 def pair_query(space: Space, left: Any, right: Any, *, bits: int, rounding: float) -> Query:
     """The undirected query of two sides: index arrays where ``bits`` is 0, else integer weights."""
     length = space.shape[0]
+    left, right = (listed_members(side) for side in (left, right))
     if bits and all(bool(np.all((side == 0) | (side == 1 << bits))) for side in (left, right)):
         left, right, bits = np.flatnonzero(left), np.flatnonzero(right), 0
     if bits == 0:
@@ -255,7 +281,7 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
         case "zero":
             return CompiledZero(space.shape)
         case "product" if not space.symmetric:
-            members: dict[int, IntArray] = {}
+            members: dict[int, Members] = {}
             factors: dict[int, IntArray] = {}
             largest, bits = 1, 0
             if len(form["axes"]) > len(space.shape):
@@ -277,7 +303,7 @@ def read(space: Space, form: Mapping[str, Any], blobs: Blobs) -> Query:
             if bits not in (0, space.axis_bits(2)):
                 raise InvalidQuery("canonical bits are not those of the capacity")
             sides = [_read_axis(space, side, space.shape[0], bits) for side in form["sides"]]
-            return pair_query(space, *[(i if i is not None else v) for i, v in sides], bits=bits, rounding=0.0)
+            return pair_query(space, *[(v if i is None else i) for i, v in sides], bits=bits, rounding=0.0)
         case "sparse":
             positions = np.array(form["indices"], dtype=np.int64)
             values = np.array(form["weights"], dtype=np.int64)
@@ -326,9 +352,7 @@ def read_selection(universe: Sequence[int], axes: Sequence[Any], ranges: Any) ->
     return selection
 
 
-def _read_axis(
-    space: Space, form: Mapping[str, Any], length: int, bits: int
-) -> tuple[IntArray | None, IntArray | None]:
+def _read_axis(space: Space, form: Mapping[str, Any], length: int, bits: int) -> tuple[Members | None, IntArray | None]:
     """The index set or the weights of one axis."""
     if "weights" in form:
         vector = np.array(form["weights"], dtype=np.int64)
@@ -338,8 +362,8 @@ def _read_axis(
     return read_members(form, length), None
 
 
-def read_members(form: Mapping[str, Any], length: int) -> IntArray:
-    """The sorted distinct positions along an axis that a range or a list names.
+def read_members(form: Mapping[str, Any], length: int) -> Members:
+    """The distinct positions along an axis that a range or a list names.
 
     Raises:
         InvalidQuery: when they are out of range or order.
@@ -347,11 +371,10 @@ def read_members(form: Mapping[str, Any], length: int) -> IntArray:
     """
     if "range" in form:
         start, stop = form["range"]
-        if not 0 <= start < stop <= length:
+        if type(start) is not int or type(stop) is not int or not 0 <= start < stop <= length:
             raise InvalidQuery("canonical indices are out of range")
-        members = np.arange(start, stop)
-    else:
-        members = np.array(form["in"], dtype=np.int64)
+        return slice(start, stop)
+    members = np.array(form["in"], dtype=np.int64)
     if len(members) and (members[0] < 0 or members[-1] >= length or bool((np.diff(members) <= 0).any())):
         raise InvalidQuery("canonical indices are out of range")
     return members.astype(np.int64)

@@ -12,10 +12,10 @@ import numpy as np
 from app.spaces import canonical
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, CompiledZero, Query
-from app.spaces.query_request import DenseQuery, MarginalQuery, Node, QueryRequest, SparseQuery
+from app.spaces.query_request import CutQuery, DenseQuery, MarginalQuery, Node, QueryRequest, SparseQuery
 from app.spaces.rounding import bounding, on_grid, rounding_error
 from app.spaces.space import MAX_CELLS, Space
-from app.spaces.tensor import Array, FloatArray, IntArray, chunks
+from app.spaces.tensor import Array, FloatArray, IntArray, Members, chunks, count_of
 
 #: Of an axis this many times as long as there are positions these are sorted, not marked.
 _SCATTERED = 64
@@ -49,10 +49,10 @@ def axis_weights(values: Sequence[float] | Array, length: int, what: str) -> Flo
     return vector
 
 
-def axis_members(asked: Literal["all"] | Sequence[Node], length: int, what: str) -> IntArray:
-    """Sorted distinct positions along an axis without labels."""
+def axis_members(asked: Literal["all"] | Sequence[Node], length: int, what: str) -> Members:
+    """Distinct positions along an axis without labels."""
     if asked == "all":
-        return np.arange(length, dtype=np.int64)
+        return slice(0, length)
     refusal = InvalidQuery(f"{what} are the integers 0..{length - 1}")
     # Types first: of a text among numbers NumPy would make texts of them all.
     if not set(map(type, asked)) <= {int}:
@@ -80,6 +80,11 @@ def distinct(numbers: IntArray, length: int) -> IntArray:
 class CellSpace(Space):
     """A space whose universe is finite: what all such spaces compile alike."""
 
+    def looked_at(self, request: QueryRequest) -> int:
+        if isinstance(request, CutQuery) and not self.symmetric:
+            return 0
+        return sum(self.shape)
+
     def compile_cells(self, request: QueryRequest) -> Query:
         """The query of listed cells or of all cells.
 
@@ -100,11 +105,14 @@ class CellSpace(Space):
             raise InvalidQuery(f"marginals are of the attributes of a table, and this is a {self.kind} data set")
         raise InvalidQuery(f"a {request.type} query does not fit a {self.kind} data set")
 
-    def product(self, given: Mapping[int, IntArray | FloatArray]) -> Query:
-        """A product query from, for each named axis, sorted indices (integers) or all weights (floats)."""
-        members: dict[int, IntArray] = {}
+    def product(self, given: Mapping[int, Members | FloatArray]) -> Query:
+        """A product query from, for each named axis, a range, sorted indices (integers) or all weights (floats)."""
+        members: dict[int, Members] = {}
         weighted: dict[int, FloatArray] = {}
         for i, values in given.items():
+            if isinstance(values, slice):
+                members[i] = values
+                continue
             if values.dtype.kind != "f":
                 members[i] = values.astype(np.int64, copy=False)
                 continue
@@ -115,7 +123,7 @@ class CellSpace(Space):
                 members[i] = np.flatnonzero(ones)
             else:
                 weighted[i] = vector
-        if any(len(m) == 0 for m in members.values()):
+        if not all(map(count_of, members.values())):
             return CompiledZero(self.shape)
         if not weighted:
             return canonical.product_query(self, members, {}, 1, 0, 0.0)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import reduce
+from functools import partial, reduce
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import MOST_LOCAL
 from app.spaces.query_request import Condition, Where
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import Members, meeting
 from app.spaces.values import Values
 
 Selection = npt.NDArray[np.bool_]
@@ -32,18 +33,13 @@ def named(where: Where) -> set[str]:
     return {name for part in _parts(where) for name in part.conditions}
 
 
-def ranges(where: Where) -> set[str]:
-    """The attributes of which conditions name a range, which is looked at value by value."""
-    return {
-        name
-        for part in _parts(where)
-        for name, condition in part.conditions.items()
-        if condition.in_ is None and condition.equals is None and not condition.names_missing
-    }
+def are_together(where: Where) -> bool:
+    """Whether conditions are looked at on combinations of values."""
+    return any(part.any or part.not_ is not None for part in _parts(where))
 
 
-def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
-    """By axis the sorted values that satisfy conditions of which all must hold; None where there are others.
+def selected(where: Where, look_up: LookUp) -> dict[int, Members] | None:
+    """By axis the values that satisfy conditions of which all must hold; None where there are others.
 
     Raises:
         InvalidQuery: when one does not fit its attribute, or there are too many.
@@ -51,14 +47,14 @@ def selected(where: Where, look_up: LookUp) -> dict[int, IntArray] | None:
     parts = list(_parts(where))
     if len(parts) > 1 and sum(len(part.conditions) for part in parts) > MOST_CONDITIONS:
         raise InvalidQuery(f"where: at most {MOST_CONDITIONS} conditions are joined by all, any and not: use lists")
-    if any(part.any or part.not_ is not None for part in parts):
+    if are_together(where):
         return None
-    found: dict[int, IntArray] = {}
+    found: dict[int, Members] = {}
     for part in parts:
         for name, condition in part.conditions.items():
             axis, values = look_up(name)
             members = values.members(condition)
-            found[axis] = np.intersect1d(found[axis], members, assume_unique=True) if axis in found else members
+            found[axis] = meeting(found[axis], members) if axis in found else members
     return found
 
 
@@ -85,15 +81,24 @@ def combinations(where: Where, look_up: LookUp) -> tuple[tuple[int, ...], Select
         return chosen.reshape([lengths[a] if a == axis else 1 for a in axes])
 
     def evaluated(part: Where) -> Selection:
-        terms = [holds(name, condition) for name, condition in part.conditions.items()]
-        terms += [evaluated(inner) for inner in part.all]
+        # The longest first: however conditions stand in one another, few selections are held at a time.
+        inner: list[tuple[int, Callable[[], Selection]]] = [(_weight(p), partial(evaluated, p)) for p in part.all]
         if part.any:
-            terms.append(reduce(np.logical_or, map(evaluated, part.any)))
+            some = sorted(part.any, key=_weight, reverse=True)
+            inner.append((_weight(*some), lambda: reduce(np.logical_or, map(evaluated, some))))
         if part.not_ is not None:
-            terms.append(~evaluated(part.not_))
-        return reduce(np.logical_and, terms, np.ones([1] * len(axes), dtype=bool))
+            negated = part.not_
+            inner.append((_weight(negated), lambda: ~evaluated(negated)))
+        inner.sort(key=lambda each: each[0], reverse=True)
+        own = (holds(name, condition) for name, condition in part.conditions.items())
+        return reduce(np.logical_and, chain((made() for _, made in inner), own), np.ones([1] * len(axes), dtype=bool))
 
     return axes, np.broadcast_to(evaluated(where), [lengths[axis] for axis in axes]).copy()
+
+
+def _weight(*wheres: Where) -> int:
+    """How much conditions are made of."""
+    return sum(1 for where in wheres for _ in _parts(where))
 
 
 def _parts(where: Where) -> Iterator[Where]:

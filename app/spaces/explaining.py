@@ -118,7 +118,7 @@ def _problem(item: ErrorDetails, kind: Any, sent: Any) -> _Problem:
         field = context["discriminator"].strip("'")
         tags = [str(tag) for each in kinds for tag in get_args(each.model_fields[field].annotation)]
         near = meant(given[field], tags) if isinstance(given.get(field), str) else ""
-        return _Problem((*path, field), f"{_dotted((*path, field))}: say which: {listed(tags)}{near}")
+        return _Problem((*path, field), f"{_dotted((*path, field))}: say which: {listed(tags, len(tags))}{near}")
     if type == "extra_forbidden":
         fields = list(_fields(_walked(kind, item["loc"][:-1])[1]))
         words = unknown("field", str(path[-1]), fields, "the fields are")

@@ -18,7 +18,7 @@ from app.spaces.query import Blobs, CompiledZero, Query
 from app.spaces.query_request import BlocksQuery, CutQuery, DegreesQuery, Node, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
 from app.spaces.spec import BipartiteSpec, GraphSpec, OneSide, Sources
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import FloatArray, Members
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class GraphSpace(CellSpace):
         left, right = ({v: i for i, v in enumerate(side)} if side is not None else None for side in self.labels)
         return left, right
 
-    def _nodes(self, asked: Literal["all"] | Sequence[Node], side: int, name: str) -> IntArray:
-        """Sorted distinct node numbers of one side, which a refusal names."""
+    def _nodes(self, asked: Literal["all"] | Sequence[Node], side: int, name: str) -> Members:
+        """Distinct node numbers of one side, which a refusal names."""
         positions = self._positions[side]
         if positions is not None and asked != "all":
             try:

@@ -22,3 +22,8 @@ else:
                 return self
             value = instance.__dict__[self.attrname] = self.func(instance)
             return value
+
+
+def kept_of(instance: Any, *names: str) -> list[Any]:
+    """Those of some such attributes of an instance that were computed."""
+    return [instance.__dict__[name] for name in names if name in instance.__dict__]

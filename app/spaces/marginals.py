@@ -15,7 +15,7 @@ import numpy as np
 from app.spaces.canonical import read_members, read_selection
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import AskedAxis, Cells, CompiledMarginal
-from app.spaces.tensor import Array, IntArray, index_set
+from app.spaces.tensor import Array, IntArray, Members, count_of, index_set, listed_members
 from app.spaces.values import Values
 
 #: Attributes, ascending, and for each combination of their values whether it is selected.
@@ -23,7 +23,7 @@ Among = tuple[tuple[int, ...], Array]
 
 #: Counts of one answer: their noise takes a second or so to draw, in which others of the lane wait.
 MOST_NUMBERS = 1 << 16
-#: Values of all attributes that are named, which are looked at one by one.
+#: Values of all attributes whose values are told apart, which are looked at one by one: some tens of bytes each.
 MOST_VALUES = 1 << 24
 
 
@@ -32,7 +32,7 @@ class SingleCell(InvalidQuery):
 
 
 def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
-    """Refuse a marginal of attributes with too many values, before anything of their number is made.
+    """Refuse a marginal that tells apart values of attributes with too many, before anything of their number is made.
 
     Raises:
         InvalidQuery: naming how many there are.
@@ -41,7 +41,7 @@ def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
     if values > MOST_VALUES:
         raise InvalidQuery(
             f"the attributes that are named have {values:,} declared values, and at most {MOST_VALUES:,} are looked "
-            "at: name fewer attributes, or shorter ones, in where too"
+            "at: name fewer attributes, or shorter ones; in where alone an attribute may have any number"
         )
 
 
@@ -49,7 +49,7 @@ def compiled(
     values: Sequence[Values],
     axes: Sequence[int],
     edges: Mapping[int, IntArray],
-    selected: Mapping[int, IntArray],
+    selected: Mapping[int, Members],
     among: Among | None = None,
 ) -> CompiledMarginal:
     """The marginal on some attributes.
@@ -59,7 +59,7 @@ def compiled(
         axes: the attributes asked, in their order.
         edges: of some of them the places where bins begin, and the one behind the last; others are counted in their
             declared bins, if there are such.
-        selected: for each attribute that is conditioned on by itself, the sorted values that satisfy the condition.
+        selected: for each attribute that is conditioned on by itself, the values that satisfy the condition.
         among: attributes that are conditioned on together, and which combinations of their values satisfy the
             condition.
 
@@ -70,18 +70,20 @@ def compiled(
     declared = {axis: values[axis].cells() for axis in axes if axis not in edges}
     bins = {axis: int(labels.max()) + 1 for axis, labels in declared.items() if labels is not None}
     bins |= {axis: len(places) - 1 for axis, places in edges.items()}
-    members = {axis: len(places) for axis, places in selected.items()}
+    members = {axis: count_of(places) for axis, places in selected.items()}
     # Before anything is made of all values.
     _check_numbers(math.prod(min(bins.get(a, lengths[a]), members.get(a, lengths[a])) for a in axes))
     labels = declared | {axis: _binned(lengths[axis], places) for axis, places in edges.items()}
     if among is not None:
         counted = {axis: kept >= 0 for axis, kept in labels.items() if kept is not None}
         for axis in selected.keys() & set(among[0]):
-            counted[axis] = counted.get(axis, True) & np.isin(np.arange(lengths[axis]), selected[axis])
+            chosen = np.zeros(lengths[axis], np.bool_)
+            chosen[selected[axis]] = True
+            counted[axis] = counted.get(axis, True) & chosen
         alone, among = _parted(*among, counted)
         selected = {**selected, **alone}
     cells = {axis: _cells(lengths[axis], labels[axis], selected.get(axis)) for axis in axes}
-    if any(found is None for found in cells.values()) or any(len(members) == 0 for members in selected.values()):
+    if any(found is None for found in cells.values()) or not all(map(count_of, selected.values())):
         raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
@@ -130,19 +132,19 @@ def _binned(length: int, edges: IntArray) -> IntArray:
     return labels
 
 
-def _cells(length: int, labels: IntArray | None, selected: IntArray | None) -> Cells | None:
+def _cells(length: int, labels: IntArray | None, selected: Members | None) -> Cells | None:
     """The cells of one attribute, each place one where no labels are given; None where no value is counted."""
     if selected is None:
         return Cells(length) if labels is None else Cells.of(labels)
     inside = np.full(length, -1, dtype=np.int64)
-    inside[selected] = selected if labels is None else labels[selected]
+    inside[selected] = listed_members(selected) if labels is None else labels[selected]
     return Cells.of(inside) if bool((inside >= 0).any()) else None
 
 
 def _canonical(
     lengths: Sequence[int],
     cells: Mapping[int, Cells],
-    where: Mapping[int, IntArray],
+    where: Mapping[int, Members],
     asked: Sequence[AskedAxis],
     among: Among | None,
 ) -> CompiledMarginal:
@@ -152,7 +154,7 @@ def _canonical(
     conditions = {
         axis: members
         for axis, members in sorted(where.items())
-        if len(members) < lengths[axis] and axis not in together
+        if count_of(members) < lengths[axis] and axis not in together
     }
     axes = tuple(sorted(cells))
     if not axes:
@@ -188,10 +190,10 @@ def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
     every = [*named, *(axis for axis in together if axis not in named)]
     if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
         raise InvalidQuery("canonical axes are out of range, or named twice")
-    check_values(lengths, every)
+    check_values(lengths, [axis for axis, _ in form["axes"]])
     cells = {axis: Cells.of(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
-    if any(found.count < 2 for found in cells.values()) or any(len(members) == 0 for members in where.values()):
+    if any(found.count < 2 for found in cells.values()) or not all(map(count_of, where.values())):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
     _check_numbers(math.prod(found.count for found in cells.values()))
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
@@ -226,7 +228,7 @@ def read_labels(form: Mapping[str, Any], length: int) -> IntArray:
         labels[edges[0] : edges[-1]] = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
     else:
         members = read_members(form, length)
-        labels[members] = np.arange(len(members))
+        labels[members] = np.arange(count_of(members))
     if not bool((labels >= 0).any()):
         raise InvalidQuery("canonical cells hold nothing")
     return labels

@@ -32,6 +32,9 @@ class ElementCounts(Protocol):
     @property
     def mass(self) -> int: ...
 
+    @property
+    def nbytes(self) -> int: ...
+
     def lookup(self, elements: Iterable[str]) -> IntArray:
         """The counts of elements in their order, 0 where absent."""
 
@@ -48,6 +51,10 @@ class ElementsTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         return ()
+
+    @property
+    def nbytes(self) -> int:
+        return self.counts.nbytes
 
     @property
     def diagonal(self) -> None:

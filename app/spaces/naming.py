@@ -15,10 +15,10 @@ def cut(text: str) -> str:
     return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
 
 
-def listed(names: Collection[str]) -> str:
-    """Names as a sentence has them: all of them up to a number, and how many more there are."""
+def listed(names: Iterable[str], count: int) -> str:
+    """Of so many names as a sentence has them: all of them up to a number, and how many more there are."""
     told = ", ".join(map(cut, islice(names, MOST_LISTED)))
-    return f"{told} and {len(names) - MOST_LISTED:,} more" if len(names) > MOST_LISTED else told
+    return f"{told} and {count - MOST_LISTED:,} more" if count > MOST_LISTED else told
 
 
 def meant(given: str, names: Iterable[str]) -> str:
@@ -37,4 +37,4 @@ def unknown(what: str, given: str, names: Collection[str], there_are: str) -> st
         there_are: what stands before them, such as ``the attributes are``.
     """
     near = meant(given, names)
-    return f"unknown {what} {cut(given)!r}{near or ':'} {there_are} {listed(names)}"
+    return f"unknown {what} {cut(given)!r}{near or ':'} {there_are} {listed(names, len(names))}"

@@ -22,7 +22,18 @@ import orjson
 
 from app.spaces.lazy import lazy
 from app.spaces.records import RecordsTensor
-from app.spaces.tensor import BLOCK, Array, Axis, DenseTensor, FloatArray, IntArray, PrivateTensor, Tensor, index_set
+from app.spaces.tensor import (
+    BLOCK,
+    Array,
+    Axis,
+    DenseTensor,
+    FloatArray,
+    IntArray,
+    Members,
+    PrivateTensor,
+    Tensor,
+    index_set,
+)
 from app.spaces.values import Label, Values
 
 #: Combinations of values that conditions with ``any`` and ``not`` are looked at on.
@@ -651,7 +662,7 @@ class CompiledMarginal(Query):
 
     axes: tuple[int, ...]
     cells: tuple[Cells, ...]
-    where: tuple[tuple[int, slice | IntArray], ...]
+    where: tuple[tuple[int, Members], ...]
     universe: tuple[int, ...]
     asked: tuple[AskedAxis, ...]
     among: tuple[tuple[int, ...], Array] | None = None

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.spaces.lazy import lazy
-from app.spaces.tensor import Array, Axes, DenseTensor, IntArray
+from app.spaces.lazy import kept_of, lazy
+from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray, Members
 
 #: Records that are worked on at a time: their codes, and what is made of them, stay in a core's caches.
 PART = 1 << 16
@@ -49,6 +49,11 @@ class RecordsTensor:
         """How many records there are."""
         return len(self.columns[0])
 
+    @property
+    def nbytes(self) -> int:
+        own = sum(column.nbytes for column in self.columns) + self._held
+        return int(own + sum(array.nbytes for pair in kept_of(self, "_cells") for array in pair))
+
     def marginal(self, axes: tuple[int, ...]) -> IntArray:
         """Counts over some attributes, in ascending order, one axis each; not to be written to."""
         kept = self._kept(axes)
@@ -72,7 +77,7 @@ class RecordsTensor:
         self,
         cells: Sequence[tuple[int, IntArray | None]],
         shape: tuple[int, ...],
-        where: Sequence[tuple[int, slice | IntArray]],
+        where: Sequence[tuple[int, Members]],
         among: tuple[tuple[int, ...], Array] | None,
     ) -> IntArray:
         """Counts of cells that values are merged to, flat, whatever the number of values: in one pass over the records.
@@ -90,18 +95,15 @@ class RecordsTensor:
             (axis, None if labels is None else np.where(labels < 0, size, labels * step), step)
             for (axis, labels), step in zip(cells, steps, strict=True)
         ]
+        selected = [(axis, Axis(self.shape[axis], members)) for axis, members in where]
         counts = np.zeros(size + 1, np.int64)
         for part in parts_of(self.size, max(PART, size)):
             positions = np.zeros(len(self.columns[0][part]), np.int64)
             for axis, places, step in told:
                 codes = self.columns[axis][part]
                 positions += codes * np.int64(step) if places is None else places[codes]
-            for axis, index in where:
-                codes = self.columns[axis][part]
-                if isinstance(index, slice):
-                    positions[(codes < index.start) | (codes >= index.stop)] = size
-                else:
-                    positions[~np.isin(codes, index)] = size
+            for axis, chosen in selected:
+                positions[~chosen.at(self.columns[axis][part])] = size
             if among is not None:
                 positions[~among[1].reshape(-1)[self._positions(among[0], part)]] = size
             counts += np.bincount(np.minimum(positions, size), minlength=size + 1)
@@ -115,11 +117,11 @@ class RecordsTensor:
         if not named:
             return self.size
         total = 0
-        first, *others = [(self.columns[i], axis.vector()) for i, axis in enumerate(axes) if axis is not None]
+        told = [(self.columns[i], axis) for i, axis in enumerate(axes) if axis is not None]
         for part in parts_of(self.size, PART):
-            product = first[1][first[0][part]]
-            for column, vector in others:
-                product *= vector[column[part]]
+            product = np.ones(len(self.columns[0][part]), np.int64)
+            for column, axis in told:
+                product *= axis.at(column[part])
             total += int(product.sum())
         return total
 

@@ -40,6 +40,8 @@ FACTOR_BITS = 53
 MAX_CELLS = 2**40
 #: Universes from here on are never expanded: an array of them takes 32 GiB and more.
 MAX_DENSE_CELLS = 2**32
+#: What writing out a value takes: a few arrays of 64-bit numbers.
+LOOKED_AT_BYTES = 64
 #: How much of a universe can be had at once: ``dense`` (an array of all cells), ``addressable`` (each cell has a
 #: position, but all of them are too many for an array), ``unbounded`` (there are no positions).
 Extent = Literal["dense", "addressable", "unbounded"]
@@ -203,7 +205,7 @@ class Space(ABC):
         """
 
     def looked_at(self, request: QueryRequest) -> int:
-        """The most values along axes that compiling a request looks at, beside those that it lists."""
+        """The most values that compiling a request and counting what it asks write out, beside those that it lists."""
         return sum(self.shape)
 
     def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +18,7 @@ from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
 from app.spaces.naming import unknown
 from app.spaces.query import (
+    MOST_LOCAL,
     Blobs,
     CompiledLocal,
     CompiledMarginal,
@@ -31,6 +33,7 @@ from app.spaces.query_request import (
     ProductQuery,
     QuantileQuery,
     QueryRequest,
+    SparseQuery,
     StatisticQuery,
     SumQuery,
     VarianceQuery,
@@ -38,7 +41,7 @@ from app.spaces.query_request import (
 )
 from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
 from app.spaces.statistics import CompiledStatistic, StatisticKind, answer_bits
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import IntArray, Members, meeting
 from app.spaces.values import Values, values_of
 
 #: In the order of their kinds.
@@ -67,15 +70,28 @@ class TableSpace(CellSpace):
 
     @cached_property
     def starting(self) -> Mapping[int, IntArray]:
-        """By axis the cells that values are counted in before anything is asked, where not value by value."""
+        """By axis where the cells begin that values are counted in at first, where these are not single values."""
         found = ((axis, values.starting()) for axis, values in self._axis.values())
         return {axis: cells for axis, cells in found if cells is not None}
 
     def looked_at(self, request: QueryRequest) -> int:
+        if isinstance(request, SparseQuery | ProductQuery):
+            # One weight of all cells alike is written out along an axis.
+            return self.shape[canonical.carrier_of(self)]
         if not isinstance(request, PredicateQuery | MarginalQuery | StatisticQuery):
             return sum(self.shape)
-        ranges = conditions.ranges(request.where) & self._axis.keys()
-        return sum(self.shape[self._axis[name][0]] for name in ranges)
+        counted: list[str] = []
+        if isinstance(request, MarginalQuery):
+            counted = request.attributes
+        elif isinstance(request, StatisticQuery):
+            counted = [*request.group_by, request.of]
+        looked_at = sum(self.shape[self._axis[name][0]] for name in counted if name in self._axis)
+        if conditions.are_together(request.where):
+            together = conditions.named(request.where) & self._axis.keys()
+            # More combinations are refused before any is looked at.
+            combinations = math.prod(self.shape[self._axis[name][0]] for name in together)
+            looked_at += combinations if combinations <= MOST_LOCAL else 0
+        return looked_at
 
     def compile(self, request: QueryRequest) -> Query:
         if isinstance(request, PredicateQuery):
@@ -93,7 +109,7 @@ class TableSpace(CellSpace):
             )
         return self.compile_cells(request)
 
-    def _predicate(self, where: Where, there: Mapping[int, IntArray] = MappingProxyType({})) -> Query:
+    def _predicate(self, where: Where, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
         """The records that satisfy conditions; for statistics, of those ``there``: by axis the values that count. (They
         are left to whoever answers where conditions of other attributes are no product.)
         """
@@ -103,17 +119,18 @@ class TableSpace(CellSpace):
         axes, selection = conditions.combinations(where, self._named)
         for axis, members in there.items():
             if axis in axes:
-                counted = np.isin(np.arange(self.shape[axis]), members)
+                counted = np.zeros(self.shape[axis], np.bool_)
+                counted[members] = True
                 selection &= counted.reshape([-1 if a == axis else 1 for a in axes])
         found = canonical.local_query(self, axes, selection)
         if not isinstance(found, CompiledProduct):
             return found
-        kept = {i: np.arange(axis.length)[axis.index] for i, axis in enumerate(found.axes) if axis is not None}
+        kept = {i: axis.index for i, axis in enumerate(found.axes) if axis is not None}
         return self.product(_within(kept, there))
 
-    def _marginal(self, request: MarginalQuery, there: Mapping[int, IntArray] = MappingProxyType({})) -> Query:
+    def _marginal(self, request: MarginalQuery, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
         axes = [self._named(name)[0] for name in request.attributes]
-        marginals.check_values(self.shape, {*axes, *(self._named(name)[0] for name in conditions.named(request.where))})
+        marginals.check_values(self.shape, axes)
         edges = {axis: values.bins(request.bins[name]) for name in request.bins for axis, values in [self._named(name)]}
         selected = conditions.selected(request.where, self._named)
         if selected is not None:
@@ -129,7 +146,7 @@ class TableSpace(CellSpace):
                 f"{request.of}: a {kind} is of numbers on a grid, and this attribute is declared without one"
             )
         # Whatever its value is, there must be one.
-        there = {axis: np.arange(attribute.places)} if attribute.missing else {}
+        there: dict[int, Members] = {axis: slice(0, attribute.places)} if attribute.missing else {}
         if request.group_by:
             words = {"type": "marginal", "attributes": request.group_by, "bins": request.bins}
             asked = MarginalQuery.model_validate(words).model_copy(update={"where": request.where})
@@ -172,11 +189,11 @@ class TableSpace(CellSpace):
         return self._statistic_of(form["type"], axis, base, levels)
 
 
-def _within(selected: Mapping[int, IntArray], there: Mapping[int, IntArray]) -> dict[int, IntArray]:
+def _within(selected: Mapping[int, Members], there: Mapping[int, Members]) -> dict[int, Members]:
     """By axis the values that are selected, of some axes those alone that are there."""
     found = dict(selected)
     for axis, members in there.items():
-        found[axis] = np.intersect1d(found[axis], members, assume_unique=True) if axis in found else members
+        found[axis] = meeting(found[axis], members) if axis in found else members
     return found
 
 

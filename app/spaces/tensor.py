@@ -19,11 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from app.spaces.lazy import lazy
+from app.spaces.lazy import kept_of, lazy
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+#: Distinct positions along an axis: a range, however long, else a sorted array.
+Members = slice | IntArray
 
 #: Elements a fused kernel handles at a time: three operands of this length stay in a core's first caches, and the
 #: linear algebra library does not split so short a product over threads, which on a busy machine costs many times
@@ -31,6 +33,8 @@ FloatArray = npt.NDArray[np.float64]
 CHUNK = 1 << 13
 #: Cells of a block worked on at a time, where each part takes an index or several operations to select.
 BLOCK = 1 << 16
+#: A list of positions is marked along an axis of so many, or of as many times as it is long; else it is searched.
+_MARKED, _SCATTERED = 1 << 16, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +46,14 @@ class Axis:
     """
 
     length: int
-    index: slice | IntArray
+    index: Members
     weights: IntArray | None = None
     bits: int = 0
 
     @lazy
     def count(self) -> int:
         """How many cells of the axis may weigh something."""
-        if isinstance(self.index, slice):
-            return int(self.index.stop - self.index.start)
-        return len(self.index)
+        return count_of(self.index)
 
     def members(self, part: slice) -> slice | IntArray:
         """Some of the cells that may weigh something, counted among these; ``part`` has both ends and no step."""
@@ -76,6 +78,28 @@ class Axis:
         """Sum of squared weights."""
         return float(self.count) if self.real is None else float(self.real @ self.real)
 
+    def at(self, positions: Array) -> Array:
+        """The weights at some positions, in units as :meth:`vector` has them: for an index set whether each is in it.
+
+        What is made is as large as the positions are many, and never as the axis is long, unless the axis is short
+        beside its index set.
+        """
+        if self.weights is not None:
+            return self.weights[positions]
+        if isinstance(self.index, slice):
+            return np.asarray((positions >= self.index.start) & (positions < self.index.stop))
+        if self.length <= max(_MARKED, _SCATTERED * len(self.index)):
+            return np.asarray(self._marks[positions])
+        places = np.minimum(np.searchsorted(self.index, positions), len(self.index) - 1)
+        return np.asarray(self.index[places] == positions)
+
+    @lazy
+    def _marks(self) -> Array:
+        """Whether each position is in the index set."""
+        marks = np.zeros(self.length, np.bool_)
+        marks[self.index] = True
+        return marks
+
     def vector(self) -> IntArray:
         """All weights along the axis in units of 2^-bits (an index set counts 1, whatever ``bits``)."""
         if self.weights is not None:
@@ -89,8 +113,32 @@ class Axis:
         return self.vector().astype(np.float64) if self.real is None else self.real
 
 
-def index_set(length: int, members: IntArray) -> slice | IntArray:
+def count_of(members: Members) -> int:
+    """How many positions there are."""
+    return max(0, int(members.stop - members.start)) if isinstance(members, slice) else len(members)
+
+
+def meeting(first: Members, second: Members) -> Members:
+    """The positions that are among both."""
+    if isinstance(first, slice) and isinstance(second, slice):
+        start = max(first.start, second.start)
+        return slice(start, max(start, min(first.stop, second.stop)))
+    if isinstance(first, slice):
+        return meeting(second, first)
+    if isinstance(second, slice):
+        return first[np.searchsorted(first, second.start) : np.searchsorted(first, second.stop)]
+    return np.intersect1d(first, second, assume_unique=True)
+
+
+def listed_members(members: Members) -> IntArray:
+    """Positions written out one by one."""
+    return np.arange(members.start, members.stop) if isinstance(members, slice) else members
+
+
+def index_set(length: int, members: Members) -> Members:
     """The sorted distinct ``members`` of an axis, as a slice where they are contiguous."""
+    if isinstance(members, slice):
+        return members
     if len(members) == 0:
         return slice(0, 0)
     first, last = int(members[0]), int(members[-1])
@@ -174,6 +222,10 @@ class DenseTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes + self._held
 
     @property
     def exact(self) -> bool:
@@ -272,6 +324,10 @@ class DenseTensor:
 class PrivateTensor(Tensor, Protocol):
     """The private numbers of a data set: dense counts, sparse counts, records, or elements."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, with what was made of it and is kept."""
+
     def marginal(self, axes: tuple[int, ...]) -> Array:
         """Exact sums over all axes but these, which ascend, in data units.
 
@@ -279,19 +335,12 @@ class PrivateTensor(Tensor, Protocol):
         """
 
 
-def _marks(axis: Axis, dtype: Any) -> IntArray:
-    """One where an axis has a cell in its index set, else zero; of the entries' type, which holds their products."""
-    marks = np.zeros(axis.length, dtype)
-    marks[axis.index] = 1
-    return marks
-
-
-def _marked(entries: IntArray, columns: IntArray, inside: IntArray) -> int:
-    """The sum of the entries in marked columns, part by part: what is made on the way stays in caches."""
+def _within(entries: IntArray, columns: IntArray, axis: Axis) -> int:
+    """The sum of the entries in the columns of an index set, part by part: what is made on the way stays in caches."""
     total = 0
     for start in range(0, len(entries), BLOCK):
         part = slice(start, start + BLOCK)
-        total += int((entries[part] * inside.take(columns[part])).sum(dtype=np.int64))
+        total += int((entries[part] * axis.at(columns[part])).sum(dtype=np.int64))
     return total
 
 
@@ -309,6 +358,11 @@ class SparseTensor:
     def shape(self) -> tuple[int, ...]:
         rows, columns = self.matrix.shape
         return int(rows), int(columns)
+
+    @property
+    def nbytes(self) -> int:
+        own = (self.matrix.data, self.matrix.indices, self.matrix.indptr)
+        return sum(array.nbytes for array in (*own, *kept_of(self, "_row_sums", "_positions")))
 
     @lazy
     def _row_sums(self) -> IntArray:
@@ -342,23 +396,23 @@ class SparseTensor:
         few, else over all, whichever they are.
         """
         starts, columns, entries = self.matrix.indptr, self.matrix.indices, self.matrix.data
-        inside = _marks(right, entries.dtype)
         if left is None:
-            return _marked(entries, columns, inside)
+            return _within(entries, columns, right)
         if isinstance(left.index, slice):
             part = slice(starts[left.index.start], starts[left.index.stop])
-            return _marked(entries[part], columns[part], inside)
+            return _within(entries[part], columns[part], right)
         if left.count * 4 >= left.length:
-            rows, total = _marks(left, entries.dtype), 0
+            total = 0
             for some in chunks(left.length):
                 part, lengths = (
                     slice(starts[some.start], starts[some.stop]),
                     np.diff(starts[some.start : some.stop + 1]),
                 )
-                total += _marked(entries[part] * np.repeat(rows[some], lengths), columns[part], inside)
+                rows = np.repeat(left.at(np.arange(some.start, some.stop)), lengths)
+                total += _within(entries[part] * rows, columns[part], right)
             return total
         chosen = self.matrix[left.index]
-        return _marked(chosen.data, chosen.indices, inside)
+        return _within(chosen.data, chosen.indices, right)
 
     def marginal(self, axes: tuple[int, ...]) -> IntArray:
         """The sums over all axes but these, which ascend: of no axis, rows, columns, or all entries."""

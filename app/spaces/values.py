@@ -11,7 +11,7 @@ import datetime
 import difflib
 import re
 from abc import ABC, abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -22,17 +22,18 @@ import numpy as np
 
 from app.spaces.attributes import Attribute, day
 from app.spaces.errors import InvalidQuery
+from app.spaces.lazy import lazy
 from app.spaces.naming import listed
 from app.spaces.query_request import Condition
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import IntArray, Members
 
 #: What a cell of an answer is called: a declared value, a number, a code, or a range of either; None for no value.
 Label = int | float | str | None
 #: In so many cells at most are values counted at first where there are many and no bins are declared; such numbers of
 #: cells can be halved, or nearly, again and again.
 MOST_STARTING, _LEAST_STARTING = 64, 33
-#: Of a label that is not known so many characters are looked at.
-_MOST_SHOWN = 64
+#: Of a label that is not known so many characters are looked at, and so many of those that are.
+_MOST_SHOWN, _MOST_COMPARED = 64, 1000
 
 
 class Values(ABC):
@@ -42,14 +43,14 @@ class Values(ABC):
         self.attribute = attribute
         self.places = attribute.places
 
-    def members(self, condition: Condition) -> IntArray:
-        """Sorted places of the values that satisfy a condition.
+    def members(self, condition: Condition) -> Members:
+        """The places of the values that satisfy a condition: a range of them, or a sorted list.
 
         Raises:
             InvalidQuery: when it does not fit the attribute, or no range is left.
         """
         if condition.names_missing:
-            return np.array([self._missing()], dtype=np.int64)
+            return slice(self._missing(), self._missing() + 1)
         if condition.equals is not None:
             first, stop = self._span(condition.equals)
         elif condition.in_ is not None:
@@ -58,7 +59,7 @@ class Values(ABC):
             first, stop = self._range(condition)
             if first >= stop:
                 raise self._refusal("the range is reversed or empty")
-        return np.arange(first, stop, dtype=np.int64)
+        return slice(first, stop)
 
     def bins(self, edges: Sequence[Any]) -> IntArray:
         """The places where coarser bins begin, and the one behind the last.
@@ -76,8 +77,8 @@ class Values(ABC):
         return None
 
     def starting(self) -> IntArray | None:
-        """The cells that this attribute is counted in before anything is asked of it: the cell of each place; None
-        where each is a cell.
+        """The cells that this attribute is counted in before anything is asked of it: the place where each begins; None
+        where each place is a cell.
 
         They are the declared bins. Numbers and dates without bins, of which there are many, have equal ones.
         """
@@ -166,13 +167,14 @@ class _Categories(Values):
         return found, found + 1
 
     def _hint(self, value: Any) -> str:
-        words = [str(v) for v in self._declared]
-        near = difflib.get_close_matches(str(value)[:_MOST_SHOWN], words[:1000], n=1)
+        words = [str(v)[:_MOST_SHOWN] for v in self._declared[:_MOST_COMPARED]]
+        near = difflib.get_close_matches(str(value)[:_MOST_SHOWN], words, n=1)
         if near and near[0] == str(value):
             # 3 and "3" are two values.
             return f": it is declared as {_quoted(self._declared[words.index(near[0])])}"
         meant = f": did you mean {_quoted(near[0])}?" if near else ""
-        return f"{meant}{'; they are ' if meant else ', which are '}{listed([_quoted(v) for v in self._declared])}"
+        told = listed(map(_quoted, self._declared), self.places)
+        return f"{meant}{'; they are ' if meant else ', which are '}{told}"
 
     def _range(self, condition: Condition) -> tuple[int, int]:
         word = "between needs" if condition.between is not None else "comparisons need"
@@ -233,21 +235,37 @@ class _Ordered(Values):
 class _Fine(_Ordered):
     """Values with an order, of which there may be very many."""
 
+    def cells(self) -> IntArray | None:
+        begins = self._begins
+        if begins is None:
+            return None
+        cells = np.searchsorted(begins, np.arange(self.attribute.length), side="right") - 1
+        # No value is counted by itself.
+        cells[self.places :] = len(begins)
+        return cells
+
+    @lazy
+    def _begins(self) -> IntArray | None:
+        """The places where declared bins begin; None where there are none."""
+        return None
+
     def starting(self) -> IntArray | None:
-        cells = self.cells()
-        if cells is None or int(cells.max()) == 0:
-            cells = self._equal()
-        return None if int(cells.max()) + 1 == len(cells) else cells
+        begins = self._begins
+        missing = [self.places] if self.attribute.missing else []
+        if begins is None or len(begins) + len(missing) == 1:
+            begins = self._equal()
+        found = np.array([*begins.tolist(), *missing], dtype=np.int64)
+        return None if len(found) == self.attribute.length else found
 
     def _equal(self) -> IntArray:
-        """Cells of equal numbers of places, or nearly; no value is in one by itself."""
+        """Where cells of equal numbers of places begin, or nearly; no value is in one by itself."""
         missing = self.attribute.length - self.places
         count = min(self.places, MOST_STARTING - missing)
         if not missing and self.places > MOST_STARTING:
             # As many as divide the places, if there are such numbers that can be merged into equal parts themselves.
             divide = (n for n in range(MOST_STARTING, _LEAST_STARTING - 1, -1) if self.places % n == 0)
             count = next((n for n in divide if any(n % k == 0 for k in (2, 3, 5))), count)
-        return np.concatenate([np.arange(self.places) * count // self.places, np.full(missing, count)])
+        return -(-np.arange(count) * self.places // count)
 
 
 class _Codes(_Ordered):
@@ -292,16 +310,23 @@ class _Bins(_Ordered):
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__(attribute)
-        edges = self._edges = attribute.bin_edges()
-        # A third is no JSON number: an edge is found by the nearest one too.
-        self._found = {Fraction(Decimal(repr(float(edge)))): i for i, edge in enumerate(edges)}
-        self._found |= {edge: i for i, edge in enumerate(edges)}
+        # There may be very many: an edge is made when it is looked at.
+        self._edge_at = attribute.edge_at()
+        self._low, self._high = attribute.bounds
+        units = self._high - self._low == self.places
+        if units and attribute.edges is not None:
+            units = all(b - a == 1 for a, b in pairwise(attribute.edges))
         # A bin one integer wide is that integer; the last bin is closed and so is two integers wide.
-        whole = all(e.denominator == 1 for e in edges) and all(b - a == 1 for a, b in pairwise(edges))
-        self._single = {int(edge): i for i, edge in enumerate(edges[:-2])} if whole else {}
+        self._whole = units and self._low.denominator == 1
+
+    def _single(self, value: Any) -> int | None:
+        """The bin that is this one number, if one is."""
+        if not self._whole or not isinstance(value, int | float) or not self._low <= value < self._high - 1:
+            return None
+        return None if value != int(value) else int(value) - int(self._low)
 
     def _span(self, value: Any) -> tuple[int, int]:
-        found = self._single.get(value)
+        found = self._single(value)
         if found is None:
             raise self._refusal(f"a single value would cut a bin: use between with bin edges{self._cut(value)}")
         return found, found + 1
@@ -319,8 +344,9 @@ class _Bins(_Ordered):
         return self._edge(value, word)
 
     def _behind(self, value: Any, word: str) -> int:
-        if value in self._single:
-            return int(self._single[value]) + 1
+        found = self._single(value)
+        if found is not None:
+            return found + 1
         if self._edge(value, word) < self.places:
             raise self._refusal(f"{word} would cut a bin: use ge and lt with bin edges{self._cut(value)}")
         return self.places
@@ -331,17 +357,21 @@ class _Bins(_Ordered):
     def _edge(self, value: Any, word: str) -> int:
         if not isinstance(value, int | float):
             raise self._refusal(f"{word} needs numbers")
-        found = self._found.get(Fraction(Decimal(repr(value))))
-        if found is None:
-            edges = listed([_plain(edge) for edge in self._edges])
-            raise self._refusal(f"{word} must fall on bin edges, which are {edges}{self._cut(value)}")
-        return found
+        number, every = Fraction(Decimal(repr(value))), range(self.places + 1)
+        place = bisect_left(every, number, key=self._edge_at)
+        for near in every[max(place - 1, 0) : place + 2]:
+            # A third is no JSON number: an edge is found by the nearest one too.
+            if number in (edge := self._edge_at(near), Fraction(Decimal(repr(float(edge))))):
+                return near
+        told = listed((_plain(self._edge_at(i)) for i in every), len(every))
+        raise self._refusal(f"{word} must fall on bin edges, which are {told}{self._cut(value)}")
 
     def _cut(self, value: Any) -> str:
         """Which bin a number cuts."""
-        if not isinstance(value, int | float) or not self._edges[0] <= Fraction(value) <= self._edges[-1]:
+        if not isinstance(value, int | float) or not self._low <= Fraction(value) <= self._high:
             return ""
-        place = min(bisect_right(self._edges, Fraction(value)) - 1, self.places - 1)
+        place = bisect_right(range(self.places + 1), Fraction(value), key=self._edge_at)
+        place = min(place - 1, self.places - 1)
         return f" ({value:g} lies in {self._interval(place, place + 1)})"
 
     def _called(self, members: IntArray) -> Label:
@@ -349,7 +379,7 @@ class _Bins(_Ordered):
 
     def _interval(self, first: int, stop: int) -> str:
         closing = "]" if stop == self.places else ")"
-        return f"[{_plain(self._edges[first])}, {_plain(self._edges[stop])}{closing}"
+        return f"[{_plain(self._edge_at(first))}, {_plain(self._edge_at(stop))}{closing}"
 
 
 class _Numbers(_Fine):
@@ -360,15 +390,13 @@ class _Numbers(_Fine):
         self._low, self._high = attribute.bounds
         self._step = attribute.step
 
-    def cells(self) -> IntArray | None:
-        """The declared bins; None where there are none."""
-        edges = self.attribute.bin_edges()
-        if not edges:
+    @lazy
+    def _begins(self) -> IntArray | None:
+        count = self.attribute.bin_count
+        if not count:
             return None
-        begins = [self._first(edge) for edge in edges[:-1]]
-        cells = np.searchsorted(np.array(begins), np.arange(self.attribute.length), side="right") - 1
-        cells[self.places :] = len(begins)
-        return cells
+        edge_at = self.attribute.edge_at()
+        return np.fromiter((self._first(edge_at(i)) for i in range(count)), np.int64, count)
 
     def _first(self, number: Fraction) -> int:
         """The place of the first number of the grid that is no less, or the one behind the last."""

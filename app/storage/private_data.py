@@ -16,6 +16,8 @@ IntArray: TypeAlias = NDArray[np.signedinteger] | NDArray[np.unsignedinteger]
 
 #: One element in this many is a landmark of look-ups, and how a search halves what is behind one.
 _STRIDE, _HALVES = 8, (4, 2, 1)
+#: About what a landmark takes beside its letters; there may be nearly as many again that stand above all.
+_MARK_BYTES = 64
 #: Above the UTF-8 bytes of every text.
 _ABOVE = b"\xff"
 
@@ -112,6 +114,13 @@ class ElementsData(_Concealed):
     def arrays(self) -> dict[str, IntArray]:
         """The arrays to store, by field name."""
         return {"blob": self.blob, "offsets": self.offsets, "counts": self.counts}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes with the landmarks of look-ups, each a text of its own."""
+        own = sum(array.nbytes for array in self.arrays().values())
+        marks = -(-len(self.counts) // _STRIDE)
+        return own + marks * _MARK_BYTES + len(self.blob) // _STRIDE
 
     def lookup(self, elements: Iterable[str]) -> NDArray[np.int64]:
         """The counts of ``elements`` in their order, 0 where absent: see ``_Search``."""

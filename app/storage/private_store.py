@@ -26,8 +26,9 @@ from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import PrivateTensor
+from app.storage import readers
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData
-from app.storage.readers import column_names, has_weights, read_private, summarise
+from app.storage.readers import Readers
 from app.storage.vault import FileStamp, Vault, VaultEntry, VaultError, VaultMissing, content_of
 
 log = structlog.get_logger(__name__)
@@ -67,11 +68,14 @@ def _unusable(error: Exception) -> Unavailable:
 class VaultStore:
     """Private arrays in a vault; one tensor a data set, shared by all its sessions in memory and gone with the last.
 
-    ``await_writers`` waits until no transaction that may still name a file is under way.
+    ``await_writers`` waits until no transaction that may still name a file is under way; ``readers`` read uploads.
     """
 
-    def __init__(self, vault: Vault, memory_limit: int, await_writers: Callable[[], None]) -> None:
+    def __init__(
+        self, vault: Vault, memory_limit: int, await_writers: Callable[[], None], readers: Readers = readers
+    ) -> None:
         self._vault, self._memory_limit, self._await_writers = vault, memory_limit, await_writers
+        self._readers = readers
         self._tensors: WeakValueDictionary[str, PrivateTensor] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._verified: dict[str, _Verdict] = {}
@@ -84,8 +88,8 @@ class VaultStore:
             InvalidDataset: naming what is wrong with the file, never a value.
         """
         if isinstance(spec, BipartiteSpec | GraphSpec) and spec.weighted is None:
-            spec = spec.model_copy(update={"weighted": has_weights(filename, path)})
-        read = read_private(spec, filename, path, memory_limit=self._memory_limit)
+            spec = spec.model_copy(update={"weighted": self._readers.has_weights(filename, path)})
+        read = self._readers.read_private(spec, filename, path, memory_limit=self._memory_limit)
         data, report = read.data, None if read.report is None else read.report.view()
         bits = spec.data_bits if isinstance(spec, BipartiteSpec | GraphSpec | MatrixSpec) else 0
         with path.open("rb") as file:
@@ -99,7 +103,7 @@ class VaultStore:
         Raises:
             InvalidDataset: when the file's name or its beginning tells no table.
         """
-        return column_names(filename, path, layout, memory_limit=self._memory_limit)
+        return self._readers.column_names(filename, path, layout, memory_limit=self._memory_limit)
 
     def summarise(self, filename: str, path: Path, layout: Layout) -> tuple[ColumnSummary, ...]:
         """What the columns that the layout names hold in a table's file, for a draft; nothing of it is kept.
@@ -107,7 +111,7 @@ class VaultStore:
         Raises:
             InvalidDataset: when the file cannot be read to its end.
         """
-        return summarise(filename, path, layout, memory_limit=self._memory_limit)
+        return self._readers.summarise(filename, path, layout, memory_limit=self._memory_limit)
 
     def registration(self) -> AbstractContextManager[None]:
         """Holds off sweeps until the row that names the file is committed."""
@@ -174,6 +178,12 @@ class VaultStore:
                 return known
         self.check(entry)
         return known
+
+    @property
+    def held(self) -> int:
+        """Bytes of all private numbers that are in memory, with what was made of them and kept."""
+        found = (reference() for reference in self._tensors.valuerefs())
+        return sum(tensor.nbytes for tensor in found if tensor is not None)
 
     def check(self, entry: dict[str, str]) -> None:
         """Refuse a file that is not there, or is not what was written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -42,6 +43,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from app.services.ports import (
     NONE_KNOWN,
+    RELEASE_WORKED,
     DatasetRow,
     EntryKind,
     EntryRow,
@@ -102,7 +104,17 @@ _MOVED = (
 
 
 _COUNT_RELEASES = select(t.releases.c.status, func.count().label("number")).group_by(t.releases.c.status)
-_RELEASE_MOVED = ("status", "step", "progress", "worker", "beat", "finished_at", "problem", "result")
+_RELEASE_MOVED = (
+    "status",
+    "step",
+    "progress",
+    "worker",
+    "beat",
+    "finished_at",
+    "problem",
+    "result",
+    "expected_seconds",
+)
 
 
 # The statements of the answering path are given to the driver as they are. The library's own way of executing checks
@@ -225,10 +237,22 @@ def _next_replies(after: ReplyName, most: int) -> Select[tuple[str, str, str, by
     return select(c.principal, c.route, c.key, opening).where(name > after).order_by(*name).limit(most)
 
 
-def _due_release(silent_since: float) -> Select[Any]:
+def _due_release(silent_since: float, most_seconds: float) -> Select[Any]:
+    """What waits, or has been silent: of the owner first whose releases were worked on longest ago, his oldest."""
     c = t.releases.c
     due = or_(c.status == "queued", and_(c.status == "running", c.beat < silent_since))
-    return select(t.releases).where(due).order_by(c.created_at, c.id).limit(1)
+    if most_seconds < math.inf:
+        due = and_(due, c.expected_seconds <= most_seconds)
+    each = t.releases.alias("each").c
+    waiting = select(c.owner).where(due)
+    served = (
+        select(each.owner, func.max(each.beat).label("at"))
+        .where(each.owner.in_(waiting))
+        .group_by(each.owner)
+        .subquery("served")
+    )
+    joined = t.releases.join(served, served.c.owner == c.owner)
+    return select(t.releases).select_from(joined).where(due).order_by(served.c.at, c.created_at, c.id).limit(1)
 
 
 @contextmanager
@@ -614,6 +638,12 @@ class SqlTransaction:
         found = select(c.id).where(c.dataset == dataset, c.status == "open").order_by(c.opened_at, c.id)
         return list(self._connection.execute(found).scalars())
 
+    def last_opened_in(self, dataset: str) -> str:
+        """When a session of a data set was opened last, by the clocks that were read then; nothing where none was."""
+        c = t.sessions.c
+        found = select(func.max(c.opened_at)).where(c.dataset == dataset)
+        return str(self._connection.execute(found).scalar_one() or "")
+
     def open_sessions(self, ids: Sequence[str]) -> set[str]:
         """Those of these sessions that are open."""
         c = t.sessions.c
@@ -860,33 +890,52 @@ class SqlTransaction:
         found = [ReleaseRow(**row._mapping) for row in self._connection.execute(statement)]
         return found[:most], len(found) > most
 
+    def releases_in(self, dataset: str) -> list[str]:
+        """The releases of a data set that have not ended."""
+        c = t.releases.c
+        statement = select(c.id).where(c.dataset == dataset, c.status.in_(RELEASE_WORKED)).order_by(c.created_at, c.id)
+        return list(self._connection.execute(statement).scalars())
+
     def count_releases(self) -> Mapping[ReleaseStatus, int]:
         """How many releases stand where; a status that none has is left out."""
         return {row.status: row.number for row in self._connection.execute(_COUNT_RELEASES)}
 
-    def next_release(self, silent_since: float) -> str | None:
-        """The oldest release that waits, or whose worker has been silent since some time; None where there is none."""
-        found = self._one(_due_release(silent_since))
+    def next_release(self, silent_since: float, most_seconds: float = math.inf) -> str | None:
+        """A release that waits, or whose worker has been silent since some time, and which is foretold to take no more
+        than some seconds: the oldest one of the owner whose releases were worked on longest ago. None where there is
+        none.
+        """
+        found = self._one(_due_release(silent_since, most_seconds))
         return None if found is None else str(found.id)
 
-    def claim_release(self, worker: str, now: float, silent_since: float) -> ReleaseRow | None:
+    def claim_release(
+        self, worker: str, now: float, silent_since: float, most_seconds: float = math.inf
+    ) -> ReleaseRow | None:
         """Take the one of :meth:`next_release`. Nobody else takes it at the same time."""
-        statement = _due_release(silent_since)
-        row = self._one(statement.with_for_update(skip_locked=True) if self._locks else statement)
+        statement = _due_release(silent_since, most_seconds)
+        row = self._one(statement.with_for_update(skip_locked=True, of=t.releases) if self._locks else statement)
         if row is None:
             return None
-        taken = replace(ReleaseRow(**row._mapping), status="running", worker=worker, beat=now)
-        return taken if self.move_release(taken, row.worker) else None
+        before = ReleaseRow(**row._mapping)
+        taken = replace(before, status="running", worker=worker, beat=now)
+        return taken if self.move_release(taken, before) else None
 
-    def move_release(self, row: ReleaseRow, worker: str | None) -> bool:
-        """A release's new state, if it has not ended and this worker, or nobody, works on it; whether that is so."""
+    def orphan_releases(self) -> None:
+        """Let whoever works on releases be as one that has been silent for ever."""
+        self._connection.execute(update(t.releases).where(t.releases.c.status == "running").values(beat=0.0))
+
+    def move_release(self, row: ReleaseRow, before: ReleaseRow) -> bool:
+        """A release's new state, if its status, step and worker are still those of ``before``; whether that is so.
+
+        Raises:
+            ValueError: when the release would go back.
+        """
+        row.check_follows(before)
         c = t.releases.c
-        mine = c.worker.is_(None) if worker is None else c.worker == worker
+        mine = c.worker.is_(None) if before.worker is None else c.worker == before.worker
         moved = {name: getattr(row, name) for name in _RELEASE_MOVED}
-        result = self._connection.execute(
-            update(t.releases).where(c.id == row.id, c.status.in_(("queued", "running")), mine).values(moved)
-        )
-        return result.rowcount == 1
+        there = and_(c.id == row.id, c.status == before.status, c.step == before.step, mine)
+        return self._connection.execute(update(t.releases).where(there).values(moved)).rowcount == 1
 
     def add_release_files(self, files: Sequence[ReleaseFile]) -> None:
         """Keep what came of releases."""

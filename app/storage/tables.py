@@ -143,6 +143,7 @@ releases = Table(
     Column("finished_at", String(32)),
     Column("problem", LargeBinary),
     Column("result", LargeBinary),
+    Column("expected_seconds", Double, nullable=False, server_default="0"),
     Index("ix_releases_status_created_at_id", "status", "created_at", "id"),
     Index("ix_releases_created_at_id", "created_at", "id"),
     Index("ix_releases_owner_created_at_id", "owner", "created_at", "id"),

@@ -159,7 +159,7 @@ class Vault:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with open(descriptor, "wb", buffering=0) as file:
-                pieces = _digested(_container(data, key), digest)
+                pieces = _digested(container(data, key), digest)
                 _write(file, pieces if self._key is None else self._sealed(name, pieces))
                 os.fsync(descriptor)
             os.rename(temporary, self._folder / name)
@@ -189,7 +189,7 @@ class Vault:
         digest = self._new_digest(entry.file_name)
         digest.update(memory)
         _compare(entry, digest)
-        return _parse(entry.file_name, memory)
+        return data_of(entry.file_name, memory)
 
     def verify(self, entry: VaultEntry) -> None:
         """Reads the whole file and compares its digest. Raises VaultMissing, VaultCorrupt, VaultWrongKey."""
@@ -434,7 +434,7 @@ def replace_key(folder: Path, name: str, by: str) -> None:
 def content_of(data: PrivateData) -> bytes:
     """SHA-256 over the numbers and their layout: equal for equal numbers in the same layout."""
     content = hashlib.sha256()
-    for piece in _container(data):
+    for piece in container(data):
         content.update(piece)
     return content.digest()
 
@@ -455,7 +455,8 @@ def _associated(name: str, index: int, last: bool) -> bytes:
     return b"curator vault\0" + name.encode() + b"\0" + index.to_bytes(8, "big") + bytes([last])
 
 
-def _container(data: PrivateData, key: bytes | None = None) -> Iterator[bytes | memoryview]:
+def container(data: PrivateData, key: bytes | None = None) -> Iterator[bytes | memoryview]:
+    """Private arrays as the bytes of a file, in pieces, with the key of a commitment where there is one."""
     arrays = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in data.arrays().items()}
     described: list[dict[str, object]] = []
     header: dict[str, object] = {"layout": data.layout, "mass": data.mass, "arrays": described}
@@ -485,8 +486,8 @@ def _header(container: bytes | mmap.mmap) -> tuple[dict[str, Any], int]:
     return json.loads(container[start : start + length]), _aligned(start + length)
 
 
-def _parse(name: str, memory: mmap.mmap) -> PrivateData:
-    """The arrays of a container in `memory`, which they keep alive. Raises VaultCorrupt."""
+def data_of(name: str, memory: mmap.mmap) -> PrivateData:
+    """The arrays of a container in `memory`, which they keep alive; `name` is for VaultCorrupt, which this raises."""
     try:
         header, base = _header(memory)
         arrays = {}

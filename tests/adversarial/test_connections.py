@@ -59,6 +59,29 @@ def held(service: Service, stack: contextlib.ExitStack, source: str, number: int
     return lines
 
 
+def silent(service: Service, stack: contextlib.ExitStack, source: str, number: int, said: bytes) -> list[socket.socket]:
+    """So many connections, one after the other, on which no request is sent to the end of its head."""
+    lines = []
+    for _ in range(number):
+        lines.append(stack.enter_context(connected(service, source)))
+        lines[-1].sendall(said)
+    return lines
+
+
+def test_half_a_head_behind_a_request(house: Service) -> None:
+    """As many connections as an address may have, on each of which a request is answered and another one only begun.
+    Catches one that can never be ended as it is neither silent nor idle.
+    """
+    with contextlib.ExitStack() as stack:
+        for _ in range(LIMIT // 4):
+            line = stack.enter_context(connected(house, "127.0.0.1"))
+            line.sendall(keeping(head("GET", "/healthz")) + b"GET /healthz HTTP/1.1\r\n")
+            assert read_reply(line.makefile("rb")) is not None
+        reply = asked(house, "127.0.0.1", head("GET", "/v1/datasets", house.admin_key))
+        assert reply is not None
+        assert reply.status == 200
+
+
 def ended(line: socket.socket) -> bool:
     """Whether the server has hung up, without waiting for it."""
     line.setblocking(False)
@@ -108,14 +131,52 @@ def test_a_full_house_of_idle_ones(house: Service) -> None:
         assert len(house._server.server_state.connections) == LIMIT
 
 
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\n"], ids=["nothing", "half a head"])
+def test_silent_connections_of_one_address(house: Service, said: bytes) -> None:
+    """More of them than an address may have, and one that has had a reply. Whoever comes from there is served: the
+    first of the silent ones ends for each, and never the one that has asked.
+    """
+    request = head("GET", "/v1/datasets", house.admin_key)
+    with contextlib.ExitStack() as stack:
+        kept = held(house, stack, "127.0.0.1", 1)
+        lines = silent(house, stack, "127.0.0.1", LIMIT // 4 + 3, said)
+        eventually(lambda: sum(map(ended, lines)) == 4)
+        assert [ended(line) for line in lines] == [True] * 4 + [False] * (len(lines) - 4)
+        for _ in range(LIMIT // 4):
+            reply = asked(house, "127.0.0.1", request)
+            assert reply is not None
+            assert reply.status == 200
+        assert not ended(kept[0])
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\n"], ids=["nothing", "half a head"])
+def test_a_full_house_of_silent_ones(house: Service, said: bytes) -> None:
+    """Four addresses fill it with as many as each may have. Another one, which has few of them, is served again and
+    again, keeps what it has asked on, and its own silent connection stays while others have more.
+    """
+    with contextlib.ExitStack() as stack:
+        kept = held(house, stack, OTHER, 2)
+        own = silent(house, stack, OTHER, 1, b"")
+        sources = [f"127.0.0.{10 + n}" for n in range(4)]
+        lines = [silent(house, stack, source, LIMIT // 4, said) for source in sources]
+        request = head("GET", "/v1/datasets", house.admin_key)
+        for _ in range(LIMIT // 4):
+            reply = asked(house, OTHER, request)
+            assert reply is not None
+            assert reply.status == 200
+        assert not any(map(ended, kept + own))
+        left = [sum(not ended(line) for line in each) for each in lines]
+        assert max(left) - min(left) <= 1, "each gives as many as the others"
+
+
 def test_busy_connections_of_one_address(house: Service) -> None:
-    """Connections with half a request each are not idle and cannot be ended: one address gets a quarter of all, is told
-    so from there on, and another one is served.
+    """Connections with a request under way each cannot be ended: one address gets a quarter of all, is told so from
+    there on, and another one is served.
     """
     with contextlib.ExitStack() as stack:
         for _ in range(LIMIT // 4):
-            stack.enter_context(connected(house, "127.0.0.1")).sendall(b"GET /healthz HTTP/1.1\r\n")
-        eventually(lambda: len(house._server.server_state.connections) == LIMIT // 4)
+            line = stack.enter_context(connected(house, "127.0.0.1"))
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf")
         request = head("GET", "/v1/datasets", house.admin_key)
         reply = asked(house, "127.0.0.1", request)
         problem = refused(reply, "unavailable")

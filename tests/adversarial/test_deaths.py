@@ -7,19 +7,20 @@ charge. So all that an update could take is taken before the noise.
 
 from __future__ import annotations
 
+import io
 import json
 import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from app.services.ballast import Ballast
 from app.services.errors import Unavailable
-from tests.integration.world import HIT, make_world
+from tests.integration.world import HIT, SPEC, make_world, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The universe: 4.5 MiB an array, of which the hypothesis has two and an update takes one or two more.
@@ -34,6 +35,107 @@ def figure(name: str) -> int:
     """A figure of this process' memory, in bytes, as the system has it."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name + ":"))
     return int(line.split()[1]) << 10
+
+
+#: Of sessions that answer from evidence: how they are opened, and what is asked before and then.
+_THREE = [{"name": name, "size": 10} for name in "abc"]
+_NUMBERS = [{"name": "a", "size": 8}, {"name": "x", "lower": 0, "upper": 4000, "grid": 1}]
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]] = {
+    "contract": (
+        {"kind": "table", "attributes": _THREE},
+        {"contract": True, "max_queries": 50},
+        [{"type": "marginal", "attributes": list(names)} for names in ("ab", "bc", "ac", "abc")],
+    ),
+    "evidence": (
+        {"kind": "table", "attributes": _THREE},
+        {"max_queries": 4},
+        [{"type": "marginal", "attributes": list(names)} for names in ("ab", "bc", "ac", "abc")],
+    ),
+    "statistics": (
+        {"kind": "table", "attributes": _NUMBERS},
+        {"max_queries": 4},
+        [
+            {"type": "mean", "of": "x", "group_by": ["a"]},
+            {"type": "variance", "of": "x"},
+            {"type": "quantile", "of": "x", "q": [0.25, 0.5], "where": {"a": {"lt": 4}}},
+            {"type": "quantile", "of": "x", "q": [0.1, 0.5, 0.9]},
+        ],
+    ),
+    "graph": (
+        {"kind": "graph", "nodes": 20_000, "directed": True},
+        {"max_queries": 500},
+        [{"type": "cut", "left": list(range(k, 20_000, 3)), "right": list(range(0, 20_000, k + 2))} for k in range(4)],
+    ),
+}
+
+
+class Ripples:
+    """Noise of a told law that differs from cell to cell, so that a fit has something to do."""
+
+    def __init__(self, count: int) -> None:
+        self._values = np.sin(np.arange(count) * 1.7) * 2
+
+    def __mul__(self, scale: Any) -> Ripples:
+        self._values = self._values * float(scale)
+        return self
+
+    def __round__(self) -> Any:
+        return np.rint(self._values).astype(np.int64)
+
+
+def evidence_attack(folder: str, kind: str, outcome: str, mode: str) -> dict[str, Any]:
+    """What a question of a session on evidence takes from its noise on, in a process of its own.
+
+    A hit of a test is told by its noise; elsewhere every round measures, and the noise is large or none.
+    """
+    world = make_world(Path(folder), memory_limit=1 << 30)
+    declared, asked, questions = KINDS[kind]
+    rng = np.random.default_rng(5)
+    if kind in ("contract", "evidence"):
+        # Alike in all cells: what is expected is the truth, and noise alone decides.
+        sink = io.BytesIO()
+        np.save(sink, np.full((10, 10, 10), 100))
+        name, content = "d.npy", sink.getvalue()
+    elif kind == "graph":
+        cells = np.unique(rng.integers(0, 20_000**2, 50_000))
+        rows = [f"{row},{column}" for row, column in zip(*np.divmod(cells, 20_000), strict=True) if row != column]
+    else:
+        sizes = [a.get("size", 4001) for a in declared["attributes"]]
+        names = ",".join(a["name"] for a in declared["attributes"])
+        rows = [names, *(",".join(map(str, row)) for row in rng.integers(0, sizes, (5000, len(sizes))).tolist())]
+    if kind in ("graph", "statistics"):
+        name, content = "d.csv", "\n".join(rows).encode()
+    spec = {**SPEC, "name": "d", **declared}
+    if kind == "graph":
+        del spec["attributes"]
+    world.register_file(spec, name, content)
+    ann = world.analyst("ann")
+    changes = {"mechanism": {"construction": "evidence"}, "epsilon": 0.9, **asked}
+    prepared = open_session(world.built.services, ann, {"dataset": "d", **changes}, None)
+    id = str(json.loads(prepared)["id"])
+    if mode == "planted":
+        Ballast.hold = lambda self, nbytes: None  # type: ignore[method-assign]
+    noise = world.noise
+    for question in questions[:-1]:
+        noise.script.append(HIT if kind == "contract" else 0)
+        world.ask(ann, id, question)
+        noise.script.clear()
+    start = [0]
+
+    def mark() -> None:
+        if not start[0]:
+            start[0] = figure("VmRSS")
+            Path("/proc/self/clear_refs").write_text("5")
+
+    noise.before = mark
+    if kind == "contract":
+        noise.script.extend([HIT if outcome == "hit" else 0, cast(Any, Ripples(1000))])
+    else:
+        noise.script.append(3.0 if outcome == "large" else 0)
+    source = world.ask(ann, id, questions[-1])["source"]
+    above = figure("VmHWM") - start[0]
+    world.stop()
+    return {"source": source, "above": above}
 
 
 def attack(folder: str, outcome: str, mode: str) -> dict[str, Any]:
@@ -87,7 +189,7 @@ def attack(folder: str, outcome: str, mode: str) -> dict[str, Any]:
     return found
 
 
-def attacks(tmp_path: Path, *modes: tuple[str, str]) -> list[dict[str, Any]]:
+def attacks(tmp_path: Path, *modes: tuple[str, ...]) -> list[dict[str, Any]]:
     """The same in processes that run beside each other."""
     running = [
         subprocess.Popen(
@@ -108,6 +210,25 @@ def test_a_hit_takes_no_more_than_a_miss(tmp_path: Path) -> None:
     assert (hit["source"], miss["source"], planted["source"]) == ("measurement", "hypothesis", "measurement")
     assert hit["above"] <= miss["above"] + SLACK
     assert planted["above"] > miss["above"] + ARRAY / 2
+
+
+def test_a_contract_s_hit_takes_no_more_than_its_miss(tmp_path: Path) -> None:
+    """The fit that a hit makes, with the measurement among what it fits, is held ready with the rest. The third one is
+    the planted bug: the fit shows."""
+    modes = (("contract", "hit", "peak"), ("contract", "miss", "peak"), ("contract", "hit", "planted"))
+    hit, miss, planted = attacks(tmp_path, *modes)
+    assert (hit["source"], miss["source"], planted["source"]) == ("measurement", "estimate", "measurement")
+    assert hit["above"] <= miss["above"] + SLACK
+    assert planted["above"] > miss["above"] + 2 * SLACK
+
+
+@pytest.mark.parametrize("kind", ["evidence", "statistics", "graph"])
+def test_what_was_drawn_is_not_told_by_memory(tmp_path: Path, kind: str) -> None:
+    """Such sessions test nothing: whether they measure is public. Would catch noise whose size decides how much is
+    made of it, beyond what is held ready."""
+    large, none = attacks(tmp_path, (kind, "large", "peak"), (kind, "none", "peak"))
+    assert (large["source"], none["source"]) == ("measurement", "measurement")
+    assert abs(large["above"] - none["above"]) <= SLACK
 
 
 def test_under_a_hard_limit_both_are_refused_or_both_answered(tmp_path: Path) -> None:
@@ -143,4 +264,5 @@ def test_what_cannot_be_had_is_refused() -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(attack(*sys.argv[1:])))
+    own = evidence_attack if sys.argv[2] in KINDS else attack
+    sys.stdout.write(json.dumps(own(*sys.argv[1:])))

@@ -467,4 +467,4 @@ class TestTheWordsOfAQuestion:
         documents[1]["asked"] = where(x={"ge": 5})
         verdict = replay(reseal(documents))
         assert not verdict.ok
-        assert "needs more memory than the limit" in str(verdict.problem)
+        assert "does not compile to the recorded query" in str(verdict.problem)

@@ -169,6 +169,22 @@ class TestGrants:
         open_session(other, dataset, epsilon=0.5)
         check_ledger(service, dataset)
 
+    @pytest.mark.parametrize("access", ["open", "granted"])
+    def test_a_lowered_grant_bounds_what_is_reserved_from_there_on(self, service: Service, access: str) -> None:
+        """What a session holds stays its own, and no other is opened; an admin may close it, which gives back what is
+        left. Catches a session that breaks off in its midst, and a grant that is only looked at once."""
+        dataset, name = people(service, access=access), unique("analyst")
+        analyst, path = service.principal("analyst", name), f"/v1/datasets/{dataset}/grants/{name}"
+        service.admin.put(path, json={"epsilon": 0.5})
+        session = open_session(analyst, dataset, epsilon=0.5)
+        assert service.admin.put(path, json={"epsilon": 0}).status_code == 200
+        assert ask(analyst, session["id"], FEMALE)["sequence"] == 1
+        more = {"dataset": dataset, "epsilon": 0.01, "max_queries": 5}
+        refused(analyst.post("/v1/sessions", json=more), "budget-exhausted")
+        assert service.admin.post(f"/v1/sessions/{session['id']}/close").status_code == 200
+        refused(analyst.post(f"/v1/sessions/{session['id']}/queries", json=OLD), "session-closed")
+        refused(analyst.post("/v1/sessions", json=more), "budget-exhausted")
+
     def test_access_by_grant(self, service: Service) -> None:
         """With "granted" nobody opens a session without a grant, and a grant of 0 gives nothing; plans stay free.
         Catches the declared access ignored.

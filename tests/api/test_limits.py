@@ -623,15 +623,19 @@ class TestReadingSlowly:
 
 class TestTooManyConnections:
     def test_one_too_many(self, tmp_path: Path) -> None:
-        """Four are served. The fifth is told to come back, as a problem and with Retry-After, while a probe still
-        learns that the process lives; beyond twice as many nobody is listened to; when one leaves, there is room.
+        """Four are served, each in the middle of a request. The fifth is told to come back, as a problem and with
+        Retry-After, while a probe still learns that the process lives; beyond twice as many nobody is listened to;
+        when one leaves, there is room.
         Catches a server that takes connections until it has no files left, and a plain-text 503.
         """
         with serving(tmp_path, noise=Noise(), max_connections=4, max_connections_per_client=4) as service:
             request = head("GET", "/v1/datasets", service.admin_key)
             with contextlib.ExitStack() as stack:
                 held = [stack.enter_context(Line(service)) for _ in range(4)]
+                for line in held:
+                    line.socket.sendall(b"GET /healthz HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf")
                 self.wait(service, 4)
+                time.sleep(0.2)
                 with Line(service) as fifth:
                     fifth.socket.sendall(request)
                     reply = fifth.reply()
@@ -648,7 +652,7 @@ class TestTooManyConnections:
                 with Line(service) as ninth:
                     assert ninth.ended()
                 assert counted(service, "connections") == 7
-                held[0].socket.sendall(request)
+                held[0].socket.sendall(b"whole")
                 assert held[0].reply().status == 200
             self.wait(service, 0)
             assert service.admin.get("/v1/datasets").status_code == 200

@@ -175,6 +175,25 @@ def test_two_histories_are_found_by_comparing(
     assert content(one.folder.path) == before
 
 
+def test_a_split_view_with_honest_witnesses(
+    honest: Service, forked: Service, auditors: list[Auditor], tmp_path: Path
+) -> None:
+    """Each witness is shown another history, and cosigns what it was shown: all signatures are good. Whoever needs more
+    than half of them is shown neither; half of them is enough for both, which is what docs/audit.md says of it, and
+    comparing finds it out. Catches a cosignature that counts for another history than its own.
+    """
+    lines = [one.line for one in auditors]
+    for one, service in zip(auditors, (honest, forked), strict=True):
+        one.cosign(service)
+    for number, service in enumerate((honest, forked)):
+        with pytest.raises(NotVerified), calls(service) as curator:
+            LogFolder(tmp_path / f"all{number}").fetch(curator, lines)
+        with calls(service) as curator:
+            LogFolder(tmp_path / f"half{number}").fetch(curator, lines, need=1)
+    with pytest.raises(Contradicted):
+        compare(LogFolder(tmp_path / "half0"), tmp_path / "half1")
+
+
 def test_a_witness_of_one_history_cosigns_no_other(
     honest: Service, forked: Service, auditors: list[Auditor], tmp_path: Path
 ) -> None:

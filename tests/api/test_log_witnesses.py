@@ -43,12 +43,17 @@ def newest(service: Service) -> bytes:
 
 
 def grown(service: Service) -> bytes:
-    """A checkpoint of a log that is longer than it was."""
+    """A checkpoint of a log that is longer than it was, once nothing more comes into it."""
     before, deadline = size(newest(service)), time.monotonic() + 10
     service.principal("analyst")
     while size(note := newest(service)) == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    time.sleep(0.5)
+    while size(later := newest(service)) != size(note):
+        assert time.monotonic() < deadline
+        note = later
+        time.sleep(0.5)
     return note
 
 

@@ -189,8 +189,12 @@ class TestCancel:
     def test_before_and_after_the_noise(self, service: Service, held: Gate) -> None:
         """Catches a release that is cancelled with its noise drawn, and a share that does not return."""
         owner, dataset = service.principal("analyst"), people(service)
-        first = ask(owner, dataset, epsilon=0.3)["id"]
-        assert held.entered.wait(30)
+        # Two are worked on at a time: one of any kind, and a quick one.
+        first, other = (ask(owner, dataset, epsilon=epsilon)["id"] for epsilon in (0.2, 0.1))
+        deadline = time.monotonic() + 30
+        while any(owner.get(f"/v1/releases/{id}").json()["step"] != "measuring" for id in (first, other)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         second = ask(owner, dataset, epsilon=0.7)["id"]
         refused(owner.post("/v1/releases", json=words(dataset, epsilon=0.1)), "budget-exhausted")
         refused(owner.get(f"/v1/releases/{second}/data"), "conflict")
@@ -205,6 +209,45 @@ class TestCancel:
         assert left == pytest.approx(0.7, abs=1e-3)
         held.opened.set()
         assert told(owner, first)[-1][1]["status"] == "done"
+
+
+class TestPlans:
+    def test_times_are_foretold(self, service: Service, done: tuple[httpx.Client, JSON]) -> None:
+        """Catches a method of which nobody knows how long it takes, and a release that says another time than its
+        plan.
+        """
+        owner, state = done
+        asked = {"dataset": state["dataset"], "workload": state["workload"], "epsilon": 0.5}
+        ways = owner.post("/v1/plans", json=asked).json()["methods"]
+        times = {way["method"]: way["expected_seconds"] for way in ways if "plan" in way and "method" in way}
+        assert state["expected_seconds"] == times["gaussian"]
+        assert set(times) == {
+            "histogram",
+            "gaussian",
+            "projection",
+            "factorization",
+            "synthetic_table",
+            "iterative_construction",
+        }
+        assert all(0 < seconds < 60 for seconds in times.values())
+
+    def test_every_role_may_plan(self, service: Service) -> None:
+        """Where access is by grant, too: a plan follows from the descriptor, which everybody may read. Catches a plan
+        that tells some more than others, and one that opens what needs a grant.
+        """
+        dataset = people(service, access="granted")
+        stranger, auditor = service.principal("analyst"), service.principal("auditor")
+        for asked in (
+            {"dataset": dataset, "workload": {"marginals": 1}, "epsilon": 0.5},
+            {"dataset": dataset, "epsilon": 0.5, "mechanism": {"construction": "gaussian"}, "max_queries": 3},
+        ):
+            replies = [who.post("/v1/plans", json=asked) for who in (service.admin, stranger, auditor)]
+            assert {reply.status_code for reply in replies} == {200}
+            assert len({reply.content for reply in replies}) == 1
+        assert stranger.get(f"/v1/datasets/{dataset}").content == auditor.get(f"/v1/datasets/{dataset}").content
+        refused(stranger.post("/v1/releases", json=words(dataset)), "forbidden")
+        refused(auditor.post("/v1/releases", json=words(dataset)), "forbidden")
+        refused(stranger.get(f"/v1/datasets/{dataset}/measurements"), "forbidden")
 
 
 class TestBadInput:
@@ -285,6 +328,26 @@ class TestStreams:
         held.opened.set()
         for client, each in ((owner, id), (other, his)):
             assert told(client, each)[-1][1]["status"] == "done"
+
+    @pytest.mark.parametrize("how", ["revoked", "rotated"])
+    def test_it_ends_with_the_key(self, service: Service, held: Gate, how: str) -> None:
+        """Catches who goes on hearing of a release when he has no key any more, and another's stream that ends too."""
+        name = unique("leaving")
+        leaving, other = service.principal("analyst", name), service.principal("analyst")
+        streams = [f"/v1/releases/{ask(who, people(service))['id']}/events" for who in (leaving, other)]
+        with leaving.stream("GET", streams[0]) as ended, other.stream("GET", streams[1]) as goes_on:
+            heard = goes_on.iter_bytes()
+            assert next(heard)
+            gone = ended.iter_bytes()
+            assert next(gone)
+            if how == "revoked":
+                assert service.admin.delete(f"/v1/principals/{name}").status_code == 204
+            else:
+                assert service.admin.post(f"/v1/principals/{name}/key").status_code == 200
+            assert not any(b"event: end" in part for part in gone), "it ended before the release did"
+            held.opened.set()
+            assert any(b"event: end" in part for part in heard)
+        refused(leaving.get(streams[0]), "unauthenticated")
 
     def test_one_hears_that_it_lives(self, service: Service, held: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         """Catches a quiet stream that whatever lies between takes for dead, and one that a proxy holds back."""

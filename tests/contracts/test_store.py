@@ -482,6 +482,8 @@ class TestSessions:
             assert [s for s in everybody if s.dataset == data.name] == [early, closed, theirs, *twins, late]
             assert len(everybody) == len({s.id for s in everybody})
             assert tx.open_in(data.name) == [s.id for s in (early, theirs, *twins, late)]
+            assert tx.last_opened_in(data.name) == late.opened_at
+            assert tx.last_opened_in("nobody") == ""
 
     def test_long_rows_make_short_pages(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Headers hold what an admin declared, which may be megabytes. Catches a page of a thousand of them."""
@@ -754,9 +756,9 @@ def claim(store: SqlStore, worker: str, now: float = 1000.0, silent_since: float
     return row
 
 
-def move(store: SqlStore, row: ReleaseRow, by: str | None, /, **changes: Any) -> bool:
+def move(store: SqlStore, before: ReleaseRow, **changes: Any) -> bool:
     with store.write() as tx:
-        moved = tx.move_release(replace(row, **changes), by)
+        moved = tx.move_release(replace(before, **changes), before)
         tx.commit()
     return moved
 
@@ -766,7 +768,7 @@ class TestReleases:
     def nothing_waits(self, store: SqlStore) -> None:
         """There is one queue: what earlier tests left in it is taken out."""
         while (row := claim(store, "broom", silent_since=math.inf)) is not None:
-            assert move(store, row, "broom", status="cancelled", worker=None)
+            assert move(store, row, status="cancelled", worker=None)
 
     def many(self, store: SqlStore, data: DatasetRow, who: PrincipalRow, number: int) -> list[ReleaseRow]:
         """Queued releases, the oldest first."""
@@ -787,7 +789,7 @@ class TestReleases:
         assert self.stored(store, row) == row
         ended = {"status": "failed", "step": "fitting", "progress": 0.1 + 0.2, "beat": 1790000000.123456}
         ended |= {"worker": "w" * 32, "finished_at": "t", "problem": b"\x00p", "result": b"\xffr"}
-        assert move(store, row, None, **ended)
+        assert move(store, row, **ended)
         assert self.stored(store, row) == replace(row, **ended)
         with store.read() as tx:
             assert tx.release("none") is None
@@ -795,7 +797,7 @@ class TestReleases:
     def test_what_was_asked_for_does_not_move(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a move that rewrites whose a release is, or what it was asked for."""
         (row,) = self.many(store, data, who, 1)
-        assert move(store, row, None, request=b"other", owner="other", dataset="other", created_at="other")
+        assert move(store, row, request=b"other", owner="other", dataset="other", created_at="other")
         assert self.stored(store, row) == row
 
     def test_pages(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
@@ -818,12 +820,66 @@ class TestReleases:
             after = Counter(tx.count_releases())
         assert after - before == Counter(queued=2, running=1)
 
+    def test_those_of_a_data_set_that_have_not_ended(
+        self, store: SqlStore, data: DatasetRow, who: PrincipalRow
+    ) -> None:
+        """Catches a retirement that leaves work on a release going on, or ends another data set's."""
+        rows = self.many(store, data, who, 5)
+        for row, status in zip(rows, ("done", "failed", "cancelled", "running"), strict=False):
+            assert move(store, row, status=status)
+        with store.read() as tx:
+            assert tx.releases_in(data.name) == [row.id for row in rows[3:]]
+            assert tx.releases_in("another") == []
+
     def test_one_of_nothing(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """A release is of a session that is there, and a session is of one release."""
         (row,) = self.many(store, data, who, 1)
         for wrong in (row, replace(row, id="none"), replace(release(session(data.name, who.name)))):
             with store.write() as tx, pytest.raises(StoreConflict):
                 tx.add_release(wrong)
+
+    def test_principals_take_turns(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a principal with many releases who keeps all others waiting until they are done."""
+        bob, eve = principal(), principal()
+        put(store, bob, eve)
+        mine, his, hers = (self.many(store, data, each, number) for each, number in ((who, 4), (bob, 2), (eve, 1)))
+        taken = []
+        while (row := claim(store, "one", now=1000.0 + len(taken))) is not None:
+            taken.append(row.id)
+            if len(taken) == 2:  # who ends is still the one served last
+                assert move(store, row, status="done")
+        due = [mine[0], his[0], hers[0], mine[1], his[1], mine[2], mine[3]]
+        assert taken == [row.id for row in due]
+
+    def test_quick_ones_by_themselves(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a quick release that waits for a long one, and a long one that is taken for a quick one."""
+        rows = self.many(store, data, who, 3)
+        for row, seconds in zip(rows, (60.0, 10.5, 10.0), strict=True):
+            assert move(store, row, expected_seconds=seconds)
+        with store.read() as tx:
+            assert tx.next_release(0.0, 10.0) == rows[2].id
+            assert tx.next_release(0.0) == rows[0].id
+        with store.write() as tx:
+            quick = tx.claim_release("one", 1.0, 0.0, 10.0)
+            assert quick is not None
+            assert (quick.id, quick.expected_seconds) == (rows[2].id, 10.0)
+            assert tx.claim_release("one", 1.0, 0.0, 10.0) is None
+            tx.commit()
+        assert move(store, quick, status="queued", worker=None, expected_seconds=60.0)
+        with store.read() as tx:
+            assert tx.next_release(0.0, 10.0) is None
+
+    def test_a_start_finds_what_was_left(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """Catches a release that waits for the silence of a process that is gone, though its clock was ahead."""
+        left, waiting = self.many(store, data, who, 2)
+        claim(store, "one", now=2e9)
+        with store.write() as tx:
+            tx.orphan_releases()
+            tx.commit()
+        assert self.stored(store, waiting) == waiting
+        taken = claim(store, "two", now=1000.0, silent_since=940.0)
+        assert taken is not None
+        assert (taken.id, taken.worker) == (left.id, "two")
 
     def test_the_oldest_that_waits_is_next(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
         """Catches a queue in another order, and one that gives a release twice."""
@@ -853,24 +909,49 @@ class TestReleases:
         that another one has.
         """
         (row,) = self.many(store, data, who, 1)
-        claim(store, "slow", now=100.0)
+        slow = claim(store, "slow", now=100.0)
         taken = claim(store, "other", now=200.0, silent_since=150.0)
+        assert slow is not None
+        assert taken is not None
         for change in ({"beat": 201.0}, {"step": "fitting"}, {"status": "done"}, {"status": "queued", "worker": None}):
-            assert not move(store, row, "slow", **{"status": "running", "worker": "slow", **change})
-        assert not move(store, row, None, status="cancelled")
+            assert not move(store, slow, **change)
+        assert not move(store, row, status="cancelled")
         assert taken == self.stored(store, row)
-        assert move(store, row, "other", status="queued", worker=None, step="measuring")
-        assert not move(store, row, "slow", status="running", worker="slow")
-        assert not move(store, row, "other", status="running", worker="other")
-        assert self.stored(store, row) == replace(row, step="measuring")
+        assert move(store, taken, status="queued", worker=None, step="measuring")
+        assert not move(store, slow)
+        assert not move(store, taken)
+        assert self.stored(store, row) == replace(row, step="measuring", beat=200.0)
+
+    def test_no_step_is_gone_back(self, store: SqlStore, data: DatasetRow, who: PrincipalRow) -> None:
+        """The worker is the same, and alive; a write of his that was in doubt comes late. Catches a release that is
+        measured a second time, and one that is ended on terms which hold no more.
+        """
+        self.many(store, data, who, 1)
+        taken = claim(store, "one", now=100.0)
+        assert taken is not None
+        measuring, fitting = replace(taken, step="measuring"), replace(taken, step="fitting")
+        assert move(store, taken, step="measuring")
+        assert not move(store, taken, step="measuring")
+        assert not move(store, taken, status="cancelled")
+        assert move(store, measuring, step="fitting")
+        for changes in ({}, {"beat": 101.0}, {"status": "failed"}, {"status": "queued", "worker": None}):
+            assert not move(store, measuring, **changes)
+        assert self.stored(store, taken) == fitting
+        for earlier in ("queued", "measuring"):
+            with pytest.raises(ValueError, match="go back"):
+                move(store, fitting, step=earlier)
+        assert self.stored(store, taken) == fitting
 
     @pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
     def test_an_end_is_one(self, store: SqlStore, data: DatasetRow, who: PrincipalRow, status: str) -> None:
         (row,) = self.many(store, data, who, 1)
-        claim(store, "one", now=100.0)
-        assert move(store, row, "one", status=status, worker="one")
-        for again in ("one", None):
-            assert not move(store, row, again, status="running", worker="one")
+        taken = claim(store, "one", now=100.0)
+        assert taken is not None
+        assert move(store, taken, status=status)
+        for again in (row, taken):
+            assert not move(store, again, status="running", worker="one")
+        with pytest.raises(ValueError, match="go back"):
+            move(store, self.stored(store, row), status="running")
         assert claim(store, "two", silent_since=math.inf) is None
         assert self.stored(store, row).status == status
 

@@ -158,10 +158,10 @@ class Telling(SqlTransaction):
             return replace(row, step="measuring")
         return row
 
-    def move_release(self, row: Any, worker: str | None) -> bool:
+    def move_release(self, row: Any, before: Any) -> bool:
         if row.status == "done":
             self._doing.add("releasing, its end")
-        return super().move_release(row, worker)
+        return super().move_release(row, before)
 
     def move_sessions(self, rows: Sequence[Any]) -> None:
         if any(row.status == "closed" for row in rows):

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.client.log_report import report_of
 from app.services.errors import Unavailable
+from app.services.upkeep import forfeit
+from tests.integration.fetched import fetched
 from tests.integration.servers import Caller, launching
-from tests.integration.world import HIT, SHAPE, World, distinct_queries, query
+from tests.integration.world import ADMIN, HIT, SHAPE, World, distinct_queries, query
 
 
 def stamp(ahead: float) -> str:
@@ -121,3 +124,24 @@ class TestTimesInATranscript:
         assert times(first, id) == sorted(times(first, id))
         assert times(first, id)[-1] > stamp(900)
         first.audit()
+
+
+def test_a_log_whose_clock_went_back(worlds: Callable[..., World], tmp_path: Path) -> None:
+    """A session is opened by a clock that is an hour fast, its data set retired by the right one, and all of it then
+    taken for an old copy. Catches an honest log that a replay refuses, as the session seems to be opened later.
+    """
+    world = worlds(None)
+    services = world.built.services
+    for name in ("d", "e"):
+        world.register(name)
+        for part in (services.sessions, services.datasets):
+            part._clock = lambda: stamp(3600)
+        world.ask(world.analyst("ann"), world.open(world.analyst("ann"), name), query(0))
+        for part in (services.sessions, services.datasets):
+            part._clock = lambda: stamp(0)
+    services.datasets.retire(ADMIN, "d")
+    forfeit(world.store, lambda: stamp(-3600))
+    kept = fetched(world, tmp_path / "kept")
+    found = kept.replay()
+    assert found.ok, found.document()
+    assert report_of(tmp_path / "kept", replay=True)["holds"]

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from app.bootstrap.noise import SystemNoise
+from app.services.answering.tickets import LONG_BATCH
 from tests.integration.world import HIT, World, distinct_queries, eventually, query, served
 
 
@@ -71,6 +72,10 @@ class Client:
     def ask(self, id: str, asked: Any, key: str) -> httpx.Response:
         return self.http.post(f"/v1/sessions/{id}/queries", json=asked, headers={"Idempotency-Key": key})
 
+    def batch(self, id: str, asked: Any, key: str) -> httpx.Response:
+        headers = {"Idempotency-Key": key}
+        return self.http.post(f"/v1/sessions/{id}/queries/batch", json={"queries": asked}, headers=headers)
+
 
 def idle(world: World) -> bool:
     """Whether nothing waits for a turn."""
@@ -80,7 +85,7 @@ def idle(world: World) -> bool:
 @pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
 @pytest.mark.parametrize("draw", [0, HIT], ids=["miss", "hit"])
 class TestHangingUp:
-    @pytest.mark.parametrize("moment", ["queued", "noise", "commit", "committed"])
+    @pytest.mark.parametrize("moment", ["noise", "commit", "committed"])
     def test_the_round_is_finished_and_recorded(self, world: World, moment: str, draw: int, reset: bool) -> None:
         """At every stage of a round, held there until the connection is gone. Catches a round that ends with its
         client's patience: no entry, no charge, and fresh noise for the next try.
@@ -92,15 +97,7 @@ class TestHangingUp:
         gate = Gate()
         with served(world) as port:
             client = Client(port, world.keys["ann"])
-            waiting: list[threading.Thread] = []
-            if moment == "queued":
-                world.noise.before = gate
-                blocker = threading.Thread(target=client.ask, args=(id, query(2), "blocker"))
-                blocker.start()
-                waiting.append(blocker)
-                assert gate.reached.wait(30)
-                world.noise.script.append(0)
-            elif moment == "noise":
+            if moment == "noise":
                 world.noise.before = gate
             elif moment == "commit":
                 world.store.committing = gate
@@ -109,16 +106,11 @@ class TestHangingUp:
             world.noise.script.append(draw)
             line = Line(port, world.keys["ann"])
             line.send(f"/v1/sessions/{id}/queries", query(1), "k")
-            if moment == "queued":
-                eventually(lambda: world.answering.waiting == 2)
-            else:
-                assert gate.reached.wait(30)
+            assert gate.reached.wait(30)
             line.hang_up(reset=reset)
             time.sleep(0.05)
             world.noise.before = world.store.committing = world.store.committed = lambda: None
             gate.open()
-            for thread in waiting:
-                thread.join(20)
             eventually(lambda: idle(world))
             # Nobody has seen it, and it stands: the same key is told the same, and nothing is drawn for it.
             drawn = world.noise.drawn
@@ -130,7 +122,40 @@ class TestHangingUp:
             assert (reply["sequence"], reply["value"]) == (last["sequence"], last["value"])
             assert reply["entry_hash"] == last["entry_hash"]
             assert client.ask(id, query(1), "another key").json()["source"] == "cached"
-            assert world.noise.drawn == drawn == (3 if moment == "queued" else 2)
+            assert world.noise.drawn == drawn == 2
+            client.http.close()
+        world.audit()
+
+    def test_what_was_not_begun_is_not_computed(self, world: World, draw: int, reset: bool) -> None:
+        """A question that waits, and a batch that is under way, when their client hangs up. Catches work for nobody,
+        a trace of what was not begun, a round that is not recorded, and a reply under the key that lacks answers.
+        """
+        world.register("d")
+        ann = world.analyst("ann")
+        id = world.open(ann, "d")
+        world.ask(ann, id, query(0))
+        gate, batch = Gate(), [query(1), *[{**query(2), "unverified": True}] * LONG_BATCH, query(3)]
+        with served(world) as port:
+            client = Client(port, world.keys["ann"])
+            world.noise.before = gate
+            world.noise.script.append(draw)
+            lines = [Line(port, world.keys["ann"]) for _ in range(2)]
+            lines[0].send(f"/v1/sessions/{id}/queries/batch", {"queries": batch}, "batch")
+            assert gate.reached.wait(30)
+            lines[1].send(f"/v1/sessions/{id}/queries", query(1, 2), "one")
+            eventually(lambda: world.answering.waiting == 2)
+            for line in lines:
+                line.hang_up(reset=reset)
+            time.sleep(0.2)
+            world.noise.before = lambda: None
+            gate.open()
+            eventually(lambda: idle(world))
+            assert [entry["source"] for entry in world.entries(id)][1:] == ["measurement" if draw else "hypothesis"]
+            assert world.noise.drawn == 2
+            answers = client.batch(id, batch, "batch").json()["answers"]
+            assert answers[0]["source"] == "cached"
+            assert [answer["sequence"] for answer in answers] == [*range(3, 3 + len(batch))]
+            assert client.ask(id, query(1, 2), "one").json()["sequence"] == 3 + len(batch)
             client.http.close()
         world.audit()
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from app.bootstrap.release_worker import NICENESS, ProcessFinisher
-from app.releases.finishing import WorkerDied
+from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
 from app.services.errors import BudgetExhausted
 from app.spaces.errors import CuratorError, InvalidRequest
@@ -38,8 +38,8 @@ class Does:
         return exec, (self._statements,)
 
 
-def run(statements: str, memory_limit: int = 1 << 30) -> Any:
-    return ProcessFinisher(memory_limit).finish(Does(statements), lambda _: None)  # type: ignore[arg-type]
+def run(statements: str, memory_limit: int = 1 << 30, seconds: float = 600.0) -> Any:
+    return ProcessFinisher(memory_limit, seconds).finish(Does(statements), lambda _: None)  # type: ignore[arg-type]
 
 
 def child(of: int) -> psutil.Process:
@@ -56,7 +56,7 @@ def child(of: int) -> psutil.Process:
 @pytest.fixture
 def working() -> Iterator[tuple[ProcessFinisher, psutil.Process, list[str]]]:
     """Somebody who is at work, and how it ended."""
-    finisher, ended = ProcessFinisher(1 << 30), []
+    finisher, ended = ProcessFinisher(1 << 30, 600.0), []
 
     def work() -> None:
         try:
@@ -109,6 +109,15 @@ def test_it_takes_only_so_much_memory() -> None:
             "bytearray(100 << 20); from app.spaces.errors import InvalidRequest; raise InvalidRequest('it fits')",
             200 << 20,
         )
+
+
+def test_it_takes_only_so_much_time() -> None:
+    """Catches a fit that nothing ends, and one whose end is told as another one's."""
+    begun = time.monotonic()
+    with pytest.raises(TookTooLong, match=r"longer than the 2 s .* \(CURATOR_RELEASE_SECONDS\)"):
+        run("while True: pass", seconds=2.0)
+    assert time.monotonic() - begun < 30
+    assert not [each for each in psutil.Process().children() if "release_worker" in " ".join(each.cmdline())]
 
 
 def test_what_it_prints_is_no_message() -> None:

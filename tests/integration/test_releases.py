@@ -21,10 +21,11 @@ from typing import Any
 import pytest
 
 from app.bootstrap.clock import utc_now
+from app.curator.errors import PlanInfeasible
 from app.http import problems
 from app.http.json_bodies import fingerprint
-from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
-from app.services import release_jobs
+from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
+from app.services import measuring, release_jobs, sessions
 from app.services.errors import BudgetExhausted, Conflict, Forbidden, NotFound
 from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
@@ -37,8 +38,10 @@ from tests.integration.world import (
     ADMIN,
     AUDITOR,
     WHOLE,
+    FaultyTransaction,
     World,
     audit_books,
+    eventually,
     ledger_of,
     make_world,
     sessions_of,
@@ -96,12 +99,19 @@ class Desk:
         self.jobs = self.worker()
         self.ann, self.bob = (self.world.analyst(f"{who}-{self.name}") for who in ("ann", "bob"))
 
-    def worker(self, here: Here | None = None) -> ReleaseJobs:
+    def worker(self, here: Here | None = None, quick: Here | None = None) -> ReleaseJobs:
         """Somebody who works on releases, as another process does."""
         private = self.world.built.services.sessions._private
         here = self.here if here is None else here
         return ReleaseJobs(
-            self.world.store, private, self.world.noise, here, utc_now, self.timed, render=problems.document
+            self.world.store,
+            private,
+            self.world.noise,
+            here,
+            utc_now,
+            self.timed,
+            render=problems.document,
+            quick=quick,
         )
 
     def ask(self, who: Principal | None = None, key: str | None = None, **changes: Any) -> dict[str, Any]:
@@ -129,6 +139,49 @@ class Desk:
         assert [entry["record"] for entry in self.world.entries(id)] == ["release"] * 2
         name, _ = self.world.built.services.releases.data(self.ann, id, None)
         assert name == "answers"
+        self.audit()
+
+    def forfeited(self, id: str, status: str = "failed", draws: int | None = None) -> dict[str, Any]:
+        """Noise may have been drawn, at most once, and nothing of it is recorded: the whole share is charged, the
+        transcript says so, and nobody works on it any more.
+        """
+        seen, drawn = self.see(id), self.world.noise.drawn
+        assert draws is None or drawn == draws
+        assert seen["status"] == status
+        assert self.moved(id) == ["reserve", "charge", "return"]
+        assert Decimal(seen["cost"]["spent"]) == Decimal(seen["plan"]["reserved"]) > 0
+        assert Decimal(seen["cost"]["reserved"]) == 0
+        (entry,) = self.world.entries(id)
+        assert entry["record"] == "forfeit"
+        assert Decimal(entry["price"]["renyi"]) == Decimal(seen["plan"]["reserved"])
+        assert "charged" in seen["problem"]["detail"]
+        assert not self.worker(Here()).work(ENDLESS)
+        assert self.world.noise.drawn == drawn
+        self.audit()
+        return seen
+
+    def cut_short(self, patch: pytest.MonkeyPatch, end: Callable[[str], Any]) -> None:
+        """A release ends while it is fitted: its worker hears of it and stops; what was measured and charged stays."""
+        patch.setattr(release_jobs, "BEAT_SECONDS", 0.01)
+        id = self.ask()["id"]
+
+        def ending() -> None:
+            end(id)
+            assert self.here.cancelled.wait(30)
+            raise WorkerDied("it was told to end")
+
+        self.here.before = ending
+        assert self.jobs.work()
+        seen = self.see(id)
+        assert (seen["status"], seen["step"]) == ("cancelled", "fitting")
+        assert "what was measured for it is kept" in seen["problem"]["detail"]
+        assert seen["finished_at"] is not None
+        assert self.moved(id) == ["reserve", "charge", "return"]
+        assert [entry["record"] for entry in self.world.entries(id)] == ["release"] * 2
+        # No start, and no other worker, begins it again.
+        assert not self.worker(Here()).work(ENDLESS)
+        assert self.see(id) == seen
+        assert self.world.noise.drawn == 2
         self.audit()
 
     def ended(self, id: str, status: str) -> dict[str, Any]:
@@ -246,7 +299,8 @@ class TestCrashes:
     @pytest.mark.parametrize("late", [False, True])
     def test_the_process_dies_at_a_commit(self, desk: Desk, commit: int, late: bool) -> None:
         """Just before or just after each commit: taken, measuring, recorded, done. Catches a charge without its record,
-        a second one, noise that is drawn again once it is recorded, and a release that stays behind.
+        a second one, noise that is drawn a second time, a share that returns when noise may have been drawn for it, and
+        a release that stays behind.
         """
         id = desk.ask()["id"]
         passed: list[int] = []
@@ -262,15 +316,19 @@ class TestCrashes:
         with dying():
             desk.jobs.work()
         store.committed = store.committing = lambda: None
-        recorded = desk.see(id)["step"] in ("fitting", "done")
-        assert recorded == (commit > 3 or (commit == 3 and late))
-        before = desk.world.noise.drawn
+        step, before = desk.see(id)["step"], desk.world.noise.drawn
+        assert (step != "queued") == (commit > 2 or (commit == 2 and late))
         assert desk.worker().work(ENDLESS) == (commit < 4 or not late)
-        assert desk.world.noise.drawn - before == (0 if recorded else 2)
-        desk.once(id)
+        assert desk.world.noise.drawn - before == (2 if step == "queued" else 0)
+        if step == "measuring":
+            desk.forfeited(id)
+        else:
+            desk.once(id)
 
     def test_the_process_dies_with_noise_in_hand(self, desk: Desk) -> None:
-        """Catches noise of which something is left: what was drawn and not recorded is nowhere."""
+        """Catches noise that is drawn again, so that whoever makes processes die may choose among draws, and a share
+        that returns.
+        """
         id = desk.ask()["id"]
         desk.world.noise.script.extend([5, 5])
         desk.world.noise.before = lambda: die() if desk.world.noise.drawn else None
@@ -281,7 +339,7 @@ class TestCrashes:
         desk.world.noise.script.clear()
         desk.world.noise.before = lambda: None
         assert desk.worker().work(ENDLESS)
-        desk.once(id)
+        assert "what was drawn is lost" in desk.forfeited(id, draws=1)["problem"]["detail"]
 
     def test_the_process_dies_while_it_fits(self, desk: Desk) -> None:
         id = desk.ask()["id"]
@@ -337,24 +395,161 @@ class TestCrashes:
         assert len(looks) > 8
         desk.once(id)
 
-    def test_what_cannot_be_done_ends(self, desk: Desk) -> None:
-        """Catches a release that is tried for ever: every draw fails, though the database answers."""
+    def test_what_cannot_be_done_ends(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a release that is tried for ever, and one that is charged though nothing private was looked at: all
+        that comes before the noise fails, though the database answers.
+        """
         id = desk.ask()["id"]
-
-        def fail() -> None:
-            raise RuntimeError("the generator failed")
-
-        desk.world.noise.before = fail
+        monkeypatch.setattr(release_jobs, "pin_all", failing(MemoryError()))
         assert desk.jobs.work()
         seen = desk.ended(id, "failed")
         assert "its log says why" in seen["problem"]["detail"]
         assert seen["finished_at"] is not None
+        assert desk.world.noise.drawn == 0
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    """What raises this whatever it is given."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+#: What may go wrong of our own while noise is drawn: too little memory, a number too large, a refusal.
+FAULTS = [MemoryError(), OverflowError("too large"), InvalidRequest("it does not fit")]
+
+
+class TestAfterTheMark:
+    """Exceptions of our own between the first look at the data and the record. Each test asserts what is charged, and
+    that nothing is drawn a second time."""
+
+    @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+    def test_counting_fails(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        """Before the first draw. Catches a failure that depends on the data and is free, so that it may be provoked as
+        often as one likes.
+        """
+        id = desk.ask()["id"]
+        monkeypatch.setattr(measuring, "all_exact_values", failing(error))
+        assert desk.jobs.work()
+        monkeypatch.undo()
+        desk.forfeited(id, draws=0)
+
+    @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+    @pytest.mark.parametrize("draws", [0, 1])
+    def test_a_draw_fails(self, desk: Desk, draws: int, error: Exception) -> None:
+        """Catches a draw that is tried again, and a share that returns, when others were drawn before."""
+        id = desk.ask()["id"]
+        desk.world.noise.before = lambda: failing(error)() if desk.world.noise.drawn == draws else None
+        assert desk.jobs.work()
+        desk.world.noise.before = lambda: None
+        desk.forfeited(id, draws=draws)
+
+    @pytest.mark.parametrize("draws", [1, 2, 4])
+    def test_a_round_fails(self, desk: Desk, monkeypatch: pytest.MonkeyPatch, draws: int) -> None:
+        """Rounds decide by what was drawn before. Catches rounds that are played again from the first one."""
+        id = desk.ask(method="iterative_construction", rounds=5)["id"]
+        choose, made = desk.world.noise.choose, desk.world.noise
+
+        def chosen(scores: Any, scale: Any) -> int:
+            if made.drawn == draws:
+                raise MemoryError
+            index: int = choose(scores, scale)
+            return index
+
+        monkeypatch.setattr(made, "choose", chosen)
+        assert desk.jobs.work()
+        monkeypatch.setattr(made, "choose", choose)
+        desk.forfeited(id, draws=draws)
+
+    @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+    @pytest.mark.parametrize("place", ["the records", "the charge", "the statement"])
+    @pytest.mark.parametrize("passes", [True, False])
+    def test_the_record_fails(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch, place: str, passes: bool, error: Exception
+    ) -> None:
+        """All is drawn. What passes costs nothing more: the same values are recorded. Catches values that are dropped
+        and drawn again, those that are dropped for nothing, and a share that returns when they are dropped at last.
+        """
+        id, tries = desk.ask()["id"], []
+        where, name = {
+            "the records": (release_jobs, "_entries"),
+            "the charge": (release_jobs, "total"),
+            "the statement": (FaultyTransaction, "add_evidence"),
+        }[place]
+        real = getattr(where, name)
+
+        def sometimes(*arguments: Any) -> Any:
+            tries.append(1)
+            if passes and len(tries) > 1:
+                return real(*arguments)
+            raise error
+
+        monkeypatch.setattr(where, name, sometimes)
+        assert desk.jobs.work()
+        monkeypatch.undo()
+        assert desk.world.noise.drawn == 2
+        if passes:
+            desk.once(id)
+        else:
+            desk.forfeited(id, draws=2)
+
+    def test_there_is_no_room_for_it(self, desk: Desk) -> None:
+        """The disk is full for longer than is put up with otherwise, though the database answers. Catches measurements
+        that are given up, or drawn again, when they can be written at last.
+        """
+        id = desk.ask()["id"]
+        desk.world.noise.before = lambda: (
+            None if desk.world.noise.drawn else desk.world.store.faults.extend(["before"] * 12)
+        )
+        assert desk.jobs.work()
+        assert desk.world.noise.drawn == 2
+        desk.once(id)
+
+    def test_the_process_ends_before_there_is_room(self, desk: Desk) -> None:
+        """Catches measurements that nobody has any more, and whose share returns."""
+        id = desk.ask()["id"]
+
+        def full() -> None:
+            desk.world.store.committing = stop
+
+        def stop() -> None:
+            desk.world.store.faults.append("before")
+            desk.jobs._stopping.set()
+
+        desk.world.noise.before = full
+        assert desk.jobs.work()
+        desk.world.store.committing = desk.world.noise.before = lambda: None
+        assert desk.see(id)["step"] == "measuring"
+        assert desk.worker().work(ENDLESS)
+        desk.forfeited(id, draws=2)
+
+    def test_a_mark_in_doubt_is_no_draw(self, desk: Desk) -> None:
+        """Whoever wrote it knows that it has drawn nothing. Catches a share that is charged for nothing."""
+        id = desk.ask()["id"]
+        desk.world.store.every = True
+        desk.world.store.faults.extend([None, "after", "before", "before"])
+        assert desk.jobs.work()
+        assert desk.world.noise.drawn == 2
+        desk.once(id)
+
+    def test_its_clock_was_set_back(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a record that lies before its session's opening, which no auditor takes."""
+        monkeypatch.setattr(desk.jobs, "_clock", lambda: "2020-01-01T00:00:00Z")
+        id, lost = desk.ask(epsilon=0.2)["id"], desk.ask(epsilon=0.2)["id"]
+        for _ in range(2):
+            # Which of the two comes first is chance.
+            desk.world.noise.before = lambda: failing(MemoryError())() if desk.world.noise.drawn == 2 else None
+            assert desk.jobs.work()
+        desk.audit()
+        assert sorted(desk.see(each)["status"] for each in (id, lost)) == ["done", "failed"]
 
 
 class TestSeveral:
     def test_a_slow_worker_records_nothing(self, desk: Desk) -> None:
-        """It is taken for dead with noise in its hands, and goes on when the other one has recorded. Catches a second
-        charge, and a transcript with two sets of measurements.
+        """It is taken for dead with noise in its hands, and goes on when the other one has ended the release. Catches
+        a second set of draws, and measurements that are recorded beside the charge for their loss.
         """
         id, other = desk.ask()["id"], desk.worker(Here())
 
@@ -365,7 +560,7 @@ class TestSeveral:
         desk.world.noise.before = overtaken
         assert desk.jobs.work()
         assert desk.here.jobs == []
-        desk.once(id)
+        desk.forfeited(id, draws=2)
 
     def test_a_slow_worker_ends_nothing(self, desk: Desk) -> None:
         """The same while it fits: one set of files, and the other's."""
@@ -459,6 +654,53 @@ class TestSeveral:
         assert desk.world.noise.drawn == 2
         desk.once(id)
 
+    def test_a_stop_that_comes_with_the_mark_waits_for_noise(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """While the mark is written. Catches a stop that takes noise which is about to be drawn for none, and a charge
+        of what it had the time to record.
+        """
+        monkeypatch.setattr(release_jobs, "STOP_SECONDS", 0.0)
+        id = desk.ask()["id"]
+        marked, stopping = threading.Event(), threading.Thread(target=desk.jobs.stop)
+
+        def mark() -> None:
+            if desk.see(id)["step"] == "measuring" and not marked.is_set():
+                stopping.start()
+                marked.set()
+                stopping.join(0.5)
+
+        desk.world.store.every = True
+        desk.world.store.committed = mark
+        desk.jobs.start()
+        assert marked.wait(30)
+        stopping.join(30)
+        assert not stopping.is_alive()
+        assert desk.see(id)["step"] in ("fitting", "done")
+        assert [entry["record"] for entry in desk.world.entries(id)] == ["release"] * 2
+        eventually(lambda: desk.see(id)["status"] == "done")
+        desk.once(id)
+
+    def test_a_stop_waits_for_noise(self, desk: Desk) -> None:
+        """Catches a server that ends with noise in its hands which it had the time to record."""
+        id = desk.ask()["id"]
+        drawing, go_on = threading.Event(), threading.Event()
+
+        def draw() -> None:
+            drawing.set()
+            assert go_on.wait(30)
+
+        desk.world.noise.before = draw
+        desk.jobs.start()
+        assert drawing.wait(30)
+        stopping = threading.Thread(target=desk.jobs.stop)
+        stopping.start()
+        stopping.join(0.3)
+        assert stopping.is_alive()
+        go_on.set()
+        stopping.join(30)
+        assert not stopping.is_alive()
+        assert desk.world.noise.drawn == 2
+        desk.once(id)
+
 
 class TestEnds:
     def test_the_process_that_fits_dies(self, desk: Desk) -> None:
@@ -505,7 +747,9 @@ class TestEnds:
 
     @pytest.mark.parametrize("when", ["queued", "measuring", "recording"])
     def test_retired_before_the_record(self, desk: Desk, when: str) -> None:
-        """Catches measurements of a data set that is retired, and a share that stays reserved in it."""
+        """Catches measurements of a data set that is retired, a share that stays reserved in it, and one that returns
+        when noise may have been drawn.
+        """
         id = desk.ask()["id"]
 
         def retire() -> None:
@@ -519,14 +763,14 @@ class TestEnds:
         else:
             desk.world.noise.before = lambda: retire() if desk.world.noise.drawn else None
         assert desk.jobs.work() == (when != "queued")
-        desk.ended(id, "cancelled")
+        if when == "queued":
+            desk.ended(id, "cancelled")
+        else:
+            assert "the data set was retired" in desk.forfeited(id, "cancelled")["problem"]["detail"]
 
-    def test_retired_while_it_fits(self, desk: Desk) -> None:
-        """What was measured is public: it comes to its end."""
-        id = desk.ask()["id"]
-        desk.here.before = lambda: desk.world.built.services.datasets.retire(ADMIN, desk.name) and None
-        assert desk.jobs.work()
-        desk.once(id)
+    def test_retired_while_it_fits(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was measured is public and stays; nothing is made of it any more."""
+        desk.cut_short(monkeypatch, lambda _: desk.world.built.services.datasets.retire(ADMIN, desk.name))
 
     def test_an_old_copy(self, worlds: Callable[..., World]) -> None:
         """Catches a release that goes on measuring when everything was forfeited."""
@@ -543,6 +787,101 @@ class TestEnds:
         assert "old copy" in desk.see(waiting)["problem"]["detail"]
         assert desk.moved(waiting) == ["reserve", "forfeit"]
         desk.audit()
+
+
+@dataclass
+class Slow(Here):
+    """Is ended for the time that it takes."""
+
+    def finish(self, job: Job, progress: Progress) -> Outcome:
+        raise TookTooLong("it took longer than the 900 s that the server allows")
+
+
+class TestTime:
+    def test_a_fit_that_takes_too_long_ends(self, desk: Desk) -> None:
+        """Catches a fit that nobody ends, one that is begun again, and measurements or a charge that are lost with
+        it.
+        """
+        id = desk.ask()["id"]
+        assert desk.worker(Slow()).work()
+        seen = desk.see(id)
+        assert (seen["status"], seen["step"], seen["problem"]["title"]) == (
+            "failed",
+            "fitting",
+            "The release took too long",
+        )
+        assert "900 s" in seen["problem"]["detail"]
+        assert desk.moved(id) == ["reserve", "charge", "return"]
+        assert [entry["record"] for entry in desk.world.entries(id)] == ["release"] * 2
+        assert not desk.worker(Here()).work(ENDLESS)
+        desk.audit()
+
+    def test_who_is_slower_than_foretold_goes_on_elsewhere(self, desk: Desk) -> None:
+        """Catches a release that holds up quick ones for longer than is said, one that fails for a wrong foresight, and
+        noise that is drawn again for it.
+        """
+        id = desk.ask()["id"]
+        assert desk.see(id)["expected_seconds"] <= release_jobs.QUICK_SECONDS
+        jobs = desk.worker(quick=Slow())
+        assert jobs.work(quick=True)
+        seen = desk.see(id)
+        assert (seen["status"], seen["step"]) == ("queued", "fitting")
+        assert seen["expected_seconds"] > release_jobs.QUICK_SECONDS
+        assert not jobs.work(quick=True)
+        assert jobs.work()
+        assert desk.world.noise.drawn == 2
+        desk.once(id)
+
+    def test_quick_ones_wait_for_no_long_one(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Real threads: three principals' long fits wait and one is worked on; somebody else's quick releases are done
+        meanwhile. Catches a queue in which one long fit stops all others.
+        """
+        foretold = [500.0]
+        monkeypatch.setattr(sessions, "expected_seconds", lambda *_: foretold[0])
+        long = [desk.ask(who, epsilon=0.1)["id"] for who in (desk.ann, desk.bob, ADMIN)]
+        foretold[0] = 2.0
+        entered, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            entered.set()
+            assert go_on.wait(60)
+
+        jobs = desk.worker(Here(wait), quick=Here())
+        jobs.start()
+        try:
+            assert entered.wait(30)
+            quick = [desk.ask(desk.bob, epsilon=0.1)["id"] for _ in range(3)]
+            jobs.wake()
+            eventually(lambda: all(desk.see(id)["status"] == "done" for id in quick))
+            assert sorted(desk.see(id)["status"] for id in long) == ["queued", "queued", "running"]
+        finally:
+            go_on.set()
+        eventually(lambda: all(desk.see(id)["status"] == "done" for id in long))
+        jobs.stop()
+        desk.audit()
+
+    def test_what_is_foretold_to_take_too_long_is_refused(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a share that is spent on what the server will not finish."""
+        monkeypatch.setattr(desk.world.built.services.sessions, "_release_seconds", 1.0)
+        with pytest.raises(PlanInfeasible, match="CURATOR_RELEASE_SECONDS") as refusal:
+            desk.ask()
+        assert refusal.value.extra["limit"] == 1.0
+        assert ledger_of(desk.world.built.services, desk.name)["entries"] == []
+
+    def test_a_start_goes_on_with_what_was_left(self, desk: Desk) -> None:
+        """Catches threads of which one takes for left what the other has just begun."""
+        if not desk.world.store.exclusive:
+            pytest.skip("other processes may be at work")
+        id = desk.ask()["id"]
+        desk.here.before = die
+        with dying():
+            desk.jobs.work()
+        jobs = desk.worker(Here(), quick=Here())
+        jobs.start()
+        eventually(lambda: desk.see(id)["status"] == "done")
+        jobs.stop()
+        assert desk.world.noise.drawn == 2
+        desk.once(id)
 
 
 class TestCancel:
@@ -572,7 +911,11 @@ class TestCancel:
         desk.ended(id, "cancelled")
         assert desk.world.noise.drawn == 0
 
-    @pytest.mark.parametrize("when", ["measuring", "fitting", "done", "cancelled"])
+    def test_while_it_fits(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Catches a fit that nobody can end, one that is taken up again, and a charge that is given back."""
+        desk.cut_short(monkeypatch, lambda id: desk.world.built.services.releases.cancel(desk.ann, id))
+
+    @pytest.mark.parametrize("when", ["measuring", "done", "cancelled"])
     def test_after_that_it_is_refused(self, desk: Desk, when: str) -> None:
         """Catches a cancellation that gives back what noise was drawn for."""
         id, told = desk.ask()["id"], []
@@ -585,8 +928,6 @@ class TestCancel:
 
         if when == "measuring":
             desk.world.noise.before = refused
-        if when == "fitting":
-            desk.here.before = refused
         if when == "cancelled":
             cancel(desk.ann, id)
         assert desk.jobs.work() == (when != "cancelled")

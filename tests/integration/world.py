@@ -35,6 +35,7 @@ from app.services.sessions import IdempotencyKey
 from app.settings import Settings
 from app.storage.database import make_engines
 from app.storage.migrate import migrate
+from app.storage.readers import Readers
 from app.storage.store import SqlStore, SqlTransaction
 from tests.told_noise import Noise
 
@@ -218,7 +219,9 @@ class World:
 
     def submit(self, who: Principal, id: str, *queries: Any, key: str | None = None, kind: str = "ask") -> Ticket:
         """Put a request into its lane and return at once."""
-        named = None if key is None else IdempotencyKey(who.name, f"/{id}/{kind}", key, fingerprint(queries))
+        named = (
+            None if key is None else IdempotencyKey(who.name, f"/v1/sessions/{id}/{kind}", key, fingerprint(queries))
+        )
         ticket = Ticket(kind, id, who.name, queries, named, threading.Event())  # type: ignore[arg-type]
         self.answering.submit(who, ticket)
         return ticket
@@ -438,8 +441,14 @@ def wait(ticket: Ticket, seconds: float = 30.0) -> dict[str, Any]:
     return parsed
 
 
-def make_world(folder: Path, url: str | None = None, noise: Any = None, **settings: Any) -> World:
-    """A service over a data folder and a database of its own, migrated and started."""
+def make_world(
+    folder: Path, url: str | None = None, noise: Any = None, readers: Readers | None = None, **settings: Any
+) -> World:
+    """A service over a data folder and a database of its own, migrated and started.
+
+    Uploads are read in processes of their own, where nothing that a test replaces is replaced: such a test gives the
+    readers of this process.
+    """
     made = Settings(data_dir=folder, database_url=url, admin_key=ADMIN_KEY, log_level="error", **settings)
     if url is not None:
         _, writing = make_engines(made.sqlalchemy_url)
@@ -449,6 +458,8 @@ def make_world(folder: Path, url: str | None = None, noise: Any = None, **settin
     noise = Noise() if noise is None else noise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "SqlStore", FaultyStore)
+        if readers is not None:
+            patch.setattr(wiring, "ProcessReaders", lambda: readers)
         built = wiring.build(made, noise)
     assert isinstance(built.store, FaultyStore)
     built.context.lifecycle.start()

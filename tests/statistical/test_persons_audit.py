@@ -23,6 +23,7 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.spaces.spec import parse_spec
+from app.storage import readers
 from app.storage.private_data import DenseData
 from app.storage.readers import persons, read_private, tables
 from tests.integration.world import AUDITOR, make_world
@@ -96,7 +97,7 @@ def audit(folder: Path, release: Callable[..., float]) -> float:
     first, second = kept(folder)
     telling = np.sign(first - second)
     between = float(((first + second) * telling).sum()) / 2
-    world, counts = make_world(folder / "data", noise=SystemNoise()), []
+    world, counts = make_world(folder / "data", noise=SystemNoise(), readers=readers), []
     try:
         for side, content in enumerate(FILES):
             above = 0

@@ -31,6 +31,7 @@ from app.releases.pricing import Apart, price_of_edges
 from app.services.measuring import measured_all
 from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
+from app.storage import readers
 from app.storage.private_data import CsrData, DenseData
 from app.storage.readers import edges, read_private
 from app.storage.readers.sides import kept_of_each
@@ -83,7 +84,7 @@ def asked(folder: Path, first: np.ndarray, second: np.ndarray) -> float:
     places = np.flatnonzero(telling)
     question = {"type": "sparse", "indices": places.tolist(), "weights": telling.reshape(-1)[places].tolist()}
     words = {"mechanism": {"construction": "laplace"}, "epsilon": EPSILON, "max_queries": 1, "max_updates": None}
-    world, counts = make_world(folder / "data", noise=SystemNoise()), []
+    world, counts = make_world(folder / "data", noise=SystemNoise(), readers=readers), []
     try:
         ann = world.analyst("ann")
         for side, content in enumerate(FILES):

@@ -38,7 +38,7 @@ def asked(text: str) -> list[tuple[dict[str, object], Query]]:
             space = space_of(parse_spec(document))
             continue
         assert space is not None
-        found.append((document, compiled(space, document).query))
+        found.append((document, compiled(space, document, 1 << 28).query))
     return found
 
 

@@ -157,6 +157,12 @@ def audit_fetch(
     witness_keys: WitnessKeys = None,
     need: Need = None,
     max_age: MaxAge = None,
+    max_size: Annotated[
+        str,
+        typer.Option(
+            help="Most bytes, such as 500MB, that may be added to the log, and that the transcripts may have together."
+        ),
+    ] = "16GiB",
     as_json: AsJson = False,
 ) -> None:
     """Keep the service's log in a folder: what came since, and the checkpoint that it was verified under; and the
@@ -170,14 +176,15 @@ def audit_fetch(
     from app.client.log import LogFolder
     from app.client.quorum import Quorum
 
+    most_bytes = parse_size(max_size, "--max-size")
     try:
         Quorum.of(witness_keys or (), need, max_age)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--witness-key") from None
     with client("Fetching the log") as curator, judging("the log cannot be what it was: "):
         kept = LogFolder(folder)
-        found = kept.fetch(curator, witness_keys or (), need, max_age)
-        transcripts = kept.fetch_transcripts(curator)
+        found = kept.fetch(curator, witness_keys or (), need, max_age, most_bytes)
+        transcripts = kept.fetch_transcripts(curator, most_bytes)
     _tell(
         found,
         f"{found.origin}: {found.size} entries are verified\n{transcripts.written} transcripts were written",

@@ -47,7 +47,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     async def register(request: Request) -> Response:
         actor = await _uploader(request, context)
         spec, upload = await read_upload(request, context)
-        async with in_memory(upload) as path:
+        async with context.uploads.turn(request, actor), in_memory(upload) as path:
             view = await run_in_threadpool(context.services.datasets.register, actor, spec, upload.filename or "", path)
         return json_reply(view, 201)
 
@@ -63,7 +63,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         actor = await _uploader(request, context)
         table = request.query_params.get("table")
         spec, upload = await read_checked(request, context)
-        async with in_memory(upload) as path:
+        async with context.uploads.turn(request, actor), in_memory(upload) as path:
             view = await run_in_threadpool(
                 context.services.checks.check, actor, spec, upload.filename or "", path, table
             )
@@ -102,7 +102,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         response_class=Response,
         responses={
             200: {"content": {media_type: {} for media_type in FORMATS}},
-            **problem_responses(401, 403, 404, 422),
+            **problem_responses(401, 403, 404, 422, 429),
         },
         openapi_extra=DUMMY,
     )
@@ -114,7 +114,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         def made() -> bytes:
             return encoded(context.services.datasets.dummy(actor, name, records, seed), FORMATS[media_type])
 
-        return Response(await run_in_threadpool(made), media_type=media_type)
+        async with context.exports.turn(request, actor):
+            return Response(await run_in_threadpool(made), media_type=media_type)
 
     @app.put(
         "/v1/datasets/{name}/grants/{principal}",

@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     async def follow_release(request: Request, id: str) -> Response:
         actor = await context.authenticator.authenticate(request)
         await run_in_threadpool(context.services.releases.standing, actor, id)
-        return context.streams.open(actor.name, _events(context, actor, id))
+        return context.streams.open(actor.name, _events(context, request, actor, id))
 
     @app.get(
         "/v1/releases/{id}/data",
@@ -138,8 +138,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return json_reply(await run_in_threadpool(context.services.releases.cancel, actor, id))
 
 
-async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[bytes]:
-    """A release's state, at first and whenever it has changed."""
+async def _events(context: Context, request: Request, actor: Principal, id: str) -> AsyncIterator[bytes]:
+    """A release's state, at first and whenever it has changed, as long as the key is good."""
     releases = context.services.releases
     told, quiet = None, 0
     yield b"retry: %d\n\n" % RECONNECT_MS
@@ -156,5 +156,5 @@ async def _events(context: Context, actor: Principal, id: str) -> AsyncIterator[
         quiet += 1
         if quiet % QUIET_LOOKS == 0:
             yield b": still here\n\n"
-        if not await context.streams.pause(LOOK_SECONDS):
+        if not await context.streams.pause(LOOK_SECONDS) or not await context.authenticator.still_good(request):
             return

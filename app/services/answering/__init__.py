@@ -18,4 +18,8 @@ What holds (tests name these rules):
    where others could be answered: its session's requests are deferred and tried again.
 5. Nobody waits for a long batch of another: it is one commit, and answered in slices between which others have their
    turn. Its session answers nothing else meanwhile.
+6. Nobody waits for a costly question of another: what may take long by its words (`costs`) is computed by a thread
+   beside the lanes (`aside`), which touches this one session alone; the lane commits and replies.
+7. Of what a client leaves by hanging up, what was not begun is not computed; nor of what a stop has no time for. What
+   was begun of it is recorded.
 """

@@ -10,10 +10,12 @@ from typing import Any
 
 from app.curator.errors import SessionClosed
 from app.curator.serving import mechanism_of
+from app.services.answering.aside import Aside
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
 from app.services.answering.work import LaneContext, Meter
 from app.services.errors import Conflict, NotFound, QueueFull, Unavailable
+from app.services.memory import Memory
 from app.services.openings import opening_of
 from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snapshots, Store
 from app.services.principals import Principal
@@ -24,6 +26,8 @@ from app.spaces.errors import CuratorError
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21
 HEAVY_LANES = 2
+#: The last part of a stop, in which nothing is begun any more.
+RECORDING = 1 / 3
 #: Sessions whose owner and lane are remembered; of others they are read again.
 ROUTES = 1 << 16
 
@@ -44,17 +48,17 @@ class Answering:
         deliver: Callable[[list[Ticket]], None],
         soon: Callable[[Callable[[], None]], None],
         queue_limit: int,
-        memory_limit: int,
+        memory: Memory,
         turn_seconds: float,
     ) -> None:
         self._refills: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.context = LaneContext(
-            store, private, noise, snapshots, clock, meter, render, deliver, self._leave, self._refills.put
+            store, private, noise, snapshots, clock, meter, render, deliver, self._leave, self._refills.put, Aside()
         )
         self._soon = soon
         self._queue_limit, self._turn_seconds = queue_limit, turn_seconds
         lanes = 1 + HEAVY_LANES
-        self._lanes = [Lane(self.context, f"lane-{i}", memory_limit // lanes) for i in range(lanes)]
+        self._lanes = [Lane(self.context, f"lane-{i}", memory) for i in range(lanes)]
         self._outboxes: list[list[Ticket]] = [[] for _ in self._lanes]
         self._routes: dict[str, tuple[str, int]] = {}
         self._waiting: dict[str, int] = {}
@@ -64,17 +68,24 @@ class Answering:
     def start(self) -> None:
         """Start the lanes."""
         self._refiller.start()
+        self.context.aside.start()
         for lane in self._lanes:
             lane.start()
 
     def stop(self, seconds: float) -> None:
-        """Finish what waits, as far as the time allows; take nothing more."""
+        """Finish what waits, as far as the time allows; take nothing more. What is under way in the last part of it is
+        recorded as far as it has come.
+        """
         for number, lane in enumerate(self._lanes):
             self._send(number)
             lane.inbox.put(None)
-        deadline = time.monotonic() + seconds
-        for lane in self._lanes:
-            lane.join(max(0.0, deadline - time.monotonic()))
+        now = time.monotonic()
+        for deadline in (now + (1 - RECORDING) * seconds, now + seconds):
+            for lane in self._lanes:
+                lane.join(max(0.0, deadline - time.monotonic()))
+            for lane in self._lanes:
+                lane.hurry()
+        self.context.aside.stop()
         self._refills.put(None)
 
     @property

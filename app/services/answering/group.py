@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import orjson
 import structlog
@@ -19,9 +20,10 @@ from app.curator.errors import SessionClosed
 from app.curator.opening import Header
 from app.privacy.ledger import Amounts
 from app.services import spending
+from app.services.answering.costs import SlowAskers, seems_costly
 from app.services.answering.round import Rounds
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
-from app.services.answering.work import LaneContext, Work
+from app.services.answering.work import LaneContext, Pause, Work
 from app.services.errors import NotFound, PayloadTooLarge, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
@@ -32,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 #: When the answers of a batch take so many bytes, what is left of it is refused: it is all in memory until it is sent.
 BATCH_REPLY_BYTES = 32 << 20
-#: How long one group keeps others waiting: then a long batch pauses, and what was not begun waits for the next group.
+#: How long one group keeps others waiting: then what goes alone pauses, and what was not begun waits for the next one.
 SLICE_SECONDS = 0.05
 #: How long a turn waits for rows that another process holds: longer than turns take, which then follow one another as
 #: they come.
@@ -42,7 +44,7 @@ RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 class _Enough(Exception):
-    """A group has had its time: what was not begun of it waits for the next one."""
+    """A group has had its time, or what comes next goes alone: what was not begun of it waits for the next one."""
 
 
 class Groups:
@@ -68,11 +70,16 @@ class Groups:
         self._waiting, self._deferred = waiting, deferred
         self._unwritten = unwritten
         self._rounds = Rounds(context, residents)
+        self._slow = SlowAskers()
         #: Whether a commit is tried again.
         self.stalled = False
+        #: Whether nothing more is begun: what is under way ends as if its client had hung up.
+        self.ending = False
 
-    def answer(self, group: list[Ticket], work: Work) -> Iterator[None]:
-        """Answer a group, commit, and reply; yields between the slices of a long batch."""
+    def answer(self, group: list[Ticket], work: Work) -> Iterator[Pause]:
+        """Answer a group, commit, and reply; yields between the slices of what goes alone. What follows on a pause
+        aside may run in any thread, up to the next pause: it touches this one session, and nothing that is the lane's.
+        """
         started = time.perf_counter()
         try:
             yield from self._in_one_transaction(group, work)
@@ -82,6 +89,8 @@ class Groups:
             for ticket in group:
                 if ticket.reply is None and ticket.error is None:
                     ticket.error = Unavailable("the answer could not be made: send the request again")
+        if work.ballast is not None:
+            work.ballast.release()
         if not group:  # all of it was deferred
             return
         meter = self._context.meter
@@ -97,16 +106,16 @@ class Groups:
             for id in work.base:
                 self._residents.drop(id)
 
-    def _in_one_transaction(self, group: list[Ticket], work: Work) -> Iterator[None]:
+    def _in_one_transaction(self, group: list[Ticket], work: Work) -> Iterator[Pause]:
         """Play the group in one transaction and commit it."""
         store = self._context.store
         if store.exclusive:
             # What this process remembers is what is stored: nothing is held while computing, and a turn that
             # needs nothing from the database reads nothing.
             with _Reading(store) as begin:
-                for _ in self._play(begin, group, work):
+                for pause in self._play(begin, group, work):
                     begin.end()  # a view of the database that lasts keeps its log from being cleared
-                    yield
+                    yield pause
             if not work.empty:
                 self._commit(work)
             return
@@ -224,7 +233,7 @@ class Groups:
         for ticket in work.done:
             ticket.reply, ticket.error = None, Unavailable("the answer could not be stored: send the request again")
 
-    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: Work) -> Iterator[None]:
+    def _play(self, begin: Callable[[], Transaction], group: list[Ticket], work: Work) -> Iterator[Pause]:
         until = time.perf_counter() + SLICE_SECONDS
         ids = sorted({ticket.session for ticket in group})
         if self._context.store.exclusive:
@@ -238,9 +247,9 @@ class Groups:
         given = begin().replies(names) if names else {}
         for number, ticket in enumerate(group):
             try:
-                if number and (ticket.long or time.perf_counter() > until):
+                if number and (ticket.alone or time.perf_counter() > until):
                     raise _Enough
-                if ticket.long and len(group) > 1:  # tried again with others, after it had been deferred
+                if ticket.alone and len(group) > 1:  # tried again with others, after it had been deferred
                     self._waiting.put_back(group[1:])
                     del group[1:]
                 yield from self._one(begin, ticket, rows, given, work)
@@ -287,7 +296,9 @@ class Groups:
         rows: dict[str, SessionRow],
         given: dict[ReplyName, ReplyRow],
         work: Work,
-    ) -> Iterator[None]:
+    ) -> Iterator[Pause]:
+        if self._is_left(ticket) and ticket.kind != "close":
+            raise _not_begun()
         key = ticket.key
         if key is not None:
             twin = work.replies.get(key.name)
@@ -314,37 +325,73 @@ class Groups:
         else:
             live = self._residents.load(begin, row, self._unwritten(work))
             self._check_file(live, work)
-            if ticket.kind == "ask":
-                ticket.reply = orjson.dumps(self._rounds.answer(live, ticket.queries[0], work))
-            else:
-                answers: list[bytes] = []
-                yield from self._batch(begin, live, ticket, work, answers)
-                ticket.reply = b'{"answers":[%b]}' % b",".join(answers)
+            if not ticket.alone and self._is_costly(live, ticket, ticket.queries):
+                ticket.costly = True
+                raise _Enough
+            answers: list[bytes] = []
+            yield from self._answers(begin, live, ticket, work, answers)
+            if len(answers) < len(ticket.queries):
+                raise _not_begun()  # who repeats it is given what was answered, and asks what was not
+            ticket.reply = answers[0] if ticket.kind == "ask" else b'{"answers":[%b]}' % b",".join(answers)
         if key is not None:
             work.base.setdefault(row.id, row)
             work.replies[key.name] = key.row(200, ticket.reply, work.now)
         work.done.append(ticket)
 
-    def _batch(
+    def _is_left(self, ticket: Ticket) -> bool:
+        """Whether nothing more of a request is to be begun."""
+        return ticket.left or self.ending
+
+    def _is_costly(self, live: Live, ticket: Ticket, asked: Sequence[Any]) -> bool:
+        """Whether to answer questions aside, as far as can be told without computing anything."""
+        space, on_evidence = live.session.dataset.space, live.session.opening.evidence is not None
+        return ticket.actor in self._slow or any(seems_costly(space, each, on_evidence=on_evidence) for each in asked)
+
+    def _answers(
         self, begin: Callable[[], Transaction], live: Live, ticket: Ticket, work: Work, answers: list[bytes]
-    ) -> Iterator[None]:
-        """Answer queries one by one, the rows held all the while. A long batch pauses when it has had its time."""
-        until, size = time.perf_counter() + SLICE_SECONDS, 0
-        refusal = self._context.render(
-            PayloadTooLarge(
-                "the answers before this one take all the room that a batch has: ask what is left in another batch",
-                limit=BATCH_REPLY_BYTES,
-            )
-        )
-        for asked in ticket.queries:
-            if not self._context.store.exclusive:
-                begin().stay()
-            if ticket.long and time.perf_counter() > until:
-                yield
-                until = time.perf_counter() + SLICE_SECONDS
-            answered = self._rounds.try_answer(live, asked, work) if size <= BATCH_REPLY_BYTES else refusal
-            answers.append(orjson.dumps(answered))
-            size += len(answers[-1])
+    ) -> Iterator[Pause]:
+        """Answer the questions of a request one by one, the rows held all the while. What goes alone pauses when it has
+        had its time, and goes on aside from the first question that takes long. There are fewer answers than questions
+        where whoever asked has hung up, or the server ends.
+        """
+        until, size, aside = time.perf_counter() + SLICE_SECONDS, 0, False
+        failed: Exception | None = None
+        try:
+            for number, asked in enumerate(ticket.queries):
+                if ticket.alone and not ticket.costly and self._is_costly(live, ticket, [asked]):
+                    ticket.costly = True
+                if ticket.costly and not aside:
+                    work.ballast, aside = self._residents.ballast(), True
+                    yield Pause.ASIDE
+                    until = time.perf_counter() + SLICE_SECONDS
+                if ticket.alone and number and time.perf_counter() > until:
+                    yield Pause.ASIDE if aside else Pause.HERE
+                    until = time.perf_counter() + SLICE_SECONDS
+                if self._is_left(ticket):
+                    break
+                if not self._context.store.exclusive:
+                    begin().stay()
+                answers.append(self._answer(live, ticket, asked, work, full=size > BATCH_REPLY_BYTES))
+                size += len(answers[-1])
+        except Exception as error:  # noqa: BLE001 - what comes of it is the lane's to deal with
+            failed = error
+        if aside:
+            yield Pause.HERE
+        if failed is not None:
+            raise failed
+
+    def _answer(self, live: Live, ticket: Ticket, asked: Any, work: Work, *, full: bool) -> bytes:
+        """The answer to one question; of a batch, where there is none, the refusal in its place."""
+        if ticket.kind == "batch" and full:
+            return orjson.dumps(self._context.render(_batch_is_full()))
+        began = time.thread_time()
+        try:
+            if ticket.kind == "ask":
+                return orjson.dumps(self._rounds.answer(live, asked, work))
+            return orjson.dumps(self._rounds.try_answer(live, asked, work))
+        finally:
+            if not ticket.costly:
+                self._slow.note(ticket.actor, time.thread_time() - began)
 
     def _check_file(self, live: Live, work: Work) -> None:
         """Refuse to answer from numbers whose file is gone or altered: once a turn for each data set."""
@@ -358,6 +405,17 @@ class Groups:
         wrong = work.files[name]
         if wrong is not None:
             raise Unavailable(wrong.detail, wrong.retry_after)
+
+
+def _not_begun() -> Unavailable:
+    return Unavailable("the server ends, or nobody waited any more: send again what was asked")
+
+
+def _batch_is_full() -> PayloadTooLarge:
+    return PayloadTooLarge(
+        "the answers before this one take all the room that a batch has: ask what is left in another batch",
+        limit=BATCH_REPLY_BYTES,
+    )
 
 
 class _Reading:

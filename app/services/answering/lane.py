@@ -7,23 +7,34 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Container
+from dataclasses import dataclass
 
 import structlog
 
 from app.services.answering.group import Groups
 from app.services.answering.tickets import Deferred, Ticket, TicketQueue
-from app.services.answering.work import LaneContext, PausedBatch, Work
+from app.services.answering.work import LaneContext, Pause, Paused, Work
 from app.services.errors import Unavailable
+from app.services.memory import Memory
 from app.services.residents import Residents
 
 log = structlog.get_logger(__name__)
 
-#: Long batches that a lane has under way at a time, of different principals.
-LONG_BATCHES = 4
+#: Requests that go alone, long batches and what takes long, that a lane has under way at a time, of different
+#: principals.
+UNDER_WAY = 4
 #: How often a lane looks whether other processes have closed sessions that it holds in memory.
 LOOK_SECONDS = 5.0
 #: How long after a turn a lane waits, at most, for those it has answered to ask again.
 GATHER_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Back:
+    """Something that was aside is back: where it goes on; None where it has ended."""
+
+    paused: Paused
+    pause: Pause | None
 
 
 class Lane(threading.Thread):
@@ -32,19 +43,21 @@ class Lane(threading.Thread):
     Args:
         context: what all lanes work with.
         name: the thread's.
-        memory_limit: bytes of the sessions that it holds in memory.
+        memory: the account of all lanes.
     """
 
-    def __init__(self, context: LaneContext, name: str, memory_limit: int) -> None:
+    def __init__(self, context: LaneContext, name: str, memory: Memory) -> None:
         super().__init__(name=name, daemon=True)
         self._context = context
         # Not a SimpleQueue: on Python 3.11 its get() may wait for ever when its time is over as it begins to wait.
-        self.inbox: queue.Queue[list[Ticket] | None] = queue.Queue()
-        self.residents = Residents(context.private, context.noise, context.snapshots, memory_limit)
+        self.inbox: queue.Queue[list[Ticket] | _Back | None] = queue.Queue()
+        self.residents = Residents(
+            context.private, context.noise, context.snapshots, memory, name, lambda: self.inbox.put([])
+        )
         self.deferred = Deferred()
         self._waiting = TicketQueue()
-        #: Long batches under way, by session.
-        self._paused: OrderedDict[str, PausedBatch] = OrderedDict()
+        #: Requests under way that have paused, by session.
+        self._paused: OrderedDict[str, Paused] = OrderedDict()
         self._groups = Groups(context, self.residents, self._waiting, self.deferred, self._unwritten)
         self._stopping = False
         self._expected, self._until = 0, 0.0
@@ -54,6 +67,10 @@ class Lane(threading.Thread):
     def stalled(self) -> bool:
         """Whether the lane waits for a commit that keeps failing."""
         return self._groups.stalled
+
+    def hurry(self) -> None:
+        """Begin nothing more, and record what is under way as far as it has come. From any thread."""
+        self._groups.ending = True
 
     def run(self) -> None:
         """Answer until told to stop and nothing waits."""
@@ -104,25 +121,32 @@ class Lane(threading.Thread):
                 self._arrive(self.inbox.get())
                 continue
             again = [] if self._stopping else self.deferred.try_again()
-            if again or self._stopping or self._paused:
-                return again + self._waiting.next_group(self._may_begin)
+            here = any(not paused.away for paused in self._paused.values())
+            left = self._until - time.perf_counter()
+            if again or here or self._stopping or waiting >= self._expected or left <= 0:
+                group = again + self._waiting.next_group(self._may_begin)
+                if group or here or (self._stopping and not self._paused):
+                    return group
+                waiting = 0  # nothing of it may begin before something comes back
             seconds = self.deferred.seconds
             if not self._context.store.exclusive:
                 seconds = LOOK_SECONDS if seconds is None else min(seconds, LOOK_SECONDS)
-            if waiting:
-                left = self._until - time.perf_counter()
-                if waiting >= self._expected or left <= 0:
-                    return self._waiting.next_group()
-                seconds = left
             try:
-                self._arrive(self.inbox.get(timeout=seconds))
+                self._arrive(self.inbox.get(timeout=left if waiting else seconds))
             except queue.Empty:
-                if waiting or not self.deferred:
-                    return self._waiting.next_group()
+                if not waiting and not self.deferred:
+                    return []
 
-    def _arrive(self, tickets: list[Ticket] | None) -> None:
-        if tickets is None:
+    def _arrive(self, come: list[Ticket] | _Back | None) -> None:
+        if come is None:
             self._stopping = True
+            return
+        if isinstance(come, _Back):
+            self._go_to(come.paused, come.pause)
+            return
+        tickets = come
+        if not tickets:
+            self.residents.give(self._unwritten())
             return
         for ticket in tickets if self._paused else ():
             if ticket.session in self._paused:
@@ -133,37 +157,43 @@ class Lane(threading.Thread):
             others = [ticket for ticket in others if ticket.session not in self.deferred]
         self._waiting.add(others)
 
-    # ------------------------------------------------------------------ long batches
+    # ------------------------------------------------------------------ what goes alone
 
     def _may_begin(self, ticket: Ticket) -> bool:
-        """Whether a long batch may be begun beside those under way."""
+        """Whether what goes alone may be begun beside what is under way."""
         under_way = {paused.ticket.actor for paused in self._paused.values()}
-        return len(under_way) < LONG_BATCHES and ticket.actor not in under_way
+        return len(under_way) < UNDER_WAY and ticket.actor not in under_way
 
     def _begin(self, group: list[Ticket]) -> None:
-        """Answer a group; of a long batch, which is a group of its own, the first slice."""
-        work = Work(self._context.clock())
-        steps = self._groups.answer(group, work)
-        for _ in steps:
+        """Answer a group; of what goes alone, which is a group of its own, the first slice."""
+        steps = self._groups.answer(group, Work(self._context.clock()))
+        pause = next(steps, None)
+        if pause is not None:
             ticket = group[0]
-            # What else is asked of the session waits for the batch.
-            behind = self._waiting.withdraw(ticket.session)
-            self._paused[ticket.session] = PausedBatch(ticket, work, steps, behind)
-            return
+            # What else is asked of the session waits.
+            paused = Paused(ticket, steps, self._waiting.withdraw(ticket.session))
+            self._paused[ticket.session] = paused
+            self._go_to(paused, pause)
 
     def _go_on(self) -> None:
-        """One more slice of the long batch whose last one is longest ago."""
-        if not self._paused:
+        """One more slice of what has paused here longest ago."""
+        paused = next((paused for paused in self._paused.values() if not paused.away), None)
+        if paused is not None:
+            self._go_to(paused, next(paused.steps, None))
+
+    def _go_to(self, paused: Paused, pause: Pause | None) -> None:
+        """Something has had a slice, and goes on from its pause when its turn comes; None where it has ended."""
+        session = paused.ticket.session
+        if pause is None:
+            del self._paused[session]
+            self._waiting.add(paused.behind)
             return
-        session, paused = self._paused.popitem(last=False)
-        for _ in paused.steps:
-            self._paused[session] = paused
-            return
-        self._waiting.add(paused.behind)
+        self._paused.move_to_end(session)
+        paused.away = pause is Pause.ASIDE
+        if paused.away:
+            self._context.aside.do(paused.ticket.actor, lambda: self.inbox.put(_Back(paused, next(paused.steps, None))))
 
     def _unwritten(self, work: Work | None = None) -> Container[str]:
         """Sessions with answers that are not written yet, those of a turn among them."""
         base = () if work is None else work.base
-        if not self._paused:
-            return base
-        return {*base, *(id for paused in self._paused.values() for id in paused.work.base)}
+        return {*base, *self._paused} if self._paused else base

@@ -73,7 +73,7 @@ class Rounds:
             CuratorError: when the query is refused; nothing was drawn, and nothing is recorded.
         """
         session = live.session
-        question = compiled(session.dataset.space, asked)
+        question = compiled(session.dataset.space, asked, self._residents.room)
         query = question.query
         wish = Wish(question.within, question.confidence, question.adaptive)
         if max(len(query.canonical_bytes), len(query.blob or b"")) > RECORD_BYTES:
@@ -83,7 +83,7 @@ class Rounds:
         price = None
         if not isinstance(due, Answer):
             private = _private(live, query, due)
-            self._residents.make_ready(live, query)
+            self._residents.make_ready(live, query, work.ballast)
         try:
             if not isinstance(due, Answer):
                 # From here on the round counts, whatever happens to the request.
@@ -92,7 +92,8 @@ class Rounds:
                 if released is None:
                     due = session.missed(query, due)
                 else:
-                    price, due = due.terms.price, self._residents.released(live, query, due, released)
+                    price = due.terms.price
+                    due = self._residents.released(live, query, due, released, work.ballast)
             return self._record(live, query, words(asked), due, price, wish, work)
         except CuratorError as error:
             raise _Unfinished from error
@@ -165,7 +166,7 @@ class Rounds:
             wish=wish.document(),
             asked=asked,
         )
-        self._residents.record(live, query, answer)
+        self._residents.record(live, query, answer, work.ballast)
         share = None
         if price is not None:
             share, movement = spending.charge(row, price, sequence, now)

@@ -15,7 +15,7 @@ GROUP = 64
 #: Queries after which nothing more is put into the same transaction.
 GROUP_QUERIES = 512
 #: A batch of more queries goes alone: it is answered in slices, between which others have their turn.
-LONG_BATCH = 64
+LONG_BATCH = 8
 #: After how long deferred requests are tried again: at first, and at last.
 FIRST_PAUSE, LAST_PAUSE = 0.02, 0.5
 #: How often at most a turn waits for the rows of deferred sessions.
@@ -26,6 +26,10 @@ PATIENT_EVERY = 3.0
 class Ticket:
     """A request waiting for its turn; :attr:`reply` or :attr:`error` is set when it is done, and :attr:`delivered` when
     whoever waits has been told.
+
+    Attributes:
+        costly: whether it was found to take long, so that it is answered aside.
+        left: whether who sent it has hung up: what was not begun of it is not computed.
     """
 
     kind: Literal["ask", "batch", "close"]
@@ -37,11 +41,13 @@ class Ticket:
     reply: bytes | None = None
     error: BaseException | None = None
     delivered: bool = False
+    costly: bool = False
+    left: bool = False
 
     @property
-    def long(self) -> bool:
-        """Whether it goes alone."""
-        return len(self.queries) > LONG_BATCH
+    def alone(self) -> bool:
+        """Whether it is a group of its own, which may pause."""
+        return self.costly or len(self.queries) > LONG_BATCH
 
 
 class TicketQueue:
@@ -76,7 +82,8 @@ class TicketQueue:
     def next_group(self, may_begin: Callable[[Ticket], bool] = lambda _: True) -> list[Ticket]:
         """The next group: one request of each principal, and again, until it is full or nobody waits.
 
-        A long batch is a group of its own, if it ``may_begin``; else its principal is passed over, and keeps the place.
+        What goes alone is a group of its own, if it ``may_begin``; else its principal is passed over, and keeps the
+        place.
         """
         group: list[Ticket] = []
         passed: list[str] = []
@@ -86,19 +93,19 @@ class TicketQueue:
             if actor is None:
                 break
             waiting = self._waiting[actor]
-            long = waiting[0].long
-            if long and not may_begin(waiting[0]):
+            alone = waiting[0].alone
+            if alone and not may_begin(waiting[0]):
                 passed.append(actor)
                 continue
             queries += len(waiting[0].queries)
-            if group and (long or queries > GROUP_QUERIES):
+            if group and (alone or queries > GROUP_QUERIES):
                 break
             group.append(waiting.popleft())
             if waiting:
                 self._waiting.move_to_end(actor)
             else:
                 del self._waiting[actor]
-            if long:
+            if alone:
                 break
         self._count -= len(group)
         return group

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from app.privacy.ledger import Amounts
+from app.services.answering.aside import Aside
 from app.services.answering.tickets import Ticket
+from app.services.ballast import Ballast
 from app.services.errors import Unavailable
 from app.services.ports import (
     Clock,
@@ -44,6 +47,7 @@ class LaneContext:
         deliver: called with requests that have their reply or error: tells those who sent them.
         leave: called with the same before that: they no longer wait.
         refill: called with a source of noise that runs low; it is filled up by another thread.
+        aside: the threads that do what takes long.
     """
 
     store: Store
@@ -56,6 +60,7 @@ class LaneContext:
     deliver: Callable[[list[Ticket]], None]
     leave: Callable[[list[Ticket]], None]
     refill: Callable[[Any], None]
+    aside: Aside
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +77,7 @@ class Work:
         tried: the transactions by which it was tried to write this.
         done: the requests that have their reply or error.
         sources: where each answer came from, to be counted.
+        ballast: memory that is held for it alone until it is written; None where the lane's serves.
     """
 
     now: str
@@ -87,6 +93,7 @@ class Work:
     tried: list[str] = field(default_factory=list)
     done: list[Ticket] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    ballast: Ballast | None = None
 
     @property
     def empty(self) -> bool:
@@ -119,11 +126,25 @@ class Work:
         self.ledger = [movement for movement in self.ledger if movement.session != session]
 
 
+class Pause(Enum):
+    """Where a request goes on that has paused: in the lane, or aside, as what is next takes long."""
+
+    HERE = "here"
+    ASIDE = "aside"
+
+
 @dataclass(slots=True, eq=False)
-class PausedBatch:
-    """A long batch between two slices: what its turn has done and has still to do, and who waits for its session."""
+class Paused:
+    """A request between two slices.
+
+    Attributes:
+        ticket: the request, the only one of its group.
+        steps: what its turn has still to do.
+        behind: requests that wait for its session.
+        away: whether it is aside.
+    """
 
     ticket: Ticket
-    work: Work
-    steps: Iterator[None]
+    steps: Iterator[Pause]
     behind: list[Ticket]
+    away: bool = False

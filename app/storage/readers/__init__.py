@@ -10,6 +10,7 @@ chained to a parser's own.
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.errors import InvalidDataset
@@ -23,7 +24,7 @@ from app.storage.readers.summaries import column_names as _column_names
 from app.storage.readers.summaries import summarise as _summarise
 from app.storage.readers.tables import read_table
 
-__all__ = ["FORMATS", "Read", "column_names", "has_weights", "read_private", "summarise"]
+__all__ = ["FORMATS", "Read", "Readers", "column_names", "has_weights", "read_private", "summarise"]
 
 FORMATS = (".csv", ".tsv", ".txt", ".xlsx", ".parquet", ".npy", ".npz")
 
@@ -34,6 +35,22 @@ class Read:
 
     data: PrivateData
     report: Report | None = None
+
+
+class Readers(Protocol):
+    """Whoever reads uploads: this module, or a process in its place. Each function is what its namesake here is."""
+
+    def read_private(self, spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:
+        """The private array that a file holds."""
+
+    def has_weights(self, filename: str, path: Path) -> bool:
+        """Whether an edge list has a third column."""
+
+    def column_names(self, filename: str, path: Path, layout: Layout, *, memory_limit: int) -> tuple[str, ...] | None:
+        """Names of the columns of a table's file; None for an array."""
+
+    def summarise(self, filename: str, path: Path, layout: Layout, *, memory_limit: int) -> tuple[ColumnSummary, ...]:
+        """What the columns hold that the layout names."""
 
 
 def read_private(spec: Spec, filename: str, path: Path, *, memory_limit: int) -> Read:

@@ -187,7 +187,8 @@ class _Bins(Coder):
 
     def __init__(self, attribute: Attribute, spec: TableSpec, *, decimal_comma: bool) -> None:
         # Correctly rounded, as the values are when parsed: what is written alike falls together.
-        self._edges = np.array([float(edge) for edge in attribute.bin_edges()])
+        edge_at, count = attribute.edge_at(), attribute.bin_count + 1
+        self._edges = np.fromiter((float(edge_at(i)) for i in range(count)), np.float64, count)
         super().__init__(attribute, spec, decimal_comma=decimal_comma)
 
     def _places(self, column: Any) -> Places:

@@ -41,6 +41,8 @@ _DAMAGE = (
     RuntimeError,
     MemoryError,
 )
+#: Text whose blanks are put together at a time.
+_SPACED_BYTES = 1 << 18
 #: Bytes without a quote that are looked through at a time: nobody else runs meanwhile.
 _NEAR = 1 << 23
 _NO_RECORDS = "the file holds a header and no records"
@@ -340,7 +342,8 @@ class _SingleSpaced(io.RawIOBase):
         if size < 0:
             return b"".join(iter(lambda: self.read(BLOCK_BYTES), b""))
         while not self._rest:
-            lines = self._raw.read(BLOCK_BYTES)
+            # Not more at once: where little but ends of lines is left, every line becomes an object.
+            lines = self._raw.read(_SPACED_BYTES)
             if not lines:
                 return b""
             # Whole lines, so that no run of blanks is cut in two.
@@ -367,11 +370,19 @@ def parquet_columns(path: Path) -> list[str]:
     if names is None:
         raise InvalidDataset(_DAMAGED)
     if len(set(names)) < len(names):
-        first = next(place for place, name in enumerate(names) if name in names[:place])
-        raise InvalidDataset(
-            f"columns {names.index(names[first]) + 1} and {first + 1} of the file have one name: rename one"
-        )
+        first, second = repeated(names)
+        raise InvalidDataset(f"columns {first} and {second} of the file have one name: rename one")
     return names
+
+
+def repeated(names: Sequence[str]) -> tuple[int, int]:
+    """The numbers, from 1, of the first name that stood before and of where it did. Some name stands twice."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names, 1):
+        before = places.setdefault(name, place)
+        if before != place:
+            return before, place
+    raise AssertionError("all names differ")
 
 
 def nested_columns(path: Path) -> frozenset[str]:

@@ -19,15 +19,20 @@ import openpyxl
 import pyarrow as pa
 
 from app.spaces.errors import InvalidDataset
-from app.storage.readers.columns import BATCH_CELLS, Batch
+from app.storage.readers.columns import BATCH_CELLS, BLOCK_BYTES, Batch
 
 #: Cells that are looked at, empty ones between others too.
 MOST_CELLS = 1 << 22
+#: Characters of a cell, as spreadsheet programs have it. A text stands in the file once for all cells that have it.
+MOST_CHARACTERS = 32_767
 #: A parsed cell takes so many times its bytes in the file, at most.
 _GROWTH = 64
-#: A cell with a formula and without a value, which would look empty. A formula that comes to no text is computed.
+#: A cell with a formula and without a value, which would look empty. A formula that comes to no text is computed. No
+#: part of it goes back, or beyond the next tag: of any text each byte is looked at a few times.
 _NEVER_COMPUTED = re.compile(
-    rb'<c\b(?![^>]*\bt="str")[^>]*>\s*<f\b(?:[^>]*/>|[^>]*>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>)?\s*</c>'
+    rb"""<(?:[\w.-]++:)?+c\b(?![^<>]*\bt=["']str["'])[^<>]*+>\s*+"""
+    rb"<(?:[\w.-]++:)?+f\b[^<>]*+>(?:(?<=/>)|[^<]*+</[\w.:-]++\s*+>)\s*+"
+    rb"(?:<[\w.:-]++\s*+(?:/>|>\s*+</[\w.:-]++\s*+>)\s*+)?+</(?:[\w.-]++:)?+c\s*+>"
 )
 _DAMAGED = (
     "the file is no Excel workbook (.xlsx), is damaged, or is protected by a password: save it again, or save the "
@@ -36,11 +41,12 @@ _DAMAGED = (
 
 
 class ExcelSheet:
-    """The first sheet of a workbook, read once from top to bottom.
+    """The first sheet of a workbook, read once from top to bottom. XML with entities is refused, as openpyxl does where
+    defusedxml is installed.
 
     Args:
         path: of the file.
-        memory_limit: bytes that the file may take when it is parsed.
+        memory_limit: bytes that the file may take when it is parsed, and its texts when they are written out.
 
     Raises:
         InvalidDataset: when it is no workbook, is too large, or its first sheet is empty.
@@ -50,11 +56,12 @@ class ExcelSheet:
         # The library warns of a date that is none by printing its number.
         warnings.filterwarnings("ignore", module=r"openpyxl\.")
         self._sheet = self._opened(path, memory_limit)
-        self._looked_at = 0
+        self._memory_limit = memory_limit
         header = next(self._rows(None), None)
         if header is None:
             raise InvalidDataset("the first sheet of the workbook is empty")
         names = [_text(cell) or "" for cell in header]
+        _check_length(names, "the first row")
         while not names[-1].strip():
             names.pop()
         self.names = [name.strip() for name in names]
@@ -112,13 +119,46 @@ class ExcelSheet:
             InvalidDataset: when the sheet is damaged, too large, or has no such row.
         """
         rows = itertools.islice(self._rows(len(self.names)), 1, None)
-        size, first = max(1, BATCH_CELLS // len(self.names)), 1
-        while part := list(itertools.islice(rows, size)):
-            columns = [[_text(row[position]) for row in part] for position in wanted]
-            yield Batch(first, [pa.array(column, pa.large_string()) for column in columns])
-            first += len(part)
-        if first == 1:
+        size, first, written = max(1, BATCH_CELLS // len(self.names)), 1, 0
+        columns: list[list[str | None]] = [[] for _ in wanted]
+        held = 0
+        for number, row in enumerate(rows, first):
+            texts = [_text(row[position]) for position in wanted]
+            held += _check_length(texts, f"row {number}")
+            for column, text in zip(columns, texts, strict=True):
+                column.append(text)
+            if held > BLOCK_BYTES or number - first + 1 == size:
+                written += held
+                if written > self._memory_limit:
+                    raise InvalidDataset(
+                        f"the texts of the sheet take more than the memory limit of {self._memory_limit:,} bytes: "
+                        "shorten them, or raise CURATOR_MEMORY_LIMIT"
+                    )
+                yield _batch(first, columns)
+                columns, held, first = [[] for _ in wanted], 0, number + 1
+        if columns[0]:
+            yield _batch(first, columns)
+        elif first == 1:
             raise InvalidDataset("the sheet holds a row of names and no records")
+
+
+def _batch(first: int, columns: list[list[str | None]]) -> Batch:
+    return Batch(first, [pa.array(column, pa.large_string()) for column in columns])
+
+
+def _check_length(texts: Sequence[str | None], where: str) -> int:
+    """How many characters texts have.
+
+    Raises:
+        InvalidDataset: when one has more than a cell may have.
+    """
+    lengths = [len(text) for text in texts if text is not None]
+    if lengths and max(lengths) > MOST_CHARACTERS:
+        raise InvalidDataset(
+            f"{where}: a cell holds more than {MOST_CHARACTERS:,} characters, which no spreadsheet program writes: "
+            "shorten it, or save the sheet as CSV"
+        )
+    return sum(lengths)
 
 
 def _text(cell: Any) -> str | None:

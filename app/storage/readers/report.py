@@ -6,7 +6,7 @@ of it is a value.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +162,13 @@ class Report:
             problems=[asdict(problem) for problem in self.problems],
             outside=dict(self.outside),
         )
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Self:
+        """The report of which :meth:`view` made this."""
+        report = cls([], view["read"], view["kept"], view["dropped"], view["clamped"], view["beyond_cap"])
+        report.attributes = {name: Tally(**tally) for name, tally in view["attributes"].items()}
+        return report
 
     def view(self) -> dict[str, Any]:
         """The report as JSON, without problems: there are none in what is kept."""

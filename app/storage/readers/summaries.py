@@ -18,7 +18,15 @@ from app.spaces.attributes import day
 from app.spaces.drafts import MOST_CHARACTERS, MOST_DECIMALS, MOST_LABELS, ColumnSummary, Layout, Numbers
 from app.spaces.errors import InvalidDataset
 from app.storage.readers.coders import DECIMAL_COMMA, TIME
-from app.storage.readers.columns import is_text, nested_columns, numbers, parquet_columns, text_layout, trimmed
+from app.storage.readers.columns import (
+    is_text,
+    nested_columns,
+    numbers,
+    parquet_columns,
+    repeated,
+    text_layout,
+    trimmed,
+)
 from app.storage.readers.encodings import utf8
 from app.storage.readers.excel import ExcelSheet
 from app.storage.readers.named import SEPARATORS, named_columns
@@ -64,10 +72,9 @@ def summarise(suffix: str, path: Path, layout: Layout, memory_limit: int) -> tup
         )
     if len(set(names)) < len(names):
         # Not by its name: without a header it is a value.
-        twice = next(place for place, name in enumerate(names) if name in names[:place])
+        first, second = repeated(names)
         raise InvalidDataset(
-            f"columns {names.index(names[twice]) + 1} and {twice + 1} of the file have one name: its first line must "
-            "name each column"
+            f"columns {first} and {second} of the file have one name: its first line must name each column"
         )
     nested = nested_columns(path) if suffix == ".parquet" else frozenset()
     found = {name: _Column(name, layout.null_values) for name in names}

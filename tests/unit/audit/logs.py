@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from app.audit import records
 from app.audit.log import movement_record, principal_record, registration_record, retirement_record
 from app.audit.merkle import Frontier, leaf_hash
 from app.audit.notes import Signer
+from app.curator.dataset import PublicDataset
+from app.spaces.errors import CuratorError
+from app.spaces.spec import parse_spec
 
 AT = "2026-11-22T{:02d}:25:{:02d}Z"
 #: A budget, the order that follows from it, and what may be spent (tests/unit/privacy has these by other means).
 BUDGET, ORDER, LIMIT = {"epsilon": 1.0, "delta": 1e-6}, "19", Decimal("0.450063216874085924601356")
 SIGNER = Signer(bytes(range(32)))
+TABLE: dict[str, Any] = {"kind": "table", "attributes": [{"name": "age", "size": 100}], "budget": BUDGET}
 
 
 class Writer:
@@ -26,6 +31,7 @@ class Writer:
         self.lines: list[bytes] = []
         self.heads: dict[str, tuple[str, int]] = {}
         self.sets: dict[str, str] = {}
+        self.declared: dict[str, PublicDataset] = {}
         self.hour = 21
         self._moved = self._clock = 0
 
@@ -38,7 +44,9 @@ class Writer:
         self.lines.append(principal_record(event=event, name=name, role="analyst", recorded_at=self.at))
 
     def register(self, name: str, **declared: Any) -> None:
-        told = {"name": name, "kind": "table", "budget": BUDGET} | declared
+        told = TABLE | {"name": name, "records_public": True} | declared
+        with suppress(CuratorError):
+            self.declared.setdefault(name, PublicDataset(parse_spec(told), 12.0))
         self.lines.append(registration_record(declared=told, records=12.0, commitment="ab" * 32, recorded_at=self.at))
 
     def retire(self, name: str) -> None:
@@ -47,8 +55,11 @@ class Writer:
     def move(self, kind: str, session: str | None, amount: str, pure: str | None = None, **more: Any) -> None:
         self._moved += 1
         dataset = more.pop("dataset", None) or self.sets[session or ""]
-        told = {"dataset": dataset, "session": session, "kind": kind, "amount": amount, "pure": pure}
-        self.lines.append(movement_record(self._moved, told | {"sequence": None, "recorded_at": self.at} | more))
+        # A charge stands before its entry in these logs, the end of a session behind its last.
+        entries = self.heads.get(session or "", ("", 0))[1]
+        due = {"charge": entries + 1, "return": entries, "forfeit": entries if session else None}.get(kind)
+        told = {"dataset": dataset, "session": session, "kind": kind, "amount": amount, "pure": pure, "sequence": due}
+        self.lines.append(movement_record(self._moved, told | {"recorded_at": self.at} | more))
 
     def open(
         self, session: str, dataset: str, reserved: str, price: str | None = None, *, reserve: str = "", **more: Any
@@ -66,17 +77,26 @@ class Writer:
             "beta": 0.05,
             "error_bound": 10.5,
             "epsilon_alone": 0.5,
+            "epsilon": 0.25,
+            "regime": "renyi",
+            "max_queries": None,
+            "max_updates": None,
+            "calibration": "rdp",
+            "update_bound": None,
+            "progress": None,
+            "race": None,
         }
         opening = {
-            "dataset": {"name": dataset, "budget": BUDGET, "privacy_unit": "one record"},
+            "dataset": self.declared[dataset].descriptor() | more.pop("described", {}),
             "mechanism": {"construction": "mw", "epsilon": 0.25} | more.pop("mechanism", {}),
             "plan": plan | more.pop("plan", {}),
         }
-        line = records.header(session=session, opening=opening, opened_at=self.at)
+        at = self.at
+        line = records.header(session=session, opening=opening, opened_at=at)
         self.lines.append(line)
         self.heads[session] = (hashlib.sha256(line).hexdigest(), 0)
         self.sets[session] = dataset
-        self.move("reserve", session, reserve or reserved, pure)
+        self.move("reserve", session, reserve or reserved, pure, recorded_at=at)
 
     def answer(self, session: str, source: str = "hypothesis", **more: Any) -> None:
         fields: dict[str, Any] = {"query": b'{"type":"x"}', "values": [1.5], "error_bound": 10.5, "unverified": False}

@@ -140,14 +140,23 @@ def test_edges_and_degrees_replay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "forge", [less_noise, of_both_ends, half_price, lambda made: [made, made]], ids=lambda forge: forge.__name__
+    ("forge", "problem"),
+    [
+        (less_noise, "opening"),
+        (of_both_ends, "none that this data set has"),
+        (half_price, "opening"),
+        (lambda made: [made, made], "opening"),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else "",
 )
-def test_forged_degrees_are_found(forge: Callable[[Measured], Sequence[Measured]], tmp_path: Path) -> None:
+def test_forged_degrees_are_found(
+    forge: Callable[[Measured], Sequence[Measured]], problem: str, tmp_path: Path
+) -> None:
     """Would catch an audit that takes noise, nodes, price or number of degrees from the record instead of the plan."""
     found = verdict(written(MANY, degrees=forge, mechanism=SYNTHETIC)[0], tmp_path)
     assert not found.ok
     assert found.problem is not None
-    assert "opening" in found.problem
+    assert problem in found.problem
 
 
 def with_noise(made: Measured, noise: BitFlips | Noise) -> Measured:
@@ -178,16 +187,24 @@ def cheaper(made: Measured) -> list[Measured]:
 
 
 @pytest.mark.parametrize(
-    "forge", [fewer_flips, of_arcs, as_numbers, cheaper, lambda made: [made, made]], ids=lambda forge: forge.__name__
+    ("forge", "problem"),
+    [
+        (fewer_flips, "opening"),
+        (of_arcs, "none that this data set has"),
+        (as_numbers, "opening"),
+        (cheaper, "opening"),
+        (lambda made: [made, made], "opening"),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else "",
 )
-def test_a_forgery_is_found(forge: Callable[[Measured], Sequence[Measured]], tmp_path: Path) -> None:
+def test_a_forgery_is_found(forge: Callable[[Measured], Sequence[Measured]], problem: str, tmp_path: Path) -> None:
     """Every record is sealed anew, so that hashes say nothing. Would catch an audit that takes the noise, the cells,
     the price or the number of measurements from the record instead of the plan.
     """
     found = verdict(written(GRAPH, forge)[0], tmp_path)
     assert not found.ok
     assert found.problem is not None
-    assert "opening" in found.problem
+    assert problem in found.problem
 
 
 def test_values_that_are_written_in_another_way_are_found(tmp_path: Path) -> None:

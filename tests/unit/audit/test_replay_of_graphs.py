@@ -384,7 +384,7 @@ def other_mode(documents: list[Document]) -> None:
         (expected_better, "expected does not follow"),
         (expected_nothing, "expected is not told"),
         (other_question, "not the one that was due"),
-        (one_more_number, "not the one that was due"),
+        (one_more_number, "none that this data set has"),
         (no_opening, "did not measure what was due"),
         (twice_at_the_opening, "more at its opening than was due"),
         (no_total, "did not measure what was due"),

@@ -183,3 +183,52 @@ def test_the_plan_states_the_rounds_and_the_papers_beside_them() -> None:
     assert rounds["progress"] == pytest.approx(400 * (2 * np.log(24) / 3) ** 0.5, rel=1e-5)
     assert plan["max_updates"] == plan["measurements"] == rounds["number"] == ROUNDS
     assert plan["epsilon_alone"] <= 1.0
+
+
+def broken_off(price: Document, *, beside: int = 0) -> list[bytes]:
+    """A transcript of a release whose noise was lost, at a price, behind so many of its measurements."""
+    header, *lines = honest()
+    before = lines[: 2 * beside]
+    head = json.loads(before[-1])["entry_hash"] if before else records.sha256(header)
+    sealed = records.forfeit_entry(sequence=beside + 1, recorded_at=AT, previous_hash=head, price=price)
+    opening = {name: told for name, told in json.loads(header).items() if name not in _NOT_OF_THE_OPENING}
+    trailer = records.trailer(
+        entries=beside + 1,
+        head_hash=sealed.entry_hash,
+        hypothesis_digest=records.HypothesisDigest(opening).hexdigest(),
+        updates=beside + 1,
+        status="closed",
+    )
+    return [header, *before, sealed.line, trailer]
+
+
+def test_a_release_that_lost_its_noise_pays_its_whole_share() -> None:
+    """Catches an auditor who takes such a transcript for one that lacks measurements, and one who lets a release off
+    with less than what may have been drawn costs.
+    """
+    share = json.loads(honest()[0])["plan"]["reserved"]
+    verdict = judged(broken_off({"renyi": share, "pure": None}))
+    assert verdict.ok, verdict
+    assert (verdict.summary["forfeit_answers"], verdict.summary["spent"]) == (1, share)
+    cheap = judged(broken_off({"renyi": str(Decimal(share) / 2), "pure": None}))
+    assert (cheap.ok, cheap.problem) == (False, "a release forfeits its whole share, and measures nothing beside that")
+    late = judged(broken_off({"renyi": share, "pure": None}, beside=1))
+    assert not late.ok
+
+
+def test_nothing_is_measured_behind_a_loss() -> None:
+    """Catches a release that is charged for lost noise and then draws for nothing."""
+    share = json.loads(honest()[0])["plan"]["reserved"]
+    header, lost, _ = broken_off({"renyi": share, "pure": None})
+    document = json.loads(honest()[1]) | {"sequence": 2, "cost": {"renyi": "0", "pure": None}}
+    line = records.canonical(document)
+    sealed = records.release_entry(
+        sequence=2,
+        recorded_at=AT,
+        previous_hash=json.loads(lost)["entry_hash"],
+        measurement=records.sha256(line),
+    )
+    verdict = judged([header, lost, line, sealed.line])
+    assert (verdict.ok, verdict.sequence) == (False, 2)
+    assert verdict.problem is not None
+    assert "none is due" in verdict.problem

@@ -29,10 +29,16 @@ SIGNED = Verified("log", "key", Checkpoint("log", 1, bytes(32)))
 
 
 def report(lines: list[bytes], verified: Verified = SIGNED, **more: Any) -> JSON:
+    return read(lines).document(verified, **more)
+
+
+def read(lines: list[bytes]) -> Reader:
     reader = Reader()
     for line in lines:
+        reader.survey(line)
+    for line in lines:
         reader.take(line)
-    return reader.document(verified, **more)
+    return reader
 
 
 def holding(document: JSON) -> dict[str, bool | None]:
@@ -54,19 +60,23 @@ def logs(draw: st.DrawFn) -> Writer:
     for name in names:
         log.register(name)
     held: dict[str, Fraction] = {}
+    pures: dict[str, bool] = {}
+    used = dict.fromkeys(names, Fraction(0))
     unit = Fraction(1, 1024)
 
     def written(amount: Fraction) -> str:
         return f"{amount.numerator / amount.denominator:.10f}"
 
-    for number, act in enumerate(draw(st.lists(st.sampled_from("oooaaahmffcxrk"), max_size=60))):
+    for number, act in enumerate(draw(st.lists(st.sampled_from("oooaaahmffcrk"), max_size=60))):
         ids = sorted(held)
         if act == "o":
-            amount = draw(st.integers(1, 40)) * unit
+            name, amount = draw(st.sampled_from(names)), draw(st.integers(1, 40)) * unit
             price = draw(st.sampled_from([None, written(unit)]))
             pure = draw(st.sampled_from([None, written(amount)]))
-            log.open(f"s{number}", draw(st.sampled_from(names)), written(amount), price, pure=pure)
-            held[f"s{number}"] = amount
+            if used[name] + amount <= Fraction(LIMIT):
+                log.open(f"s{number}", name, written(amount), price, pure=pure)
+                held[f"s{number}"], pures[f"s{number}"] = amount, pure is not None
+                used[name] += amount
         elif act == "k":
             log.principal(draw(st.sampled_from(["created", "key replaced", "revoked"])), f"p{number}")
         elif ids:
@@ -74,13 +84,13 @@ def logs(draw: st.DrawFn) -> Writer:
             if act in "ah":
                 log.answer(id, draw(st.sampled_from(["hypothesis", "cached", "estimate"])))
             elif act in "mf" and held[id] >= unit:
-                pure = written(unit)
-                log.move("charge", id, written(unit), pure, sequence=1)
+                log.move("charge", id, written(unit), written(unit) if pures[id] else None)
                 held[id] -= unit
                 log.answer(id, "measurement") if act == "m" else log.forfeit(id)
-            elif act in "cx":
-                log.move("return" if act == "c" else "forfeit", id, written(held[id]), written(held[id]))
-                held[id] = Fraction(0)
+            elif act == "c":
+                left = held.pop(id)
+                used[log.sets[id]] -= left
+                log.move("return", id, written(left), written(left) if pures[id] else None)
     return log
 
 
@@ -125,7 +135,7 @@ def second_reader(lines: list[bytes]) -> JSON:
 @given(logs())
 def test_sums_are_those_of_a_second_reader(log: Writer) -> None:
     """Catches anything that is counted twice, not at all, for another session or data set, or through a float; and a
-    budget that is passed unseen, or found passed when it was not.
+    rule that is found broken where it is kept.
     """
     document, expected = report(log.lines), second_reader(log.lines)
     assert document["log"]["records"] == expected["kinds"]
@@ -148,29 +158,7 @@ def test_sums_are_those_of_a_second_reader(log: Writer) -> None:
             questions = session["detail"]["questions"]
             assert len(questions["first"]) + questions["left_out"] == sum(told["sources"].values())
     assert not expected["sessions"]
-    assert wrong(document) <= {"books"}
-    assert bool(wrong(document)) == _passed(log.lines)
-
-
-def _passed(lines: list[bytes]) -> bool:
-    """Whether some data set is beyond its limit at a moment at which not all that was ever reserved of it is pure, or
-    what is pure is beyond epsilon.
-    """
-    held: dict[str, tuple[Fraction, Fraction]] = {}
-    impure: set[str] = set()
-    for line in lines:
-        record = json.loads(line)
-        if record["record"] != "movement":
-            continue
-        name, sign = record["dataset"], {"reserve": 1, "return": -1}.get(record["kind"], 0)
-        moved, pure = Fraction(record["amount"]), Fraction(record["pure"] or 0)
-        before = held.get(name, (Fraction(0), Fraction(0)))
-        held[name] = (before[0] + sign * moved, before[1] + sign * pure)
-        if sign == 1 and record["pure"] is None:
-            impure.add(name)
-        if held[name][0] > Fraction(LIMIT) and (name in impure or held[name][1] > 1):
-            return True
-    return False
+    assert not wrong(document), document["checks"]
 
 
 # ------------------------------------------------------------------------------------------ what is found
@@ -178,11 +166,10 @@ def _passed(lines: list[bytes]) -> bool:
 
 def test_an_honest_log_holds() -> None:
     """Catches a rule that an honest log breaks, and a number that is not the log's."""
-    document = report(honest().lines, replays={"s1": (True, None)})
-    assert document["holds"]
+    document = report(honest().lines, replays={"s1": None, "r1": None})
+    assert document["holds"], document["checks"]
     assert not document["contradicted"]
     assert set(holding(document).values()) == {True}
-    assert "1 others there was no" in document["checks"][-1]["says"]
     (people,) = document["datasets"]
     assert people["budget"]["limit"] == str(LIMIT)
     assert (people["budget"]["spent"], people["budget"]["reserved"]) == ("0.13", "0.07")
@@ -227,7 +214,7 @@ FAULTS: dict[str, tuple[str, Callable[[Writer], None]]] = {
     "more is reserved than planned": ("books", lambda log: log.open("s2", "people", "0.1", reserve="0.11")),
     "it is reserved twice": ("books", lambda log: log.move("reserve", "s1", "0.2")),
     "another data set pays": ("books", lambda log: log.move("charge", "s1", "0.01", dataset="survey")),
-    "nobody reserves": ("records", lambda log: log.move("reserve", None, "0.01", dataset="survey")),
+    "nobody reserves": ("books", lambda log: log.move("reserve", None, "0.01", dataset="survey")),
     "the budget is restated": (
         "books",
         lambda log: log.lines.append(log.lines[2].replace(b'"epsilon":1}', b'"epsilon":9}').replace(b'"s1"', b'"s9"')),
@@ -284,8 +271,9 @@ def test_a_budget_that_was_lost_counts_as_spent() -> None:
     log = Writer()
     log.register("people")
     log.open("s1", "people", "0.2", "0.05")
+    log.retire("people")
     log.move("forfeit", "s1", "0.2")
-    log.move("forfeit", None, "0.250063216874085924601356", "1", dataset="people")
+    log.move("forfeit", None, "0.250063216874085924601356", "0", dataset="people")
     document = report(log.lines)
     assert document["holds"], document["checks"]
     assert document["datasets"][0]["budget"]["spent"] == str(LIMIT)
@@ -322,7 +310,7 @@ def test_what_became_of_the_checkpoint(verified: Verified, found: set[str]) -> N
 
 def test_a_transcript_that_does_not_replay() -> None:
     """Catches a verdict that is left out at the top, or where the session is."""
-    document = report(honest().lines, replays={"s1": (False, "entry 2: no"), "r1": (True, None)})
+    document = report(honest().lines, replays={"s1": "entry 2: no", "r1": None})
     assert wrong(document) == {"replay"}
     assert page(document).count("entry 2: no") >= 2
 
@@ -337,7 +325,7 @@ def long_log(questions: int, sessions: int = 1) -> Writer:
     for number in range(questions):
         log.answer("s0", values=[0.5] * 50, error_bound=1000.0 if number == questions // 2 else 7.0)
         if number % 10 == 0:
-            log.move("charge", "s0", "0.00001", sequence=number)
+            log.move("charge", "s0", "0.00001", sequence=number + 1)
     for number in range(1, sessions):
         log.open(f"s{number}", "people", "0.00001")
         log.move("return", f"s{number}", "0.00001")
@@ -380,9 +368,7 @@ def test_a_long_log_is_read_in_little_memory() -> None:
     assert sum(map(len, log.lines)) > 3_000_000
     tracemalloc.start()
     try:
-        reader = Reader()
-        for line in log.lines:
-            reader.take(line)
+        read(log.lines)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -391,7 +377,7 @@ def test_a_long_log_is_read_in_little_memory() -> None:
 def test_long_words_are_cut() -> None:
     """Catches a question, a declaration or a name of any length in the report."""
     log = Writer()
-    log.register("people", description="x" * 10**6)
+    log.register("people", attributes=[{"name": "age", "values": [f"{'x' * 90}{n}" for n in range(10**4)]}])
     log.open("s1", "people", "0.2", mechanism={"construction": "y" * 10**6})
     log.answer("s1", asked=orjson.dumps({"type": "z" * 10**5}), values=[0.5] * 10**5)
     log.principal("created", "w" * 10**6)

@@ -71,7 +71,7 @@ def test_something_does_not_follow(tmp_path: Path, report: Any) -> None:
     log.move("charge", "s1", "0.3")
     made = report(keep(tmp_path / "log", log.lines))
     assert made.code == 1
-    assert "more leaves a data set's reserve" in made.told
+    assert "moves after its last movement" in made.told
     assert "Something does not follow" in made.page
     assert made.says("lines")[0]
 
@@ -143,7 +143,7 @@ def test_a_checkpoint_that_was_refused(tmp_path: Path, report: Any) -> None:
 
 
 def test_transcripts_that_do_not_replay(tmp_path: Path, report: Any) -> None:
-    """Catches transcripts that are not looked at, and one of a session that is not in the log."""
+    """Catches transcripts that are not looked at, one that is missing, and one of a session that is not in the log."""
     folder = keep(tmp_path / "log", honest().lines)
     (folder / "sessions").mkdir()
     for name in ("s1", "elsewhere"):
@@ -152,7 +152,8 @@ def test_transcripts_that_do_not_replay(tmp_path: Path, report: Any) -> None:
     made = report(folder, "--replay")
     assert made.code == 1
     assert made.says("replay")[0] is False
-    assert "1 of 1 transcripts" in made.says("replay")[1]
+    assert "3 of the transcripts of 2 sessions" in made.says("replay")[1]
+    assert all(session["replay"]["ok"] is False for session in made.document["datasets"][0]["sessions"]["first"])
 
 
 def test_what_is_not_understood(tmp_path: Path, report: Any, monkeypatch: pytest.MonkeyPatch) -> None:

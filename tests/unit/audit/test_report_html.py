@@ -99,12 +99,12 @@ def hostile_log(word: str) -> Writer:
     log = Writer()
     log.principal("created", word)
     log.principal("key replaced", word)
-    attribute = {"name": word, "values": [word, "b"], word: word}
-    log.register(word, attributes=[attribute], kind=word, description=word)
-    id = f"s{word}"
+    attribute = {"name": word, "values": [word, "b"]}
+    log.register("people", attributes=[attribute], description=word)
+    id = "s1"
     log.open(
         id,
-        word,
+        "people",
         "0.2",
         "0.01",
         mechanism={"construction": word, "workload": {word: [word]}},
@@ -118,7 +118,8 @@ def hostile_log(word: str) -> Writer:
     log.answer(id, asked=None, query=orjson.dumps({word: word}), wish={"within": 5.0})
     log.answer(id, "hypothesis")
     log.forfeit(id)
-    log.open(f"r{word}", word, "0.1", mechanism={"method": word, "workload": word})
+    log.open("r1", "people", "0.1", mechanism={"method": word, "workload": word})
+    log.register(word)
     log.lines += [orjson.dumps({"record": word, "kind": word}), word.encode()]
     return log
 
@@ -126,9 +127,9 @@ def hostile_log(word: str) -> Writer:
 @pytest.mark.parametrize("word", HOSTILE)
 def test_hostile_words_are_text(word: str) -> None:
     """Catches a name, a question, a label, a mechanism, a reason that is put into the page as it stands."""
-    document = report(hostile_log(word).lines, replays={f"s{word}": (False, word)})
+    document = report(hostile_log(word).lines, replays={"s1": word})
     seen = harmless(page(document))
-    assert seen.texts.count(word) >= 8
+    assert seen.texts.count(word) >= 6
     with_others = [text for text in seen.texts if word in text or orjson.dumps(word).decode()[1:-1] in text]
     assert len(with_others) > 15
 

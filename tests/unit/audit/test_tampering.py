@@ -150,8 +150,10 @@ def test_fields_that_a_replay_takes_on_trust(auditor: Auditor, honest: list[byte
     """
     documents = documents_of(honest)
     last = max(at for at, document in enumerate(documents) if "recorded_at" in document)
+    # A measurement beside an entry says the same time, which a replay holds against the entry's.
+    twice = "measurement" in documents[last]
     documents[last]["recorded_at"] = "2099-01-01T00:00:00Z"
-    assert auditor.caught(rehashed(documents)) == LOG
+    assert auditor.caught(rehashed(documents)) == (LOG | {"replay"} if twice else LOG)
     documents = documents_of(honest)
     documents[-1]["status"] = {"open": "closed", "closed": "open"}[documents[-1]["status"]]
     assert auditor.caught(rehashed(documents)) == LOG

@@ -17,6 +17,7 @@ from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.privacy.ledger import Amounts
+from app.services import openings
 from app.services.openings import opening_of
 from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, universe
@@ -70,7 +71,7 @@ def test_a_session_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made, plans = header(planned(max_updates=7)), []
     right = module.plan_of
     monkeypatch.setattr(module, "plan_of", lambda *about: (plans.append(1), right(*about))[1])
-    opening_of.cache_clear()
+    openings._kept.clear()
     first = opening_of(bytes(bytearray(made)))
     assert opening_of(bytes(bytearray(made))) is first
     assert plans == [1]

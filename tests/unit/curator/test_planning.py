@@ -14,14 +14,18 @@ import pytest
 import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.linalg import LinAlgError
 
 from app.curator.calibration import noise_scales
 from app.curator.dataset import FACT_FAILURE, Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.feasibility import PURCHASE_PART
+from app.curator.feasibility import PURCHASE_PART, find_plan
+from app.curator.plan import Infeasible
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.privacy.noise import DiscreteLaplace
+from app.releases import factorization
+from app.services.release_request import parse_release
 from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.spec import parse_spec
 
@@ -516,3 +520,22 @@ def test_a_refit_that_would_take_longer_than_a_request_may_has_no_plan(construct
     assert make_plan(wide, asked(construction, step="refit", max_updates=allowed)).max_updates == allowed
     assert make_plan(wide, asked(construction, step="full", max_updates=100)).max_updates == 100
     assert make_plan(dataset(), asked(construction, step="refit", max_updates=100)).max_updates == 100
+
+
+def test_a_fault_of_the_solver_is_no_infeasible_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LAPACK gives up with a ``LinAlgError``, which is a ``ValueError``. Catches one that is told as the request's: the
+    same request would have a plan on one machine and none on another.
+    """
+    spec = {"name": "d", "kind": "table", "attributes": [{"name": "x", "size": 37}], "records_public": True}
+    of = PublicDataset(parse_spec(spec | {"budget": {"epsilon": 1.0, "delta": 1e-6}}), 1000.0)
+    asked = {"dataset": "d", "method": "factorization", "workload": {"ranges": "x"}, "epsilon": 0.5}
+    request = parse_request(parse_release(asked).session())
+    assert not isinstance(find_plan(of, request), Infeasible)
+    factorization._optimised.cache_clear()
+
+    def fail(*_args: object, **_more: object) -> None:
+        raise LinAlgError("planted")
+
+    monkeypatch.setattr(factorization, "eigh", fail)
+    with pytest.raises(LinAlgError):
+        find_plan(of, request)

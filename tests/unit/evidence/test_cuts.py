@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.evidence.cuts import CutQuestion, Side
+from app.evidence.cuts import FEW, CutQuestion, Side
 from app.evidence.edges import CellKind, Edges
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
@@ -51,6 +51,8 @@ def test_what_a_question_weighs(kind: CellKind, real: bool, seed: int, drawn: st
     on = weights(asked)
     assert asked.weight == pytest.approx(on.sum(), abs=1e-9)
     assert asked.square == pytest.approx((on**2).sum(), abs=1e-9)
+    told = np.sort(np.abs(on[np.abs(on) > 1e-12]))
+    assert asked.few == (pytest.approx(told.tolist(), abs=1e-8) if len(told) <= FEW else ())
     assert asked.bounds == pytest.approx((np.minimum(on, 0).sum(), np.maximum(on, 0).sum()), abs=1e-9)
     rows, columns = asked.incident()
     if kind == "pairs":

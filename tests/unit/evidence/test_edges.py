@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import itertools
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
 from app.curator.counting import exact_cells
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
+from app.evidence.edges import FLIP_BITS, BitFlips, EdgeRelease, Edges
 from app.evidence.measurements import Noise
 from app.spaces.tensor import DenseTensor, SparseTensor
 
@@ -146,3 +148,30 @@ def test_values_that_are_none_are_refused(units: list[int]) -> None:
     """Would catch bits of two, and a value too few."""
     with pytest.raises(ValueError, match=r"values of shape|0 or 1"):
         EdgeRelease(Edges((3, 3), "pairs"), QUARTER, np.array(units))
+
+
+@pytest.mark.parametrize("probability", [0.01, 0.08, 0.31])
+@pytest.mark.parametrize("weights", [(1.0,), (1.0, 1.0, 1.0), (0.25, 0.5, 1.0, 1.0), (1.0,) * 9])
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
+def test_errors_of_few_bits_reach_as_far_as_all_that_can_be_turned(
+    probability: float, weights: tuple[float, ...], confidence: float
+) -> None:
+    """Whatever the bits are the interval holds, and of some it could not be narrower. Would catch the quantile of a
+    normal law, and that of bits which are all alike."""
+    noise = BitFlips(int(probability * 2**FLIP_BITS))
+    p, few = float(noise.probability), len(weights) <= 8
+    deviation = math.sqrt(noise.variance * sum(w * w for w in weights))
+    reach = noise.quantile(len(weights), confidence, weights=weights if few else ()) * deviation
+    least, states = 1.0, list(itertools.product((0, 1), repeat=len(weights)))
+    # Of bits that weigh alike it matters how many are 1.
+    for bits in states if few else [(1,) * k + (0,) * (len(weights) - k) for k in range(len(weights) + 1)]:
+        inside = below = 0.0
+        for turned in states:
+            chance = math.prod(p if t else 1 - p for t in turned)
+            told = noise.unbiased(np.array(bits) ^ np.array(turned))
+            error = abs(float(told @ np.array(weights)) - float(np.array(bits) @ np.array(weights)))
+            inside += chance * (error <= reach + 1e-9)
+            below += chance * (error <= reach * (1 - 1e-6))
+        assert inside >= confidence - 1e-9
+        least = min(least, below)
+    assert least < confidence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from app.evidence import measurements as measurements_module
 from app.evidence import residuals as residuals_module
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
+from app.evidence.tails import reach
 from tests.unit.evidence.tables import expected, least_squares, measured, released, weights
 
 
@@ -328,3 +330,87 @@ def test_many_cells_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
             one, other = inside.unbiased(question), apart.unbiased(question)
             assert np.allclose(one.values, other.values)
             assert np.allclose(one.variances, other.variances)
+
+
+def by_perturbation(state: Residuals, question: Question, place: int, taken: list[Measurement]) -> list[np.ndarray]:
+    """What the value weighs each released number with, found by releasing ones and zeros."""
+    found = []
+    for k, own in enumerate(taken):
+        row = np.zeros(own.marginal.cells)
+        for cell in range(own.marginal.cells):
+            other = Residuals(state.sizes, None if state.public_total is None else 0.0, state.starting)
+            for j, measurement in enumerate(taken):
+                units = np.zeros(measurement.marginal.cells, np.int64)
+                if j == k:
+                    units[cell] = 1 << measurement.noise.bits
+                other.add(
+                    Measurement(measurement.marginal, measurement.noise, units.reshape(measurement.marginal.shape))
+                )
+            row[cell] = other.unbiased(question).values.reshape(-1)[place]
+        found.append(row)
+    return found
+
+
+def by_law(weights_of: list[tuple[float, float]]) -> dict[float, list[float]]:
+    found: dict[float, list[float]] = {}
+    for variance, weight in weights_of:
+        if abs(weight) > 1e-9:
+            found.setdefault(variance, []).append(round(abs(weight), 7))
+    return {variance: sorted(those) for variance, those in found.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_noises_of_a_value_are_weighed_as_released_numbers_are(data: st.DataObject) -> None:
+    """Would catch a measurement, a level or a cell that the adjoint of the closed form forgets or weighs wrongly."""
+    sizes, total, starting, taken = data.draw(worlds())
+    state = Residuals(sizes, total, starting)
+    for measurement in taken:
+        state.add(measurement)
+    question = data.draw(questions(sizes))
+    known = state.unbiased(question)
+    places = np.flatnonzero((known.estimable & (known.variances > 1e-12)).reshape(-1))
+    if not len(places):
+        return
+    place = int(data.draw(st.sampled_from(places.tolist())))
+    terms = state.terms(question) if isinstance(question, Sum) else state._terms_at(question, place)
+    told = [
+        (round(term.noise.variance, 9), float(w))
+        for term in terms
+        for w, n in zip(term.weights, term.counts, strict=True)
+        for _ in range(n)
+    ]
+    oracle = [
+        (round(m.noise.variance, 9), float(w))
+        for m, row in zip(taken, by_perturbation(state, question, place, taken), strict=True)
+        for w in row
+    ]
+    assert sum(term.variance for term in terms) == pytest.approx(float(known.variances.reshape(-1)[place]), rel=1e-9)
+    found, right = by_law(told), by_law(oracle)
+    assert found.keys() == right.keys()
+    for variance, those in right.items():
+        assert found[variance] == pytest.approx(those, abs=2e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_answers_that_are_alike_weigh_noises_alike(data: st.DataObject) -> None:
+    """Each answer of a table has the reach of its own noise. Would catch cells taken for alike that are not."""
+    sizes, total, starting, taken = data.draw(worlds())
+    state = Residuals(sizes, total, starting)
+    for measurement in taken:
+        state.add(
+            Measurement(measurement.marginal, Noise("laplace", Decimal(1), 0), np.zeros(measurement.marginal.shape))
+        )
+    question = data.draw(questions(sizes))
+    known = state.unbiased(question)
+    found = state.reaches(question, known, 0.95)
+    assert found.shape == question.shape
+    for place, variance in enumerate(known.variances.reshape(-1).tolist()):
+        if math.isnan(variance):
+            assert math.isnan(found.reshape(-1)[place])
+        elif variance == 0:
+            assert found.reshape(-1)[place] == 0
+        else:
+            terms = state.terms(question) if isinstance(question, Sum) else state._terms_at(question, place)
+            assert found.reshape(-1)[place] == pytest.approx(reach(terms, 0.95), rel=1e-6)

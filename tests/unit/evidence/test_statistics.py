@@ -22,8 +22,9 @@ from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Shown, Statistic, Statistics
 from app.evidence.strategies import Moment, Release
+from app.evidence.tails import normal_quantile
 from app.releases.pricing import price_of
-from tests.unit.evidence.tables import expected, matrix, measured, weights
+from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
 
 pytestmark = pytest.mark.slow
 
@@ -80,11 +81,14 @@ class World:
         sigma: float,
         by: int = 1,
         told: float = 1,
+        kind: NoiseKind = "gaussian",
     ) -> None:
         """Measure; ``told`` is the part of its standard deviation that the noise is said to have."""
         exact = matrix(self.table.shape, marginal) @ (self.table.reshape(-1) * self.weight(power))
-        values = exact + rng.normal(0, sigma / by, exact.shape)
-        units = measured(marginal, sigma * told, values * by)
+        scale = sigma / math.sqrt(2) if kind == "laplace" else sigma
+        drawn = rng.laplace if kind == "laplace" else rng.normal
+        values = exact + drawn(0, scale / by, exact.shape)
+        units = measured(marginal, scale * told, values * by, kind)
         made = Measurement(marginal, units.noise, units.units, by)
         if power is None:
             entered = self.residuals.add(made)
@@ -98,31 +102,60 @@ class World:
         noise = Noise(buy.kind, buy.scale, 0)
         for part in buy.strategy.parts:
             power = None if part.moment is None else part.moment.power
-            self.add(rng, power, part.marginal, math.sqrt(noise.variance), part.multiplier)
+            self.add(rng, power, part.marginal, math.sqrt(noise.variance), part.multiplier, kind=buy.kind)
         return Release(buy.strategy, noise, np.zeros(buy.strategy.cells, np.int64))
 
-    def told(self, power: int | None, row: np.ndarray) -> tuple[float, float]:
-        """The least-squares value of what a row weighs of counts or of a moment, and its variance."""
+    def told(self, row: np.ndarray, powers: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Values of N, S and Q of the records that a row weighs and the covariances of their noise, NaN where they are
+        not determined: what each independent source tells of them by least squares over all cells, and of all that the
+        weights of least variance."""
         sizes = self.table.shape
-        total = self.residuals.public_total if power is None else None
-        found = [expected(sizes, self.closed[power], self.apart[power], total, row)]
+        rows = {power: row * self.weight(power) for power in powers}
+        told: list[tuple[list[int], np.ndarray, np.ndarray]] = []
         singly = any(
             AXIS in m.marginal.attributes and m.marginal.partitions[m.marginal.attributes.index(AXIS)] is None
             for m in self.residuals.measurements
         )
-        if power is not None and singly:
-            counts = expected(
-                sizes, self.closed[None], self.apart[None], self.residuals.public_total, row * self.weight(power)
-            )
-            found.append(counts)
-        found = [(value, variance) for value, variance in found if not math.isnan(variance)]
-        if not found:
-            return math.nan, math.nan
-        if any(v < 1e-9 for _, v in found):
-            # Known exactly, or weighing nothing.
-            return min(found, key=lambda f: f[1])
-        whole = sum(1 / v for _, v in found)
-        return sum(y / v for y, v in found) / whole, 1 / whole
+        total = self.residuals.public_total
+        counted = [(k, rows[power]) for k, power in enumerate(powers) if power is None or singly]
+        told.append(source(sizes, self.closed[None], total, counted))
+        told += [source(sizes, [m], None, counted, apart=True) for m in self.apart[None]]
+        for k, power in enumerate(powers):
+            if power is not None:
+                told.append(source(sizes, self.closed[power], None, [(k, row)]))
+                told += [source(sizes, [m], None, [(k, row)], apart=True) for m in self.apart[power]]
+        return least_variance(told)
+
+
+def source(
+    sizes: tuple[int, ...],
+    measured: list[Measurement],
+    total: float | None,
+    rows: list[tuple[int, np.ndarray]],
+    apart: bool = False,
+) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Which of some numbered rows measurements determine, their values, and the covariances of these. What stays apart
+    is seen without any other number being known: sums of its cells."""
+    places, on = [], []
+    for k, row in rows:
+        if apart:
+            cells = matrix(sizes, measured[0].marginal)
+            weights = np.linalg.lstsq(cells.T, row, rcond=None)[0]
+            if np.abs(weights @ cells - row).max() > 1e-9:
+                continue
+            weights = np.append(weights, 0.0)
+        else:
+            found = least_squares(sizes, measured, total, row)
+            if found is None:
+                continue
+            weights = found[0]
+        places.append(k)
+        on.append(weights)
+    if not on:
+        return [], np.zeros(0), np.zeros((0, 0))
+    values = np.concatenate([*(m.values.reshape(-1) for m in measured), [total or 0.0]])
+    noise = np.concatenate([*(np.full(m.marginal.cells, m.variance) for m in measured), [0.0]])
+    return places, np.array(on) @ values, (np.array(on) * noise) @ np.array(on).T
 
 
 def asked_of(
@@ -201,11 +234,12 @@ def _is_inside(question: Cells, place: tuple[int, ...]) -> bool:
     return all(k == 0 for a, k in zip(question.attributes, place, strict=True) if a == AXIS)
 
 
-def parts(world: World, statistic: Statistic) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Values and variances of N, S and Q for each answer."""
+def parts(world: World, statistic: Statistic) -> tuple[np.ndarray, np.ndarray]:
+    """N, S and Q of each answer, and their covariances."""
     rows = weights(world.table.shape, statistic.question)[statistic.chosen]
-    found = [[world.told(power, row) for row in rows] for power in ALL]
-    return [np.array([v for v, _ in f]) for f in found], [np.array([s for _, s in f]) for f in found]
+    powers = ALL if statistic.kind == "variance" else (None, 1)
+    found = [world.told(row, powers) for row in rows]
+    return np.array([v for v, _ in found]), np.array([c for _, c in found])
 
 
 def formula(kind: str, places: int) -> Callable[[float, float, float], float]:
@@ -244,25 +278,21 @@ def test_values_and_errors(kind: str, data: st.DataObject) -> None:
     world = data.draw(worlds())
     statistic = data.draw(asked(world, kind))
     shown = world.statistics.shown(statistic, 0.95, False)
-    values, variances = parts(world, statistic)
+    values, covariances = parts(world, statistic)
     needed = {"sum": 2, "mean": 2, "variance": 3}[kind]
-    told = ~np.isnan(np.array(variances[:needed])).any(axis=0)
+    told = ~np.isnan(values[:, :needed]).any(axis=1)
     assert shown.unbiased.tolist() == told.tolist()
     f = formula(kind, world.places)
-    low, high = LOW, LOW + (world.places - 1) * STEP
     for k in np.flatnonzero(told):
-        n, s, q = (float(v[k]) for v in values)
         if math.isnan(shown.linear[k]):
             assert kind != "sum"
-            assert values[0][k] <= NORMAL * math.sqrt(variances[0][k]) * (1 + 1e-9)
+            assert values[k, 0] <= NORMAL * math.sqrt(covariances[k, 0, 0]) * (1 + 1e-9) + 1e-6
             continue
-        at = (n, s, 0.0 if math.isnan(q) else q)
-        linear = f(*at)
-        if kind == "mean":
-            linear = min(max(linear, low), high)
-        assert shown.linear[k] == pytest.approx(linear, rel=1e-6, abs=1e-6)
-        spread = sum(derivative(f, at, i) ** 2 * float(variances[i][k]) for i in range(needed))
-        assert shown.linear_errors[k] == pytest.approx(math.sqrt(spread), rel=1e-3, abs=1e-5)
+        at = (*values[k, :needed], 0.0)[:3]
+        assert shown.linear[k] == pytest.approx(f(*at), rel=1e-6, abs=1e-6)
+        slopes = np.array([derivative(f, at, i) for i in range(needed)])
+        spread = float(slopes @ covariances[k, :needed, :needed] @ slopes)
+        assert shown.linear_errors[k] == pytest.approx(math.sqrt(max(spread, 0.0)), rel=1e-3, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -275,17 +305,18 @@ def test_the_interval_of_a_mean_holds_all_that_may_be(data: st.DataObject, confi
     world = data.draw(worlds())
     statistic = data.draw(asked(world, "mean"))
     shown = world.statistics.shown(statistic, confidence, False)
-    (n, s, _), (vn, vs, _) = parts(world, statistic)
-    z = world.policy.quantile(confidence)
+    values, covariances = parts(world, statistic)
+    z = normal_quantile(confidence)
     low, high = LOW, LOW + (world.places - 1) * STEP
     centre = LOW + (world.places - 1) // 2 * STEP
     for k in np.flatnonzero(shown.unbiased):
+        (n, s, _), ((vn, c, _), (_, vs, _), _) = values[k], covariances[k]
 
-        def may_be(m: np.ndarray, k: int = k) -> np.ndarray:
-            return np.square(s[k] - m * n[k]) <= z**2 * (vs[k] + np.square(m) * vn[k])
+        def may_be(m: np.ndarray, n=n, s=s, vn=vn, c=c, vs=vs) -> np.ndarray:  # type: ignore[no-untyped-def]
+            return np.square(s - m * n) <= z**2 * (vs - 2 * m * c + np.square(m) * vn) + 1e-9
 
         if math.isnan(shown.values[k]):
-            assert n[k] <= 1e-6 or bool(may_be(np.array([-1e9, 1e9])).all())
+            assert n <= 1e-6 or n**2 <= z**2 * vn * (1 + 1e-9)
             continue
         candidates = np.linspace((low - centre) / STEP, (high - centre) / STEP, 4001)
         left = candidates[may_be(candidates)]
@@ -336,6 +367,24 @@ def test_where_there_may_be_nobody_there_is_no_value(kind: str) -> None:
         assert np.isnan(told).tolist() == [True, False]
     whole = world.statistics.shown(asked_of(world, "sum", question), 0.95, False)
     assert not np.isnan(whole.values).any()
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance"])
+def test_intervals_reach_as_far_as_the_moments_noise(kind: str, confidence: float) -> None:
+    """Of records whose number is known and of one moment with a single Laplace noise of scale b, |noise| exceeds
+    ``b ln(1/missed)`` as often as may be missed; at .999 a normal quantile would leave out ten times that. Would
+    catch normal quantiles whatever was bought, and intervals that are much wider than they need be."""
+    world = World.of(np.full((1, 8, 1), 500), 8, public=True)
+    for moment, scale in ((1, 60.0), (2, 60.0)):
+        rng = np.random.default_rng(1)
+        world.add(rng, moment, Marginal.of(world.table.shape, {}), scale, kind="laplace")
+    asked = asked_of(world, kind, Product.over({}))
+    shown = world.statistics.shown(asked, confidence, False)
+    reach = float(shown.highs[0] - shown.lows[0]) / 2 / float(shown.linear_errors[0])
+    # The first moment of even numbers is near zero, and with it its part in the variance.
+    laplace = -math.log1p(-confidence) / math.sqrt(2)
+    assert reach == pytest.approx(max(laplace, normal_quantile(confidence)), rel=0.01)
 
 
 def test_adaptive_intervals_are_wider() -> None:
@@ -447,7 +496,7 @@ def test_an_accuracy_is_reached(kind: str, pure: bool) -> None:
     assert buy is not None
     world.learn(rng, buy)
     shown = world.statistics.shown(statistic, 0.95, False)
-    widest = world.policy.quantile(0.95) * float(shown.linear_errors.max())
+    widest = float((shown.highs - shown.lows).max()) / 2
     if kind == "sum":
         assert 0.97 * within <= widest <= within * (1 + 1e-6)
         assert world.statistics.decide(statistic, 1e3, within * (1 + 1e-6), 0.95) is None
@@ -571,6 +620,49 @@ def test_intervals_hold(kind: Any) -> None:
 def test_half_the_variance_is_found(kind: Any) -> None:
     """The test above sees noise of twice the variance that it is said to have."""
     assert held(kind, math.sqrt(0.5)) < 0.935
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.999])
+def test_sums_of_few_noises_reach_as_far_as_these(confidence: float) -> None:
+    """Of four numbers that were counted with Laplace noise: half the interval against a million draws of the noise.
+    Would catch the normal quantile, which is 3.3 deviations at .999 where these reach 4."""
+    rng = np.random.default_rng(2)
+    world = World.of(rng.integers(20, 60, (1, 4, 1)), 4)
+    marginal = Marginal.of(world.table.shape, {AXIS: None})
+    noise = Noise("laplace", Decimal(8), 0)
+    world.residuals.add(Measurement(marginal, noise, world.table.reshape(4)))
+    shown = world.statistics.shown(asked_of(world, "sum", Product.over({})), confidence, False)
+    ratio = -math.expm1(-1 / 8)
+    drawn = (rng.geometric(ratio, (10**6, 4)) - rng.geometric(ratio, (10**6, 4))) @ (LOW + STEP * np.arange(4))
+    reach = float(np.quantile(np.abs(drawn), confidence))
+    assert shown.highs[0] - shown.linear[0] == pytest.approx(reach, rel=0.02)
+    errors = shown.linear_errors[0]
+    assert errors == pytest.approx(float(drawn.std()), rel=0.01)
+
+
+@pytest.mark.slow
+def test_variances_of_small_groups_hold() -> None:
+    """Of 2,000 nominal 95% intervals of variances, with moments so noisy that the mean of a group may be off by its
+    spread: between 93% and 98% hold of groups whose numbers are small but for a few, and up to 99% where all have the
+    largest, as ends beyond it are cut. Would catch intervals of the first order, of which 91% hold here and which are
+    wider by a half."""
+    rng = np.random.default_rng(12)
+    places, groups, small = 40, 20, np.exp(-np.arange(40) / 5)
+    for parts, most_held in ((small / small.sum(), 0.98), (np.arange(40) == 39, 0.99)):
+        table = rng.multinomial(100, parts, size=groups).reshape(groups, places, 1)
+        numbers, counts = LOW + STEP * np.arange(places), table[:, :, 0]
+        truth = counts @ numbers**2 / 100 - (counts @ numbers / 100) ** 2
+        marginal, held, told = Marginal.of(table.shape, {0: None}), 0, 0
+        for _ in range(50):
+            world = World.of(table, places)
+            for power in ALL:
+                most = 1 if power is None else Moment(AXIS, places, power).largest  # type: ignore[arg-type]
+                world.add(rng, power, marginal, 25.0 * most)
+            shown = world.statistics.shown(asked_of(world, "variance", Cells(marginal)), 0.95, False)
+            held += int(((shown.lows <= truth + 1e-9) & (truth <= shown.highs)).sum())
+            told += int((~np.isnan(shown.values)).sum())
+        assert told > 900
+        assert 0.93 <= held / told <= most_held
 
 
 # Quantiles.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -38,6 +40,7 @@ class Line:
 
     host: str
     served: bool = False
+    silent: bool = True
     idle_since: int | None = None
     ended: bool = field(default=False)
 
@@ -51,14 +54,21 @@ class Line:
     st.lists(st.tuples(st.sampled_from(["come", "come", "idle", "busy", "leave"]), st.integers(0, 9)), max_size=60),
 )
 def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, int]]) -> None:
-    """Any connections that come, fall silent, speak and go. Catches a client, or a house, with more than it may have; a
-    busy one that ends for another, or not the longest idle of those who must; a refusal where there was room, and a
-    place that is never given back.
+    """Any connections that come, ask, are idle and go. Catches a client, or a house, with more than it may have; a busy
+    one that ends for another, one that has asked while there is one that never has, or not the first of those who
+    must; a refusal where there was room, and a place that is never given back.
     """
     limits = ConnectionLimits(most, most_a_client, lambda host: host == PROXY)
     lines: list[Line] = []
 
-    def longest(among: list[Line]) -> Line | None:
+    def gives(among: list[Line]) -> Line | None:
+        """Who must go: a silent one of a client with the most of them, else the longest idle."""
+        silent = [each for each in among if each.silent]
+        number_of = Counter(each.host for each in silent)
+        most_silent = {host for host, number in number_of.items() if number == max(number_of.values())}
+        firsts = {each.host: each for each in reversed(silent)}
+        if silent:  # of several such clients any
+            return next((firsts[host] for host in most_silent if firsts[host].ended), firsts[min(most_silent)])
         return min((each for each in among if each.idle_since is not None), key=lambda e: e.idle_since, default=None)
 
     for now, (what, number) in enumerate(steps):
@@ -68,33 +78,34 @@ def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, in
             own = [each for each in served if each.host == line.host]
             expected: list[Line] = []
             taken = True
-            if line.host != PROXY and len(own) >= most_a_client:
-                gives = longest(own)
-                taken = gives is not None
-                expected += [gives] if gives else []
-            if taken and len(served) - len(expected) >= most:
-                gives = longest([each for each in served if each not in expected])
-                taken = gives is not None
-                expected += [gives] if gives else []
-            if taken:
+            with suppress(Unavailable):
                 limits.admit(line, line.host)
                 line.served = True
-            else:
-                with pytest.raises(Unavailable):
-                    limits.admit(line, line.host)
+            if line.host != PROXY and len(own) >= most_a_client:
+                first = gives(own)
+                taken = first is not None
+                expected += [first] if first else []
+            if taken and len(served) - len(expected) >= most:
+                first = gives([each for each in served if each not in expected])
+                taken = first is not None
+                expected += [first] if first else []
+            assert line.served == taken
             for each in expected:
                 assert each.ended
-                each.served, each.idle_since = False, None
+                each.served, each.idle_since, each.silent = False, None, False
             lines.append(line)
         elif lines:
             line = lines[number % len(lines)]
             if what == "idle":
+                if line.silent:
+                    limits.mark_busy(line)
+                    line.silent = False
                 limits.mark_idle(line)
                 if line.served and line.idle_since is None:
                     line.idle_since = now
             elif what == "busy":
                 limits.mark_busy(line)
-                line.idle_since = None
+                line.idle_since, line.silent = None, False
             else:
                 limits.release(line)
                 line.served, line.idle_since = False, None
@@ -105,3 +116,4 @@ def test_against_a_list(most: int, most_a_client: int, steps: list[tuple[str, in
     assert len(limits) == 0
     assert not limits._count
     assert not limits._idle
+    assert not limits._silent

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from app.evidence.measurements import Marginal, Measurement, Noise
 from app.evidence.questions import Cells
 from app.evidence.residuals import Residuals
-from app.releases.fitting import KnownResidual, combined, fit, known_of, projection, residuals_of, spread_of
+from app.releases.fitting import KnownResidual, _nearest, combined, fit, known_of, projection, residuals_of, spread_of
 from app.spaces.tensor import FloatArray
 
 SIZES = (2, 3, 2)
@@ -219,6 +219,19 @@ def test_nothing_measured_is_the_base() -> None:
     base = np.arange(1.0, 13.0).reshape(SIZES)
     assert fit(SIZES, [], 78.0, base).counts == pytest.approx(base)
     assert fit(SIZES, [], 24.0).counts == pytest.approx(np.full(SIZES, 2.0))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [([-1.0, 1.2], 2.2), ([-6 / 11, 3 / 11], 9 / 11), ([2 / 11, 6 / 11], 4 / 11), ([0.1, 0.1, 0.7], 0.6)],
+)
+def test_values_that_lie_at_the_level_end_the_search(values: list[float], total: float) -> None:
+    """What is subtracted comes out as one of the values, above which rounding lets it fall and rise. Against the level
+    at which the sum is the total, by hand: nothing is left of all but the largest. Would catch a search without end: it
+    held up the projection of a table without records."""
+    found = _nearest(np.array(values), total)
+    assert found == pytest.approx(np.where(np.array(values) == max(values), total, 0.0))
 
 
 def test_extremes() -> None:

@@ -19,6 +19,7 @@ import pytest
 from app.audit.replay import replay
 from app.curator.errors import SessionClosed
 from app.services.answering import group as groups
+from app.services.answering.aside import Aside
 from app.services.answering.dispatch import Answering
 from app.services.answering.group import Groups
 from app.services.answering.lane import Lane
@@ -27,6 +28,7 @@ from app.services.answering.work import LaneContext, Work
 from app.services.ballast import Ballast
 from app.services.datasets import Datasets
 from app.services.errors import QueueFull, Unavailable
+from app.services.memory import Memory
 from app.services.ports import PrincipalRow
 from app.services.principals import Principal
 from app.services.residents import Residents
@@ -137,6 +139,7 @@ class Process:
             self.datasets,
             snapshots,
             memory_limit=1 << 30,
+            release_seconds=900.0,
             log_size=lambda *_: None,
         )
         self.context = LaneContext(
@@ -150,10 +153,12 @@ class Process:
             deliver=self.done.extend,
             leave=lambda tickets: None,
             refill=lambda block: None,
+            aside=Aside(),
         )
-        self.lane = Lane(self.context, "lane", 1 << 28)
+        self.context.aside.start()
+        self.lane = Lane(self.context, "lane", Memory(1 << 28))
         self.waiting, self.deferred = TicketQueue(), Deferred(lambda: self.now)
-        self.residents = Residents(private, self.noise, snapshots, 1 << 28)
+        self.residents = Residents(private, self.noise, snapshots, Memory(1 << 28), "lane", lambda: None)
         self.groups = Groups(
             self.context, self.residents, self.waiting, self.deferred, lambda work: () if work is None else work.base
         )
@@ -169,7 +174,7 @@ class Process:
         self.lane.inbox.put(list(tickets))
         self.lane.inbox.put(None)
         self.lane.run()
-        self.lane = Lane(self.context, "lane", 1 << 28)
+        self.lane = Lane(self.context, "lane", Memory(1 << 28))
 
     def turn(self, *tickets: Ticket) -> list[Ticket]:
         """One group is answered; those of it that are done."""
@@ -316,7 +321,7 @@ class TestBeforeTheNoise:
             deliver=sent.append,
             soon=lambda call: call(),
             queue_limit=2,
-            memory_limit=1 << 28,
+            memory=Memory(1 << 28),
             turn_seconds=0.0,
         )
         id, other = process.open(ANN), process.open(ANN)

@@ -31,10 +31,10 @@ def test_what_is_wanted_is_no_part_of_the_question(wanted: dict[str, Any]) -> No
         {"type": "marginal", "attributes": ["x"]},
         {"type": "dense", "weights": [0.5, 1, 0]},
     ):
-        found = compiled(SPACE, asked | wanted)
-        assert found.query.digest == compiled(SPACE, asked).query.digest
+        found = compiled(SPACE, asked | wanted, 1 << 20)
+        assert found.query.digest == compiled(SPACE, asked, 1 << 20).query.digest
         assert told(found) == expected(wanted)
-    array = compiled(SPACE, DenseBody(np.array([0.5, 1, 0]), parse_wanted(wanted)))
+    array = compiled(SPACE, DenseBody(np.array([0.5, 1, 0]), parse_wanted(wanted)), 1 << 20)
     assert array.query.digest == found.query.digest
     assert told(array) == expected(wanted)
 

@@ -66,7 +66,7 @@ def test_a_long_batch_that_may_not_begin_keeps_its_place(sent: list[Ticket], bus
         taken += group
     for actor in "abc":
         mine = [t for t in sent if t.actor == actor]
-        held = next((n for n, t in enumerate(mine) if t.long), len(mine)) if actor in busy else len(mine)
+        held = next((n for n, t in enumerate(mine) if t.alone), len(mine)) if actor in busy else len(mine)
         assert [t for t in taken if t.actor == actor] == mine[:held]
     rest = [t for group in all_groups(waiting) for t in group]
     assert sorted(map(id, taken + rest)) == sorted(map(id, sent))

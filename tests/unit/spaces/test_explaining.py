@@ -167,7 +167,7 @@ def test_what_a_space_refuses_is_in_own_words(d: st.DataObject) -> None:
     document = hurt(d, d.draw(st.sampled_from(QUERIES)))
     words = ""
     try:
-        compiled(d.draw(st.sampled_from(SPACES)), document)
+        compiled(d.draw(st.sampled_from(SPACES)), document, 1 << 28)
     except CuratorError as refusal:
         words = refusal.detail
     assert not FOREIGN.search(words), words
@@ -210,7 +210,7 @@ def test_an_unknown_attribute_names_the_near_one_and_those_there_are() -> None:
     """Catches a refusal that leaves an analyst to guess the names, or lists a hundred of them."""
     many = {**TABLE, "attributes": [{"name": f"question_{i}", "size": 2} for i in range(30)]}
     with pytest.raises(CuratorError) as refused:
-        compiled(space_of(parse_spec(many)), {"type": "predicate", "where": {"qestion_7": 1}})
+        compiled(space_of(parse_spec(many)), {"type": "predicate", "where": {"qestion_7": 1}}, 1 << 28)
     words = refused.value.detail
     assert words.startswith("unknown attribute 'qestion_7': did you mean 'question_7'? the attributes are question_0, ")
     assert words.endswith("question_19 and 10 more")

@@ -271,7 +271,7 @@ WIDE = universe(
     [
         ({"attributes": ["x0", "x1"]}, "4,194,304 cells, and at most 65,536"),
         ({"attributes": ["long"], "bins": {"long": [0, 5, 9]}}, "2,147,483,647 declared values"),
-        ({"attributes": ["x0"], "where": {"long": {"ge": 5}}}, "declared values"),
+        ({"attributes": ["x0", "long"], "where": {"long": {"in": [5, 7]}}}, "declared values"),
     ],
 )
 def test_marginals_that_are_too_large_are_refused_before_anything_is_made(words: Words, says: str) -> None:

@@ -277,7 +277,8 @@ def test_weights_of_edges_live_on_the_declared_grid(weighted: Any, grid: Any, bi
 
 
 def exact_edges(attribute: dict[str, Any]) -> list[Fraction]:
-    return Attribute.model_validate(attribute).bin_edges()
+    made = Attribute.model_validate(attribute)
+    return [made.edge_at()(number) for number in range(made.bin_count + 1)]
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(1, 6), st.integers(1, 400))

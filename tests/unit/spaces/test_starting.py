@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from app.spaces.values import values_of
 
 def starting(**declared: Any) -> list[int] | None:
     """The cell of each place."""
-    cells = values_of(Attribute.model_validate({"name": "a", **declared})).starting()
-    return None if cells is None else cells.tolist()
+    attribute = Attribute.model_validate({"name": "a", **declared})
+    begins = values_of(attribute).starting()
+    if begins is None:
+        return None
+    return [bisect_right(begins.tolist(), place) - 1 for place in range(attribute.length)]
 
 
 def test_declared_bins_are_where_numbers_begin() -> None:

@@ -34,7 +34,8 @@ def made(**declared: Any) -> Values:
 
 
 def members(values: Values, condition: Words) -> list[int]:
-    return values.members(Condition.model_validate(condition)).tolist()
+    found = values.members(Condition.model_validate(condition))
+    return list(range(found.start, found.stop)) if isinstance(found, slice) else found.tolist()
 
 
 # Numbers.
