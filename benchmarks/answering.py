@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
 from benchmarks.harness import (
     ADMIN_KEY,
     Script,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.curator.dataset import PublicDataset
-from app.spaces.spec import parse_spec
+from app.declarations.spec import parse_spec
 from benchmarks.applications_play import FloatArray, IntArray, Private
 
 #: Failure probability of the guarantee throughout.

@@ -18,11 +18,11 @@ import numpy as np
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
+from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
 from app.spaces.query import Query
 from app.spaces.query_request import ElementsQuery, SparseQuery
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 from benchmarks.harness import RESULTS, report
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

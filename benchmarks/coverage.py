@@ -30,7 +30,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import Wish
 from app.curator.workload_plan import WorkloadPlan
-from app.spaces.errors import CuratorError
+from app.declarations.errors import CuratorError
 from benchmarks import coverage_data as data
 from benchmarks.coverage_data import Asked, GraphWorld, TableWorld
 from benchmarks.coverage_judge import AT_BOUND, LEVELS, TOO_OFTEN, USUAL, Cell, Verdict, judged, together

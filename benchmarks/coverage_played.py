@@ -26,13 +26,13 @@ from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.spec import parse_spec
 from app.evidence.strategies import Strategy
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray, IntArray, PrivateTensor
 

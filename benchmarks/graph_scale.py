@@ -28,10 +28,10 @@ import pyarrow.parquet
 
 from app.client import Curator
 from app.curator.counting import exact_degrees
+from app.declarations.spec import Spec, parse_spec
 from app.evidence.degrees import Degrees
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import Spec, parse_spec
 from app.spaces.tensor import SparseTensor
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private

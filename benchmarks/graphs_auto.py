@@ -19,6 +19,7 @@ from app.curator.opening import Opening
 from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.evidence.asked import AskedBuy, AskedRelease
 from app.evidence.cut_posterior import CutPosterior
 from app.evidence.degrees import DegreeBuy, DegreeRelease
@@ -27,7 +28,6 @@ from app.evidence.graph_policy import GraphPolicy
 from app.privacy.ledger import Amounts
 from app.spaces.canonical import pair_query
 from app.spaces.query import Query
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import FloatArray
 from benchmarks.graphs_data import BoolArray, Graph
 from benchmarks.graphs_methods import Answer

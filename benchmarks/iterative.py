@@ -15,11 +15,11 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.spec import parse_spec
 from app.releases.finishing import Answers, Job, finish
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import IntArray
 from benchmarks.regret_data import World
 

@@ -36,10 +36,10 @@ import pyarrow.parquet as pq
 from app.constructions.base import PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
+from app.declarations.spec import parse_spec
 from app.geometry.norms import FloatArray
 from app.services.ports import Snapshot
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
 from app.storage.snapshots import SnapshotFiles
 from benchmarks.harness import ADMIN_KEY, free_port, report
 

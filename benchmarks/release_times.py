@@ -27,6 +27,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.spec import parse_spec
 from app.evidence.strategies import Release
 from app.releases.finishing import Job, finish
 from app.releases.power import started
@@ -34,7 +35,6 @@ from app.services.measuring import measured_all
 from app.services.release_request import parse_release
 from app.services.release_rounds import play, play_power
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor, PrivateTensor
 from benchmarks.harness import report
 

@@ -34,8 +34,8 @@ from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from benchmarks.harness import ADMIN_KEY, curator, report
 
 SIDE, BATCH, ANSWERS = 64, 200, 4000

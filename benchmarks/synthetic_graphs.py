@@ -39,6 +39,7 @@ from app.curator.counting import exact_cells, exact_degrees
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.degrees import DegreeRelease, GraphRelease
 from app.evidence.edges import BitFlips, EdgeRelease
 from app.geometry.cut_norm import cut_norm, undirected_cut_norm
@@ -53,7 +54,6 @@ from app.releases.synthetic_graph import (
     nearest_graph,
     spectral_graph,
 )
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import DATA

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from app.audit.commitment import FileDigest
+from app.declarations.drafts import ColumnSummary, Layout, Numbers
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Spec
 from app.services.errors import Unavailable
 from app.services.ports import Upload
-from app.spaces.drafts import ColumnSummary, Layout, Numbers
-from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import Spec
 from app.spaces.tensor import Tensor
 
 

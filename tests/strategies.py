@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from app.curator.mechanisms import Answer, Source
+from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 from app.storage.readers.types import integer_type
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

@@ -42,10 +42,10 @@ from app.audit import records
 from app.audit.findings import Malformed, Unfollowed, taking_apart
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.opening import Header
+from app.declarations.spec import parse_spec
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT
 from app.privacy.ledger import Account, Amounts, Share
-from app.spaces.spec import parse_spec
 
 Kind = Literal["reserve", "purchase", "charge", "return", "forfeit"]
 _KINDS = frozenset({"reserve", "purchase", "charge", "return", "forfeit"})

@@ -8,8 +8,8 @@ from typing import Literal
 
 from numpy.linalg import LinAlgError
 
+from app.declarations.errors import CuratorError
 from app.privacy.errors import PrivacyError
-from app.spaces.errors import CuratorError
 
 #: What rules of a log are about, as a report groups them.
 Check = Literal["records", "chains", "books", "charges"]

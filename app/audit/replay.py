@@ -63,13 +63,13 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.evidence.degrees import GraphBuy
 from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release, Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
-from app.spaces.errors import CuratorError, InvalidRequest
 from app.spaces.query import Query
 from app.spaces.query_request import WANTED, parse_query
 from app.spaces.statistics import CompiledStatistic

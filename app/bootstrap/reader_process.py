@@ -31,10 +31,10 @@ import structlog
 from pydantic import TypeAdapter
 
 from app.bootstrap.process import die_with_parent, forbid_core_dumps, ignore_signals, limit_memory, worker_environment
+from app.declarations.drafts import ColumnSummary, Layout
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Spec
 from app.services.errors import Unavailable
-from app.spaces.drafts import ColumnSummary, Layout
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import Spec
 from app.storage import readers
 from app.storage.private_data import PrivateData
 from app.storage.readers import Read

@@ -16,8 +16,8 @@ import threading
 from typing import Any, BinaryIO
 
 from app.bootstrap.process import die_with_parent, ignore_signals, limit_memory, worker_environment
+from app.declarations.errors import CuratorError
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
-from app.spaces.errors import CuratorError
 
 _LENGTH = struct.Struct("<Q")
 #: Added to the nice value: requests come first.

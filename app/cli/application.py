@@ -27,7 +27,7 @@ def main() -> None:
     of the program has an exit code of its own: no script takes it for a finding.
     """
     from app.client.errors import Problem, ProtocolError, Unreachable
-    from app.spaces.errors import CuratorError
+    from app.declarations.errors import CuratorError
 
     code = 1
     try:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from app.constructions.base import BOUNDED_STEPS, Step
+from app.declarations.models import Model, Whole
 from app.geometry.norms import Family, Norm, Side, auto_exponent
-from app.spaces.models import Model, Whole
 from app.spaces.space import Space
 from app.spaces.workload_request import WorkloadRequest
 

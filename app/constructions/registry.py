@@ -9,7 +9,7 @@ from app.constructions.median import Median, SampledMedian
 from app.constructions.mirror_descent import exact_norm, mirror_descent
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.constructions.sparse_weights import SparseWeights
-from app.spaces.errors import InvalidRequest
+from app.declarations.errors import InvalidRequest
 from app.spaces.space import Space
 
 

@@ -20,9 +20,9 @@ from app.curator.feasibility import at_whole_mass, construction_at, find_plan
 from app.curator.plan import Infeasible, Plan
 from app.curator.promises import MOST_UPDATES
 from app.curator.request import SessionRequest
+from app.declarations.spec import parse_spec
 from app.privacy.errors import PrivacyError
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
 
 #: A data set and a request, one of them with one thing changed.
 Change = tuple[PublicDataset, SessionRequest]

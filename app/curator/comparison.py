@@ -39,8 +39,8 @@ from app.curator.plan import Plan, SessionPlan
 from app.curator.planning import make_plan
 from app.curator.promises import certain_error
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.privacy.errors import PrivacyError
-from app.spaces.errors import CuratorError, InvalidRequest
 
 #: Mechanisms that one request may compare.
 MOST_MECHANISMS = 16

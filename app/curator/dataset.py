@@ -10,11 +10,11 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from app.constructions.base import PublicFacts
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import BipartiteSpec, GraphSpec, Spec, TableSpec, parse_spec, written
 from app.privacy.ledger import Amounts, Budget, amount
-from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import BipartiteSpec, GraphSpec, Spec, TableSpec, parse_spec, written
 
 _UNITS = {
     "table": "one record added or removed",

@@ -17,6 +17,7 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
+from app.declarations.errors import InvalidRequest
 from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
 from app.evidence.edges import EdgeBuy, Edges
 from app.privacy.errors import PrivacyError
@@ -26,7 +27,6 @@ from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, grid_of, part_for_degrees
 from app.releases.expected import Expected
 from app.releases.pricing import Events, events_of_degrees, events_of_edges
-from app.spaces.errors import InvalidRequest
 from app.spaces.space import Space
 
 #: The most cells that are measured: bits, which take little time and are packed, and numbers.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.spaces.errors import CuratorError
+from app.declarations.errors import CuratorError
 
 
 class PlanInfeasible(CuratorError):

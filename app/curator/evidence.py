@@ -38,6 +38,7 @@ from app.curator.opening import Opening
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
+from app.declarations.errors import InvalidRequest
 from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.estimates import Estimates
 from app.evidence.measurements import Measurement
@@ -47,7 +48,7 @@ from app.evidence.statistics import MOST_CELLS, Statistics
 from app.evidence.strategies import EXACT_BITS, Moment, Release, Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.pricing import price_of
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import CompiledDense, CompiledSparse, Query
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray

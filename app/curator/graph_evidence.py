@@ -37,6 +37,7 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
+from app.declarations.errors import InvalidRequest
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.cut_posterior import MOST_KEPT
 from app.evidence.cuts import CutQuestion
@@ -55,7 +56,7 @@ from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
 from app.releases.pricing import price_of_asked
 from app.spaces.degrees import CompiledDegrees
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from app.spaces.matrix import MatrixSpace
 from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
 from app.spaces.tensor import FloatArray

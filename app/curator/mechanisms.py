@@ -27,6 +27,7 @@ from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
+from app.declarations.errors import InvalidRequest
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import EdgeRelease
@@ -37,7 +38,7 @@ from app.evidence.strategies import Release, Strategy
 from app.evidence.tails import Term, reach
 from app.privacy.ledger import Amounts
 from app.spaces.degrees import CompiledDegrees
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray

@@ -22,8 +22,8 @@ from app.curator.plan import BoundStatus, Plan, SessionPlan
 from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
+from app.declarations.errors import InvalidRequest
 from app.privacy.ledger import Amounts, Regime
-from app.spaces.errors import InvalidRequest
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
+from app.declarations.errors import CuratorError
 from app.evidence.edges import Edges
 from app.evidence.products import Products
 from app.privacy.costs import DiscreteGaussianAnswer
@@ -25,7 +26,6 @@ from app.privacy.ledger import Amounts
 from app.releases.edge_designs import product_noise
 from app.releases.power import STEPS, WEIGHT_BITS, PowerRounds
 from app.releases.pricing import event_of_products
-from app.spaces.errors import CuratorError
 from app.spaces.space import Space
 
 #: The hypothesis has at most so many cells.

@@ -16,10 +16,10 @@ from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import GREATEST_ANSWER, Accuracy, Answer, Due, Estimate, RoundNoise, State, Units, Wish
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
+from app.declarations.errors import InvalidRequest
 from app.evidence.measurements import Noise
 from app.evidence.policy import OutOfReach
 from app.privacy.ledger import Amounts
-from app.spaces.errors import InvalidRequest
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from app.constructions.mechanism import DirectNoise, FromEvidence, Mechanism
-from app.spaces.errors import InvalidRequest
-from app.spaces.explaining import explain
-from app.spaces.models import Model, Whole
+from app.declarations.errors import InvalidRequest
+from app.declarations.explaining import explain
+from app.declarations.models import Model, Whole
 
 #: The most queries that can be declared.
 MOST_QUERIES = 10**9

@@ -20,10 +20,10 @@ from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
+from app.declarations.errors import CuratorError
 from app.privacy.errors import PrivacyError
 from app.releases.expected import Expected, of
 from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workload
-from app.spaces.errors import CuratorError
 
 #: What the errors of a way are: foretold to the digit; no larger than those of unbiased values, which the nearest
 #: possible table to these keeps (a projection onto a convex set leads no farther from any of its points); or so only on

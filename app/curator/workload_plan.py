@@ -20,6 +20,7 @@ from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
+from app.declarations.errors import InvalidRequest
 from app.evidence.combinations import Rows
 from app.evidence.degrees import GraphBuy
 from app.evidence.measurements import Marginal
@@ -35,7 +36,6 @@ from app.releases.factorization import Factorization, Paying, Questions, for_cel
 from app.releases.factorization import Ranges as CellRanges
 from app.releases.fitting import MOST_CELLS as MOST_FITTED
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
-from app.spaces.errors import InvalidRequest
 
 #: For a fit the precision of what is measured of most attributes together is this part of what would be best for
 #: unbiased values (docs/releases.md).

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from app.declarations.errors import CuratorError
 from app.evidence.numbers import NumberBuy, NumberRelease
-from app.spaces.errors import CuratorError
 from app.spaces.query import Query
 from app.spaces.space import Space
 

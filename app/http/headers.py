@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.types import Scope
 
-from app.spaces.errors import InvalidRequest
+from app.declarations.errors import InvalidRequest
 
 NPY = "application/x-npy"
 ARROW = "application/vnd.apache.arrow.stream"

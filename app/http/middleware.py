@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import problems
 from app.http.bodies import BodyMemory
 from app.http.headers import expect_plain
 from app.http.metrics import Metrics
 from app.services.errors import NotFound, Unavailable
-from app.spaces.errors import CuratorError, InvalidRequest
 
 log = structlog.get_logger("app.http")
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from app.curator.comparison import MOST_MECHANISMS
 from app.curator.request import SessionRequest
+from app.declarations.spec import spec_schema
 from app.http import paging
 from app.http.problems import MEDIA_TYPE, PROBLEMS
 from app.services.cosignatures import MOST_LINES
@@ -17,7 +18,6 @@ from app.services.dummies import MOST_RECORDS, RECORDS, SEEDS
 from app.services.release_request import ReleaseRequest
 from app.services.releases import FILES
 from app.spaces.query_request import QueryModel, QueryRequest
-from app.spaces.spec import spec_schema
 
 _REF = "#/components/schemas/{model}"
 #: Schemas of names: of principals and data sets.

@@ -12,8 +12,8 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
 from app.services.pages import Page
-from app.spaces.errors import InvalidRequest
 
 #: Items of a page: by default, and at most.
 DEFAULT, MOST = 100, 1000

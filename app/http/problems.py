@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from app.spaces.errors import CuratorError
+from app.declarations.errors import CuratorError
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.http import problems
 from app.http.connection_limits import ConnectionLimits
 from app.services.errors import PayloadTooLarge, RequestTimeout, Unavailable
-from app.spaces.errors import CuratorError, InvalidRequest
 
 #: Most bytes in a row that are not of a body: a request line and its headers, or trailers. The parser has no limit of
 #: its own. What is beyond is noticed after the next block that the transport reads.

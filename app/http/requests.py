@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.requests import Request
 
+from app.declarations.errors import InvalidRequest
 from app.http import bodies, json_bodies
 from app.http.context import Context
 from app.http.headers import expect_json, header
 from app.services.principals import Principal
 from app.services.sessions import IdempotencyKey
-from app.spaces.errors import InvalidRequest
 
 
 async def asker_of(request: Request, context: Context, *, heavy: bool = False) -> Principal:

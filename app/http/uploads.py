@@ -14,11 +14,11 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.declarations.imports import parse_yaml
 from app.http import bodies, json_bodies
 from app.http.context import Context
 from app.http.headers import media_type
-from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.imports import parse_yaml
 
 
 class Form(MultiPartParser):

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from app.declarations import drafts, imports
+from app.declarations.drafts import Layout
+from app.declarations.errors import CuratorError, InvalidDataset, InvalidRequest
+from app.declarations.spec import Spec, TableSpec, problems_of
 from app.services.datasets import Datasets, reading
 from app.services.ports import PrivateStore
 from app.services.principals import Principal
-from app.spaces import drafts, imports
-from app.spaces.drafts import Layout
-from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
-from app.spaces.spec import Spec, TableSpec, problems_of
 
 #: Problems that are told.
 MOST_PROBLEMS = 100

@@ -20,6 +20,9 @@ import structlog
 from app.audit.commitment import ALGORITHM, KEY_BYTES, commitment
 from app.audit.log import registration_record, retirement_record, revelation_record
 from app.curator.dataset import Bought, PublicDataset
+from app.declarations.errors import CuratorError, InvalidDataset, InvalidRequest
+from app.declarations.naming import meant
+from app.declarations.spec import NAME, Spec, parse_spec, written
 from app.privacy.errors import InvalidBudget
 from app.privacy.ledger import Account, Amounts, Budget
 from app.services import spending
@@ -39,10 +42,7 @@ from app.services.ports import (
     Upload,
 )
 from app.services.principals import Principal
-from app.spaces.errors import CuratorError, InvalidDataset, InvalidRequest
 from app.spaces.factory import space_of
-from app.spaces.naming import meant
-from app.spaces.spec import NAME, Spec, parse_spec, written
 
 log = structlog.get_logger(__name__)
 

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from app.spaces.attributes import Attribute, day
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec, written
+from app.declarations.attributes import Attribute, day
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec, written
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 DummyFormat = Literal["csv", "arrow", "parquet"]

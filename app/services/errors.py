@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from app.spaces.errors import CuratorError
+from app.declarations.errors import CuratorError
 
 
 class Unauthenticated(CuratorError):

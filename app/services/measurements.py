@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 
 from app.curator.mechanisms import Measured
+from app.declarations.errors import InvalidRequest
 from app.evidence.asked import AskedRelease
 from app.evidence.combinations import Combination, Contrast, Rows
 from app.evidence.degrees import DegreeRelease, Degrees
@@ -26,7 +27,6 @@ from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import EvidenceRow, Store
 from app.services.principals import Principal
-from app.spaces.errors import InvalidRequest
 from app.spaces.query import Cells
 from app.spaces.space import Space
 from app.spaces.table import TableSpace

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import structlog
 
 from app.curator.opening import Header, Opening
+from app.declarations.errors import CuratorError
 from app.services.errors import Unavailable
-from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
 

@@ -15,10 +15,10 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from app.audit.commitment import FileDigest
+from app.declarations.drafts import ColumnSummary, Layout
+from app.declarations.spec import Spec
 from app.privacy.ledger import Share
-from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.space import Space
-from app.spaces.spec import Spec
 from app.spaces.tensor import Array, IntArray, PrivateTensor
 
 Role = Literal["admin", "analyst", "auditor"]

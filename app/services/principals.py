@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.audit.log import principal_record
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import NAME
 from app.services.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from app.services.pages import Page
 from app.services.ports import Clock, PrincipalRow, Role, Store, StoreConflict
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import NAME
 
 ROLES: tuple[Role, ...] = ("admin", "analyst", "auditor")
 #: The principal that the operator's own key stands for.

@@ -39,6 +39,7 @@ from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.errors import CuratorError
 from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
@@ -67,7 +68,6 @@ from app.services.release_ends import end_release
 from app.services.release_files import tables_of
 from app.services.release_rounds import play, play_power
 from app.services.sessions import release_failure
-from app.spaces.errors import CuratorError
 from app.spaces.tensor import PrivateTensor
 
 log = structlog.get_logger(__name__)

@@ -9,8 +9,8 @@ import orjson
 from pydantic import Field, ValidationError, field_validator
 
 from app.constructions.mechanism import Method, ReleaseOptions
-from app.spaces.errors import InvalidRequest
-from app.spaces.explaining import explain
+from app.declarations.errors import InvalidRequest
+from app.declarations.explaining import explain
 from app.spaces.workload_request import WorkloadRequest
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from app.curator.request import parse_request
 from app.curator.workload_comparison import ways_of
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.privacy.patience import while_wanted
 from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound
@@ -29,7 +30,6 @@ from app.services.sessions import (
     release_failure,
     release_view,
 )
-from app.spaces.errors import CuratorError, InvalidRequest
 
 #: What came of a release, by the name that it is asked for; the first that there is where none is named.
 FILES = ("records", "edges", "answers")

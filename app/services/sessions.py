@@ -32,6 +32,7 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.errors import InvalidRequest
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -59,7 +60,6 @@ from app.services.ports import (
     Transaction,
 )
 from app.services.principals import Principal
-from app.spaces.errors import InvalidRequest
 
 #: Raises when nobody waits for the work any more.
 Check = Callable[[], None]

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_array
 
+from app.declarations.naming import cut
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
 from app.spaces.marginals import MOST_NUMBERS, read_labels
-from app.spaces.naming import cut
 from app.spaces.query import Cells, Query
 from app.spaces.query_request import BlocksQuery, Node
 from app.spaces.records import parts_of

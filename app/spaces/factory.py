@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
 from app.spaces.graph import bipartite_space, graph_space
 from app.spaces.matrix import matrix_space
 from app.spaces.multiset import multiset_space
 from app.spaces.space import Space
-from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
 from app.spaces.table import table_space
 
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from app.declarations.naming import cut
+from app.declarations.spec import BipartiteSpec, GraphSpec, OneSide, Sources
 from app.spaces import blocks, canonical, degrees
 from app.spaces.compilation import CellSpace, axis_members, axis_weights, check_weights, distinct
 from app.spaces.errors import InvalidQuery
-from app.spaces.naming import cut
 from app.spaces.query import Blobs, CompiledZero, Query
 from app.spaces.query_request import BlocksQuery, CutQuery, DegreesQuery, Node, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
-from app.spaces.spec import BipartiteSpec, GraphSpec, OneSide, Sources
 from app.spaces.tensor import FloatArray, Members
 
 

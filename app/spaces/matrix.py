@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import MatrixSpec
 from app.spaces import blocks
 from app.spaces.compilation import CellSpace, axis_members, axis_weights
-from app.spaces.errors import InvalidDataset
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import BlocksQuery, CutQuery, QueryRequest, RankOneQuery
 from app.spaces.space import check_cells
-from app.spaces.spec import MatrixSpec
 
 #: A capacity beyond this many bits leaves a float64 none to spare for the hypothesis' answers.
 MAX_CAPACITY_BITS = 46

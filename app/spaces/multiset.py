@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from app.declarations.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.spaces.canonical import within
 from app.spaces.compilation import check_weights
 from app.spaces.errors import InvalidQuery
@@ -22,7 +23,6 @@ from app.spaces.query import Blobs, CompiledZero, Query
 from app.spaces.query_request import ElementsQuery, MarginalQuery, QueryRequest
 from app.spaces.rounding import on_grid
 from app.spaces.space import Extent, Space
-from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.spaces.tensor import Array, Axes, FloatArray, IntArray, Tensor
 
 

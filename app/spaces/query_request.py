@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic import field_validator as _field_validator
 from pydantic import model_validator as _model_validator
 
+from app.declarations.explaining import explain
 from app.spaces.errors import InvalidQuery
-from app.spaces.explaining import explain
 
 Weight = Annotated[float, Field(strict=True)]
 Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]

@@ -25,7 +25,8 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from scipy.sparse import csr_array
 
-from app.spaces.errors import InvalidDataset, InvalidQuery
+from app.declarations.errors import InvalidDataset
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import Blobs, Query
 from app.spaces.query_request import QueryRequest
 from app.spaces.rounding import bounding, rounding_error

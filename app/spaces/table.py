@@ -12,11 +12,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from app.declarations.attributes import Attribute
+from app.declarations.naming import unknown
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.spaces import canonical, conditions, marginals
-from app.spaces.attributes import Attribute
 from app.spaces.compilation import CellSpace, axis_weights
 from app.spaces.errors import InvalidQuery
-from app.spaces.naming import unknown
 from app.spaces.query import (
     MOST_LOCAL,
     Blobs,
@@ -39,7 +40,6 @@ from app.spaces.query_request import (
     VarianceQuery,
     Where,
 )
-from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
 from app.spaces.statistics import CompiledStatistic, StatisticKind, answer_bits
 from app.spaces.tensor import IntArray, Members, meeting
 from app.spaces.values import Values, values_of

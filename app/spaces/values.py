@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from app.spaces.attributes import Attribute, day
+from app.declarations.attributes import Attribute, day
+from app.declarations.naming import listed
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.naming import listed
 from app.spaces.query_request import Condition
 from app.spaces.tensor import IntArray, Members
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.spaces.models import Model, Whole
+from app.declarations.models import Model, Whole
 
 #: Queries that a workload names one by one, at most.
 MOST_NAMED = 4096

@@ -18,13 +18,13 @@ from weakref import WeakValueDictionary
 import structlog
 
 from app.audit.commitment import FileDigest
+from app.declarations.drafts import ColumnSummary, Layout
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.services.errors import Unavailable
 from app.services.ports import Upload
-from app.spaces.drafts import ColumnSummary, Layout
 from app.spaces.multiset import ElementsTensor
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
-from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, Spec
 from app.spaces.tensor import PrivateTensor
 from app.storage import readers
 from app.storage.private_data import CsrData, DenseData, ElementsData, PrivateData, RecordsData

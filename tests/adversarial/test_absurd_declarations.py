@@ -24,20 +24,20 @@ from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.attributes import Attribute
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 from app.evidence.measurements import Partition
 from app.services.dummies import dummy_table
 from app.services.measuring import measured_all
 from app.services.query_bodies import compiled
 from app.services.releases import Releases
 from app.services.sessions import Sessions
-from app.spaces.attributes import Attribute
-from app.spaces.errors import CuratorError
 from app.spaces.factory import space_of
 from app.spaces.query import CompiledMarginal, Query
 from app.spaces.query_request import Condition
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import PrivateTensor, SparseTensor
 from app.spaces.values import values_of
 

@@ -26,9 +26,9 @@ import pytest
 
 from app.bootstrap import reader_process
 from app.bootstrap.reader_process import ProcessReaders, ReaderFailed
-from app.spaces.drafts import Layout
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import parse_spec
+from app.declarations.drafts import Layout
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.storage import readers
 from tests.adversarial import hostile_files as hostile
 from tests.api.support import JSON, Noise, Service, refused, serving, unique

@@ -28,7 +28,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.opening import Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.spaces.spec import parse_spec
+from app.declarations.spec import parse_spec
 from tests.strategies import BUDGET, Words, universe
 from tests.unit.audit.test_replay import story
 from tests.unit.audit.transcripts import play_session

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from app.cli.errors import Refusal
 from app.cli.inputs import parse_object
+from app.declarations.errors import InvalidRequest
 from app.http import json_bodies
-from app.spaces.errors import InvalidRequest
 from tests.api.support import (
     ARROW,
     PEOPLE,

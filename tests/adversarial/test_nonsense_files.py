@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import parse_spec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.storage.private_data import DenseData
 from app.storage.readers import read_private
 from tests.api.support import JSON, Noise, Service, people, refused, register, serving, unique

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-from app.spaces.spec import parse_spec
+from app.declarations.spec import parse_spec
 from app.storage.private_store import VaultResealer, VaultStore
 from app.storage.vault import Vault
 from tests.api.support import JSON, PEOPLE, Noise, Service, npy, register, serving, unique

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.declarations import attributes, drafts, imports
+from app.declarations.spec import MOST_ATTRIBUTES
 from app.services.checks import MOST_PROBLEMS
-from app.spaces import attributes, drafts, imports
-from app.spaces.spec import MOST_ATTRIBUTES
 from app.storage.readers.summaries import MOST_COLUMNS
 from tests.api.support import Service
 

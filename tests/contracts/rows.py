@@ -29,12 +29,12 @@ from app.constructions.base import (
 )
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
+from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
 from app.spaces.multiset import CompiledElements
 from app.spaces.query import CompiledPair, Query
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Universe, Words, asked, universe
 
 Vector = npt.NDArray[np.float64]

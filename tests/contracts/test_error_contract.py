@@ -26,8 +26,8 @@ from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.spaces.query import Query
-from app.spaces.spec import parse_spec
 from tests.contracts.rows import ROWS, Cells, Row, Words, digest, every, only, signed_product
 from tests.contracts.test_update_bounds import EIGHT, walsh
 from tests.strategies import released

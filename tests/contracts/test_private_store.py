@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.declarations.drafts import Layout, Numbers
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.services.errors import Unavailable
 from app.services.ports import PrivateStore, Upload
-from app.spaces.drafts import Layout, Numbers
-from app.spaces.errors import InvalidDataset
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.storage.private_store import VaultStore
 from app.storage.vault import Vault
 from tests.memory_private_store import MemoryPrivateStore

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.bootstrap import reader_process
-from app.spaces.spec import parse_spec
+from app.declarations.spec import parse_spec
 from tests.api.support import Noise, Service, serving
 
 #: A row of a way: its number or letter, the file, the function.

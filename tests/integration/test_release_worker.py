@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from app.bootstrap.release_worker import NICENESS, ProcessFinisher
+from app.declarations.errors import CuratorError, InvalidRequest
 from app.releases.finishing import TookTooLong, WorkerDied
 from app.services import errors
 from app.services.errors import BudgetExhausted
-from app.spaces.errors import CuratorError, InvalidRequest
 from tests.integration.servers import ROOT
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a process that could open private files, or the database."""
     for name in ("CURATOR_VAULT_KEY", "CURATOR_ADMIN_KEY", "PGPASSWORD"):
         monkeypatch.setenv(name, "not-for-you")
-    told = "from app.spaces.errors import InvalidRequest; import os; raise InvalidRequest(repr(dict(os.environ)))"
+    told = "from app.declarations.errors import InvalidRequest; import os; raise InvalidRequest(repr(dict(os.environ)))"
     with pytest.raises(InvalidRequest) as caught:
         run(told)
     assert "PATH" in caught.value.detail
@@ -106,7 +106,7 @@ def test_it_takes_only_so_much_memory() -> None:
         run("bytearray(300 << 20)", 200 << 20)
     with pytest.raises(InvalidRequest):
         run(
-            "bytearray(100 << 20); from app.spaces.errors import InvalidRequest; raise InvalidRequest('it fits')",
+            "bytearray(100 << 20); from app.declarations.errors import InvalidRequest; raise InvalidRequest('it fits')",
             200 << 20,
         )
 
@@ -122,7 +122,7 @@ def test_it_takes_only_so_much_time() -> None:
 
 def test_what_it_prints_is_no_message() -> None:
     with pytest.raises(InvalidRequest, match="all right"):
-        run("print('x' * 99); from app.spaces.errors import InvalidRequest; raise InvalidRequest('all right')")
+        run("print('x' * 99); from app.declarations.errors import InvalidRequest; raise InvalidRequest('all right')")
 
 
 def test_a_fault_of_its_own_is_told(capfd: pytest.CaptureFixture[str]) -> None:

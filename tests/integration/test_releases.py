@@ -22,6 +22,7 @@ import pytest
 
 from app.bootstrap.clock import utc_now
 from app.curator.errors import PlanInfeasible
+from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied, finish
@@ -31,7 +32,6 @@ from app.services.principals import Principal
 from app.services.release_jobs import ReleaseJobs
 from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
-from app.spaces.errors import InvalidRequest
 from tests.databases import fresh_database
 from tests.integration.conftest import DATABASES
 from tests.integration.world import (

@@ -28,6 +28,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from app.bootstrap.clock import utc_now
 from app.client.log_report import report_of
 from app.curator.errors import PlanInfeasible, QueriesExhausted, SessionClosed, UpdatesExhausted
+from app.declarations.errors import InvalidRequest
 from app.http import problems
 from app.http.json_bodies import fingerprint
 from app.releases.finishing import Job, Outcome, Progress, WorkerDied, finish
@@ -37,7 +38,7 @@ from app.services.errors import BudgetExhausted, Conflict, NotFound, Unavailable
 from app.services.release_jobs import ReleaseJobs
 from app.services.sessions import IdempotencyKey
 from app.services.upkeep import forfeit
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from tests.integration.fetched import fetched
 from tests.integration.world import (
     ADMIN,

@@ -22,6 +22,7 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.degrees import DegreeRelease, GraphBuy
 from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.measurements import Noise
@@ -32,7 +33,6 @@ from app.privacy.ledger import Account, Amounts, Share
 from app.releases import edge_designs
 from app.releases.pricing import Apart, price_of_degrees
 from app.services.measuring import measured_all
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 from tests.statistical.audit import proven_delta
 

@@ -25,6 +25,7 @@ from scipy import stats
 from app.bootstrap.noise import SystemNoise
 from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
+from app.declarations.spec import parse_spec
 from app.evidence.questions import Product
 from app.evidence.strategies import Release, Strategy
 from app.privacy.ledger import Amounts
@@ -36,7 +37,6 @@ from app.releases.workloads import Sums
 from app.services.release_rounds import play
 from app.spaces.factory import space_of
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -22,7 +22,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
-from app.spaces.spec import parse_spec
+from app.declarations.spec import parse_spec
 from app.storage import readers
 from app.storage.private_data import DenseData
 from app.storage.readers import persons, read_private, tables

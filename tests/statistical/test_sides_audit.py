@@ -24,12 +24,12 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.edges import BitFlips, EdgeRelease
 from app.privacy.ledger import Account, Amounts
 from app.releases import edge_designs
 from app.releases.pricing import Apart, price_of_edges
 from app.services.measuring import measured_all
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 from app.storage import readers
 from app.storage.private_data import CsrData, DenseData

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 from app.client import answers
+from app.declarations.spec import parse_spec
 from app.http import schemas
 from app.services.query_bodies import compiled
 from app.spaces import blocks, conditions, marginals
@@ -17,7 +18,6 @@ from app.spaces.factory import space_of
 from app.spaces.query import MOST_LOCAL, Query
 from app.spaces.query_request import Condition, QueryModel, QueryRequest, Where
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 
 _JSON = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -13,11 +13,11 @@ import jsonschema_rs
 import numpy as np
 import pytest
 
+from app.declarations import spec as declarations
+from app.declarations.attributes import Attribute
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Encoding, parse_spec, written
 from app.http import openapi
-from app.spaces import spec as declarations
-from app.spaces.attributes import Attribute
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import Encoding, parse_spec, written
 from app.storage.readers import FORMATS, excel, read_private, report
 
 JSON = dict[str, Any]

@@ -153,8 +153,8 @@ def _operating() -> Iterator[None]:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.bootstrap.preconditions import StartRefused
+    from app.declarations.explaining import problems
     from app.settings import PREFIX, Settings
-    from app.spaces.explaining import problems
 
     try:
         yield

@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import NAME
 from app.http import bodies, paging, schemas
 from app.http.context import Context
 from app.http.headers import ARROW, CSV, PARQUET, negotiated
@@ -17,8 +19,6 @@ from app.http.requests import json_object, optional_json_body
 from app.http.uploads import in_memory, read_checked, read_upload
 from app.services.dummies import RECORDS, DummyFormat, encoded
 from app.services.principals import Principal
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import NAME
 
 #: Media types of dummy records, and the formats that they stand for; the first is sent where any will do.
 FORMATS: dict[str, DummyFormat] = {CSV: "csv", ARROW: "arrow", PARQUET: "parquet"}

@@ -9,12 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from app.audit.notes import MOST_BYTES, NoteRefused, WitnessVerifier
+from app.declarations.errors import InvalidRequest
 from app.http import bodies, paging, schemas
 from app.http.context import Context
 from app.http.openapi import COSIGNED, WITNESS, number_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.cosignatures import MOST_LINES
-from app.spaces.errors import InvalidRequest
 
 
 def add_routes(app: FastAPI, context: Context) -> None:

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
 from app.http import headers, paging, schemas
 from app.http.context import Context
 from app.http.marginal_tables import FACTS, arrow_table
@@ -17,7 +18,6 @@ from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
 from app.services.measurements import Released, ReleasedAsked, ReleasedDegrees, ReleasedEdges, ReleasedProducts
-from app.spaces.errors import InvalidRequest
 
 _ID = re.compile(r"[0-9a-f]{64}")
 

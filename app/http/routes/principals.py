@@ -6,13 +6,13 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import NAME
 from app.http import paging, schemas
 from app.http.context import Context
 from app.http.openapi import NAMED, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.http.requests import json_object, optional_json_body
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import NAME
 
 
 def add_routes(app: FastAPI, context: Context) -> None:

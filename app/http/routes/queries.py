@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
 from app.http import bodies, dense_bodies, headers, schemas
 from app.http.context import Context
 from app.http.marginal_tables import arrow_table, is_table
@@ -18,7 +19,6 @@ from app.http.requests import asker_of, flag, idempotency_key, json_body, json_o
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.query_bodies import check_body
-from app.spaces.errors import InvalidRequest
 from app.spaces.query_request import WANTED, QueryModel, parse_wanted
 
 MAX_BATCH = 10_000

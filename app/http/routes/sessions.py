@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from app.declarations.errors import InvalidRequest
 from app.http import paging, schemas
 from app.http.context import Context
 from app.http.openapi import SESSION, page_parameters, problem_responses
@@ -18,7 +19,6 @@ from app.http.requests import asker_of, idempotency_key, json_object, optional_j
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.sessions import SESSION_ID
-from app.spaces.errors import InvalidRequest
 
 #: How long a closing waits for the log, and how often it looks.
 LOG_SECONDS, LOG_PAUSE = 2.0, 0.025

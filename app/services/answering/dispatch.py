@@ -10,6 +10,7 @@ from typing import Any
 
 from app.curator.errors import SessionClosed
 from app.curator.serving import mechanism_of
+from app.declarations.errors import CuratorError
 from app.services.answering.aside import Aside
 from app.services.answering.lane import Lane
 from app.services.answering.tickets import Ticket
@@ -21,7 +22,6 @@ from app.services.ports import Clock, NoisePort, PrivateStore, SessionRow, Snaps
 from app.services.principals import Principal
 from app.services.residents import UPDATES_AHEAD
 from app.services.sessions import SESSION_ID
-from app.spaces.errors import CuratorError
 
 #: Bytes of a hypothesis from which a session has a lane apart from the common one.
 HEAVY_BYTES = 1 << 21

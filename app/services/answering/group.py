@@ -18,6 +18,7 @@ import structlog
 from app.audit import records
 from app.curator.errors import SessionClosed
 from app.curator.opening import Header
+from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.costs import SlowAskers, seems_costly
@@ -28,7 +29,6 @@ from app.services.errors import NotFound, PayloadTooLarge, Unavailable
 from app.services.loading import last_recorded
 from app.services.ports import EntryRow, ReplyName, ReplyRow, SessionRow, Store, Transaction
 from app.services.residents import Live, NoRoom, Residents
-from app.spaces.errors import CuratorError
 
 log = structlog.get_logger(__name__)
 

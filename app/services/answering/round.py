@@ -16,6 +16,7 @@ from app.audit import records
 from app.curator.counting import counted, exact_values
 from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
+from app.declarations.errors import CuratorError
 from app.evidence.strategies import Strategy
 from app.privacy.ledger import Amounts
 from app.services import spending
@@ -25,7 +26,6 @@ from app.services.ports import EntryKind, EntryRow, EvidenceRow, SessionRow, Wei
 from app.services.query_bodies import compiled, words
 from app.services.residents import Live, Residents
 from app.services.sessions import session_view
-from app.spaces.errors import CuratorError
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from app.declarations.errors import CuratorError
 from app.privacy.ledger import Amounts
 from app.services.answering.aside import Aside
 from app.services.answering.tickets import Ticket
@@ -27,7 +28,6 @@ from app.services.ports import (
     Transaction,
     WeightsRow,
 )
-from app.spaces.errors import CuratorError
 
 
 class Meter(Protocol):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.spaces.drafts import ColumnSummary, Layout
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
+from app.declarations.drafts import ColumnSummary, Layout
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import BipartiteSpec, GraphSpec, MatrixSpec, MultisetSpec, Spec, TableSpec
 from app.storage.private_data import PrivateData
 from app.storage.readers.edges import has_weights, read_edges
 from app.storage.readers.matrices import read_matrix

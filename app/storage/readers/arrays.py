@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 
 _MAX_HEADER = 10_000
 _MAX_ITEM = 16

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.spaces.attributes import Attribute, Kind, day
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import TableSpec
+from app.declarations.attributes import Attribute, Kind, day
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import TableSpec
 from app.storage.readers.columns import is_text, numbers, positions, texts, trimmed, whole
 from app.storage.readers.report import Coded, Rule
 

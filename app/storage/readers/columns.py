@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 
 #: Text parsed at a time; no record may be longer.
 BLOCK_BYTES = 1 << 23

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import BipartiteSpec, GraphSpec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import BipartiteSpec, GraphSpec
 from app.storage.private_data import CsrData, DenseData
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import (

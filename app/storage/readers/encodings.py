@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 
 _PART = 1 << 20
 

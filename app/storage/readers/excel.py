@@ -18,7 +18,7 @@ from typing import Any
 import openpyxl
 import pyarrow as pa
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 from app.storage.readers.columns import BATCH_CELLS, BLOCK_BYTES, Batch
 
 #: Cells that are looked at, empty ones between others too.

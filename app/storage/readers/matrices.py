@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import MatrixSpec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import MatrixSpec
 from app.storage.private_data import CsrData, DenseData, IntArray
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.columns import numbers, parquet_batches, parquet_columns, whole

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import DEFAULT_CAPACITY, MultisetSpec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import DEFAULT_CAPACITY, MultisetSpec
 from app.storage.private_data import ElementsData
 from app.storage.readers.columns import numbers, texts, whole
 from app.storage.readers.named import named_columns

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 from app.storage.readers.columns import Batch, parquet_batches, parquet_columns, text_batches, text_layout
 from app.storage.readers.excel import ExcelSheet
 

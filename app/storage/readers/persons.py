@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import Persons
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Persons
 from app.storage.readers.columns import BATCH_ROWS, texts
 
 #: What a record takes at most beside its positions three times and its id's text three times: numbers, orders, hashes.

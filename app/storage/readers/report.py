@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 
 #: Problems that are told with their place; of all others their number is.
 MOST_PROBLEMS = 20

@@ -1,7 +1,7 @@
 """Summaries of the columns of a file, of which declarations of tables are drafted.
 
 A file is read as registration reads it, a batch at a time. Of a column no more is kept than its extremes and up to
-:data:`~app.spaces.drafts.MOST_LABELS` different values.
+:data:`~app.declarations.drafts.MOST_LABELS` different values.
 """
 
 import datetime
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.spaces.attributes import day
-from app.spaces.drafts import MOST_CHARACTERS, MOST_DECIMALS, MOST_LABELS, ColumnSummary, Layout, Numbers
-from app.spaces.errors import InvalidDataset
+from app.declarations.attributes import day
+from app.declarations.drafts import MOST_CHARACTERS, MOST_DECIMALS, MOST_LABELS, ColumnSummary, Layout, Numbers
+from app.declarations.errors import InvalidDataset
 from app.storage.readers.coders import DECIMAL_COMMA, TIME
 from app.storage.readers.columns import (
     is_text,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import DEFAULT_CAPACITY, TableSpec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import DEFAULT_CAPACITY, TableSpec
 from app.storage.private_data import DenseData, IntArray, RecordsData
 from app.storage.readers.arrays import read_array, slabs
 from app.storage.readers.coders import coder_of

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 from app.storage.private_data import CsrData, DenseData
 from app.storage.readers.sums import exact_sum
 

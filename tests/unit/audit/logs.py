@@ -14,8 +14,8 @@ from app.audit.log import movement_record, principal_record, registration_record
 from app.audit.merkle import Frontier, leaf_hash
 from app.audit.notes import Signer
 from app.curator.dataset import PublicDataset
-from app.spaces.errors import CuratorError
-from app.spaces.spec import parse_spec
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 
 AT = "2026-11-22T{:02d}:25:{:02d}Z"
 #: A budget, the order that follows from it, and what may be spent (tests/unit/privacy has these by other means).

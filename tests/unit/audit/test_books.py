@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from app.audit.books import Books, Movement, Opened, Registered, Tally
 from app.audit.findings import Unfollowed
 from app.curator.dataset import Bought, PublicDataset
+from app.declarations.spec import parse_spec
 from app.privacy.ledger import Amounts
-from app.spaces.spec import parse_spec
 
 STEP = Decimal("1e-24")
 

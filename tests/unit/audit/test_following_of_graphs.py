@@ -23,11 +23,11 @@ from app.curator.graph_evidence import GraphEvidence
 from app.curator.mechanisms import Measured, Wish
 from app.curator.opening import Opening
 from app.curator.session import Session
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 from app.evidence import graph_policy
 from app.privacy.ledger import NOTHING, Account, Amounts
-from app.spaces.errors import CuratorError
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 
 #: Each plays a session of some sixty questions.

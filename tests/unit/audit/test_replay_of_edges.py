@@ -19,11 +19,11 @@ from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.degrees import DegreeRelease, Degrees
 from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.measurements import Noise
 from app.privacy.ledger import Amounts, total
-from app.spaces.spec import parse_spec
 
 pytestmark = pytest.mark.slow
 

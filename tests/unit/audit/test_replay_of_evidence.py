@@ -24,6 +24,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.mechanisms import Answer, Measure, Measured, Units
 from app.curator.recorded import noise_of
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.evidence.measurements import Marginal, Noise
 from app.evidence.policy import Buy
 from app.evidence.strategies import Part, Release, Strategy
@@ -33,7 +34,6 @@ from app.releases.pricing import price_of
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from tests.unit.audit.playing import Document, Playing, Told, judged
 
 #: Each plays and replays a session of some thirty fits.

@@ -19,11 +19,11 @@ import pytest
 
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms import Answer, Measure
+from app.declarations.spec import parse_spec
 from app.evidence.edges import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Amounts
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 from tests.unit.audit.test_replay_of_evidence import documents_of, paid, sealed

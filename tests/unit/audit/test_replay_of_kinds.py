@@ -25,9 +25,9 @@ from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.spaces.multiset import ElementsTensor
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
 from tests.strategies import released
 from tests.unit.audit.transcripts import hypothesis_digest

@@ -19,12 +19,12 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
+from app.declarations.spec import parse_spec
 from app.releases.rounds import Rounds
 from app.services.measuring import measured_all
 from app.services.release_request import parse_release
 from app.services.release_rounds import play
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from tests.told_noise import Noise
 
 Document = dict[str, Any]

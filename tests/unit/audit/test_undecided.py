@@ -18,9 +18,9 @@ from app.audit.replay import replay
 from app.cli import main
 from app.client.log_report import report_of
 from app.curator.session import Session
+from app.declarations.errors import InvalidRequest
 from app.services import openings
 from app.services.errors import Unavailable
-from app.spaces.errors import InvalidRequest
 from tests.unit.audit.test_folder import log_of, played
 from tests.unit.audit.test_report_against_replay import folder_of
 

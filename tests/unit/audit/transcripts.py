@@ -27,10 +27,10 @@ from app.curator.oqr import Hit, Miss, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.privacy.ledger import Account
 from app.services.query_bodies import words as as_asked
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from tests.strategies import Universe, Words, released
 
 Document = dict[str, Any]

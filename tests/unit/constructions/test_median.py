@@ -40,9 +40,9 @@ from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Universe, Words, universe
 
 TABLE = universe(

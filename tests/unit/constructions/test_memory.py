@@ -17,6 +17,7 @@ import pytest
 from app.constructions.base import Construction, MeasuredQuery, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
+from app.declarations.spec import parse_spec
 from app.geometry import norms
 from app.spaces import query as query_module
 from app.spaces import tensor as tensor_module
@@ -24,7 +25,6 @@ from app.spaces.factory import space_of
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET
 
 #: Hundreds of updates of large arrays, each traced.

@@ -22,8 +22,9 @@ from app.constructions.mirror.form import matrix_of
 from app.constructions.mirror.schatten import CoreTensor, SchattenForm
 from app.constructions.mirror_descent import MirrorDescent, norm_bound
 from app.constructions.registry import construct, unfit
+from app.declarations.errors import InvalidRequest
 from app.geometry.norms import Norm, conjugate, vector_norm
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import CompiledPair, Query
 from app.spaces.tensor import DenseTensor
 from tests.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm, onto_ball, onto_halfspace

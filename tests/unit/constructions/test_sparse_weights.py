@@ -21,11 +21,11 @@ from app.curator.opening import Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from tests.strategies import released
 
 SPACE = space_of(parse_spec({"name": "w", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}))

@@ -20,9 +20,9 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 from app.privacy.exact import exact_scale
-from app.spaces.errors import CuratorError
-from app.spaces.spec import parse_spec
 
 Words = dict[str, Any]
 

@@ -17,9 +17,9 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import parse_spec
 from app.privacy.costs import DiscreteGaussianAnswer, renyi_cost
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import parse_spec
 
 RECORDS = 1_000_000
 WORDS: dict[str, Any] = {

@@ -27,14 +27,15 @@ from app.curator.oqr import surprise
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import parse_spec
 from app.evidence.measurements import Marginal, Noise, Partition
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
-from app.spaces.errors import InvalidQuery, InvalidRequest
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 
 SIZES = (3, 4, 2)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

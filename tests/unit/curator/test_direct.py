@@ -20,11 +20,11 @@ from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
+from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.declarations.spec import parse_spec
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
-from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, released, universe
 
 TABLE = universe(

@@ -13,9 +13,9 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Plan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.spec import parse_spec
 from app.privacy.poisson import cut_delta, distance_delta, session_part
 from app.privacy.race import SAMPLER_DISTANCE
-from app.spaces.spec import parse_spec
 
 RECORDS = 1000
 

@@ -16,8 +16,8 @@ from app.curator.errors import PlanInfeasible
 from app.curator.facts import NORM_BITS, grid_of, measure, unmeasurable
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.geometry.norms import Norm
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Universe, universe
 
 TABLE = universe(

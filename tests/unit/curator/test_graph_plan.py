@@ -23,12 +23,12 @@ from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.asked import AskedBuy
 from app.evidence.degrees import DegreeBuy, Degrees
 from app.evidence.edges import BitFlips, EdgeBuy, Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Account, Amounts, total
-from app.spaces.spec import parse_spec
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 DIRECTED = {"kind": "graph", "nodes": 50, "directed": True}

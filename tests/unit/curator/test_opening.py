@@ -16,10 +16,10 @@ from app.curator.mechanisms import GREATEST_ANSWER, NO_WISH, Answer, Estimate, O
 from app.curator.opening import Header, Opening
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.privacy.ledger import Amounts
 from app.services import openings
 from app.services.openings import opening_of
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, universe
 
 TABLE = universe(

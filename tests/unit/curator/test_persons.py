@@ -17,10 +17,10 @@ from app.curator.mechanisms import Measure, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.exactness import ceil_to
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 
 pytestmark = pytest.mark.slow
 

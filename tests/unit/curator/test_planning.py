@@ -23,11 +23,11 @@ from app.curator.feasibility import PURCHASE_PART, find_plan
 from app.curator.plan import Infeasible
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.errors import CuratorError, InvalidRequest
+from app.declarations.spec import parse_spec
 from app.privacy.noise import DiscreteLaplace
 from app.releases import factorization
 from app.services.release_request import parse_release
-from app.spaces.errors import CuratorError, InvalidRequest
-from app.spaces.spec import parse_spec
 
 mp = mpmath.mp.clone()
 mp.dps = 60

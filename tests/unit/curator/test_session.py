@@ -23,9 +23,9 @@ from app.curator.oqr import Hit, play
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session, units_of
+from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, Universe, answer, asked, data, queries, released, told, universe, universes
 
 TABLE = universe(

@@ -28,6 +28,7 @@ from app.curator.plan import Infeasible
 from app.curator.planning import make_plan
 from app.curator.power_plan import PowerPlan
 from app.curator.request import parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.degrees import Degrees
 from app.evidence.edges import FLIP_BITS, BitFlips, Edges
 from app.evidence.measurements import Noise
@@ -35,7 +36,6 @@ from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, ren
 from app.releases.pricing import Apart, price_of_degrees, price_of_edges
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow

@@ -17,6 +17,8 @@ from app.curator.evidence_plan import residuals_of
 from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
 from app.curator.workload_plan import WorkloadPlan
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
@@ -25,8 +27,6 @@ from app.privacy.ledger import Amounts
 from app.releases.fitting import fit, known_of, projection
 from app.releases.workloads import Marginals
 from app.services.release_request import parse_release
-from app.spaces.errors import CuratorError
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor, FloatArray
 
 pytestmark = pytest.mark.slow

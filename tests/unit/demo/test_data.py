@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.declarations.spec import parse_spec
 from app.demo.analysts import Told, degree_cuts, drill_down, group_cuts, grow_cuts, spectral_cuts
 from app.demo.data import Flags, Table, adult, census, communities, email_eu_core, imbalanced_bipartite
-from app.spaces.spec import parse_spec
 
 
 def matching(table: Table, where: dict[str, tuple[int, int]]) -> int:

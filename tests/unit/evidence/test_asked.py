@@ -10,12 +10,12 @@ import numpy as np
 import orjson
 import pytest
 
+from app.declarations.spec import parse_spec
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.measurements import Noise
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 
 NOISE = Noise("gaussian", Decimal("2.5"), 3)
 DIRECTED: dict[str, Any] = {"kind": "graph", "nodes": 6, "directed": True}

@@ -24,6 +24,7 @@ from app.curator.opening import Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.power_plan import PowerPlan, power_plan
 from app.curator.request import SessionRequest, parse_request
+from app.declarations.spec import parse_spec
 from app.evidence.edges import Edges
 from app.evidence.measurements import Noise
 from app.evidence.products import ProductRelease, Products
@@ -35,7 +36,6 @@ from app.releases.power import LowRank, started
 from app.releases.pricing import event_of_products
 from app.releases.workloads import Cuts
 from app.services.release_rounds import play_power
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor, SparseTensor
 from tests import told_noise
 

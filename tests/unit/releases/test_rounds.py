@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from app.constructions.base import PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
+from app.declarations.spec import parse_spec
 from app.evidence.measurements import Marginal, Measurement, Noise, Partition
 from app.evidence.strategies import Release
 from app.releases.candidates import BITS, Candidates
@@ -23,7 +24,6 @@ from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
 from app.releases.workloads import Marginals, Ranges
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
 
 SIZES = (2, 3)
 _PAIRS = list(itertools.combinations(range(8), 2))

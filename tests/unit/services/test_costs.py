@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.declarations.spec import parse_spec
 from app.services.answering import costs
 from app.services.answering.aside import Aside
 from app.services.answering.costs import SlowAskers, seems_costly
 from app.spaces.factory import space_of
 from app.spaces.space import Space
-from app.spaces.spec import parse_spec
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 TEN = {"type": "predicate", "where": {"any": [{f"a{i}": 1} for i in range(10)]}, "within": 500}

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from app.declarations.errors import InvalidRequest
+from app.declarations.spec import parse_spec
 from app.services.dummies import dummy_table, encoded
-from app.spaces.errors import InvalidRequest
-from app.spaces.spec import parse_spec
 from app.storage.private_data import PrivateData
 from app.storage.readers import read_private
 

@@ -7,12 +7,12 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from app.declarations.spec import parse_spec
 from app.evidence.combinations import Rows
 from app.evidence.measurements import Marginal, Noise
 from app.evidence.strategies import Moment, Part, Release, Strategy
 from app.services.measurements import Released, _part_view
 from app.spaces.factory import space_of
-from app.spaces.spec import parse_spec
 from app.spaces.table import TableSpace
 
 SPEC = {

@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from app.constructions import dense
 from app.curator.counting import counted
 from app.curator.questions import question_of, selected
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.evidence.measurements import Measurement, Noise
 from app.evidence.residuals import Residuals
 from app.spaces import conditions as conditions_module
 from app.spaces import query as query_module
 from app.spaces import records as records_module
-from app.spaces.errors import InvalidDataset, InvalidQuery
+from app.spaces.errors import InvalidQuery
 from app.spaces.query import CompiledLocal, CompiledMarginal, CompiledProduct, CompiledZero
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, Words, universe
 

@@ -26,10 +26,11 @@ from app.curator.errors import PlanInfeasible
 from app.curator.facts import grid_of, measure
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
-from app.spaces.errors import InvalidDataset, InvalidQuery
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
+from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 
 RATINGS = {
     "name": "ratings",

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from app.curator.dataset import PublicDataset
 from app.curator.facts import grid_of, measure
+from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.multiset import CompiledElements, ElementsTensor
 from app.spaces.query import CompiledZero
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.storage.private_data import ElementsData
 
 WORDS = {"name": "words", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}

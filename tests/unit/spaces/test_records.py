@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from app.curator.facts import measure
+from app.declarations.spec import parse_spec
 from app.spaces import records
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
-from app.spaces.spec import parse_spec
 from tests.strategies import BUDGET, answer, asked, queries, universe
 
 TABLE = universe(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.attributes import Attribute
+from app.declarations.attributes import Attribute
 from app.spaces.values import values_of
 
 

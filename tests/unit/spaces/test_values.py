@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.spaces.attributes import Attribute
+from app.declarations.attributes import Attribute
 from app.spaces.errors import InvalidQuery
 from app.spaces.query_request import Condition
 from app.spaces.values import Values, values_of

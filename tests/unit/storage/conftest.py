@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import parse_spec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.storage.private_data import CsrData, DenseData, PrivateData
 from app.storage.readers import read_private
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 
 ROOT = Path(__file__).parents[3]
 READERS = ROOT / "app" / "storage" / "readers"

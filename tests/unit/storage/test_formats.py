@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import Encoding, parse_spec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Encoding, parse_spec
 from app.storage.readers import excel as excel_module
 from tests.unit.storage.conftest import BUDGET, SECRET
 

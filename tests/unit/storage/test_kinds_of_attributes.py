@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.attributes import Attribute
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import TableSpec, parse_spec
+from app.declarations.attributes import Attribute
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import TableSpec, parse_spec
 from app.storage.readers import Read, read_private
 from app.storage.readers.coders import coder_of
 

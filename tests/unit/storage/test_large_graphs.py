@@ -18,10 +18,10 @@ import pyarrow.csv
 import pytest
 
 from app.curator.counting import exact_degrees
+from app.declarations.spec import parse_spec
 from app.evidence.degrees import Degrees
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import parse_spec
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private
 

@@ -23,8 +23,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import Persons, TableSpec, parse_spec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import Persons, TableSpec, parse_spec
 from app.storage.private_data import DenseData, RecordsData
 from app.storage.readers import persons as persons_module
 from app.storage.readers import read_private

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import parse_spec
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.storage.readers import columns as columns_module
 from app.storage.readers import read_private
 

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import BipartiteSpec, GraphSpec, OneSide, Sources, parse_spec, written
 from app.spaces.factory import space_of
-from app.spaces.spec import BipartiteSpec, GraphSpec, OneSide, Sources, parse_spec, written
 from app.storage.private_data import CsrData
 from app.storage.readers import edges as edges_module
 from app.storage.readers import read_private

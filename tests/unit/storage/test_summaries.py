@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.spaces.drafts import MOST_CHARACTERS, MOST_LABELS, ColumnSummary, Layout, completed
-from app.spaces.errors import InvalidDataset
-from app.spaces.spec import parse_spec
+from app.declarations.drafts import MOST_CHARACTERS, MOST_LABELS, ColumnSummary, Layout, completed
+from app.declarations.errors import InvalidDataset
+from app.declarations.spec import parse_spec
 from app.storage.readers import column_names, read_private, summarise
 from app.storage.readers.summaries import MOST_COLUMNS
 from tests.unit.storage.conftest import ROOMY, SECRET

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.spaces.errors import InvalidDataset
+from app.declarations.errors import InvalidDataset
 from app.storage.private_data import RecordsData
 from app.storage.readers import columns as columns_module
 from app.storage.readers import tables as tables_module

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.attributes import MAX_NUMBERS, Attribute
-from app.spaces.drafts import (
+from app.declarations.attributes import MAX_NUMBERS, Attribute
+from app.declarations.drafts import (
     LEAST_TOLD_APART,
     MOST_BINS,
     MOST_CODES,
@@ -30,7 +30,7 @@ from app.spaces.drafts import (
     numeric,
     to_draft,
 )
-from app.spaces.spec import MOST_ATTRIBUTES, NAME, parse_spec, problems_of
+from app.declarations.spec import MOST_ATTRIBUTES, NAME, parse_spec, problems_of
 
 pytestmark = pytest.mark.slow
 

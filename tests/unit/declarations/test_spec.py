@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.curator.dataset import PublicDataset
-from app.spaces.attributes import Attribute
-from app.spaces.errors import InvalidDataset, InvalidQuery, InvalidRequest
+from app.declarations.attributes import Attribute
+from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.declarations.spec import TableSpec, parse_spec, written
+from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
-from app.spaces.spec import TableSpec, parse_spec, written
 from tests.strategies import BUDGET, bin_edges, universes
 
 OWN = {"name": "d", "budget": BUDGET}

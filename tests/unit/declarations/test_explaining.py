@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from app.curator.comparison import parse_comparison
 from app.curator.request import parse_request
+from app.declarations.errors import CuratorError
+from app.declarations.spec import parse_spec
 from app.services.query_bodies import compiled
-from app.spaces.errors import CuratorError
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query, parse_wanted
-from app.spaces.spec import parse_spec
 from tests.foreign import FOREIGN
 from tests.strategies import BUDGET
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from app.spaces.models import Model, Number, Whole
+from app.declarations.models import Model, Number, Whole
 
 #: What stands beside attributes in conditions.
 CONNECTIVES = ("all", "any", "not")

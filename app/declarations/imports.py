@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import yaml
 
-from app.spaces.drafts import MOST_DAYS, Draft, name_of, numeric, plain
-from app.spaces.errors import InvalidDataset
+from app.declarations.drafts import MOST_DAYS, Draft, name_of, numeric, plain
+from app.declarations.errors import InvalidDataset
 
 #: Bytes and values of a YAML document: it takes a hundred times as long to read as JSON.
 MOST_YAML_BYTES, MOST_YAML_VALUES = 1 << 18, 20_000

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from app.spaces.naming import cut, listed, meant, unknown
+from app.declarations.naming import cut, listed, meant, unknown
 
 #: Describing a problem takes a kilobyte and a tenth of a millisecond, and a refusal shows only a few: beyond so many
 #: they are counted alone.

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from app.spaces.attributes import Attribute, check_trimmed
-from app.spaces.errors import InvalidDataset, InvalidRequest
-from app.spaces.explaining import explain, problems
-from app.spaces.models import Model, Number, Real, Whole
+from app.declarations.attributes import Attribute, check_trimmed
+from app.declarations.errors import InvalidDataset, InvalidRequest
+from app.declarations.explaining import explain, problems
+from app.declarations.models import Model, Number, Real, Whole
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: The most attributes of a table.

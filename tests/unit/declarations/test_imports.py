@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces import imports
-from app.spaces.drafts import Draft
-from app.spaces.errors import InvalidDataset
-from app.spaces.imports import format_of, imported, parse_yaml
-from app.spaces.spec import TableSpec, problems_of
+from app.declarations import imports
+from app.declarations.drafts import Draft
+from app.declarations.errors import InvalidDataset
+from app.declarations.imports import format_of, imported, parse_yaml
+from app.declarations.spec import TableSpec, problems_of
 
 DEPTH = 32
 BUDGET = {"epsilon": 1, "delta": 1e-9}

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from app.spaces.attributes import CONNECTIVES, MAX_NUMBERS, Attribute
-from app.spaces.spec import MOST_ATTRIBUTES, NAME, Encoding
+from app.declarations.attributes import CONNECTIVES, MAX_NUMBERS, Attribute
+from app.declarations.spec import MOST_ATTRIBUTES, NAME, Encoding
 
 #: A column of more different texts, or of longer ones, is no attribute of a draft: nobody declares so many by hand.
 MOST_LABELS, MOST_CHARACTERS = 100, 128
