@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from app.evidence.measurements import Partition
+from app.spaces.partition import Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import Array, DenseTensor, FloatArray, IntArray, PrivateTensor
 

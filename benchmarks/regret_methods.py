@@ -15,11 +15,12 @@ from scipy.special import log_ndtr, ndtr
 from app.evidence.dense import DenseFit
 from app.evidence.dense import fitted as ridge
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Noise
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, Means, Policy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.privacy.ledger import Budget
+from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
 from benchmarks.regret_data import POOL, World
 

@@ -21,11 +21,11 @@ from functools import lru_cache
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.plan import Infeasible, Plan, Race, SessionPlan, Terms
 from app.curator.request import SessionRequest
+from app.patience import still_wanted
 from app.privacy.calibration import gru2011_scale, jt2012_scale, per_hit, scale_for_cost
 from app.privacy.costs import GREATEST_LAPLACE_SCALE, ConditionalRelease, Release, renyi_cost
 from app.privacy.errors import PrivacyError
 from app.privacy.exact import exact_scale, reach
-from app.privacy.patience import still_wanted
 from app.privacy.poisson import distance_delta, race_cut, race_mean, session_part
 from app.privacy.race import SAMPLER_DISTANCE
 

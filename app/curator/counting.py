@@ -13,9 +13,9 @@ import numpy as np
 from app.evidence.combinations import centred
 from app.evidence.degrees import Degrees
 from app.evidence.edges import Edges
-from app.evidence.measurements import Marginal, Partition
 from app.evidence.products import Products
 from app.evidence.strategies import Moment, Strategy
+from app.spaces.partition import Marginal, Partition
 from app.spaces.records import PART, RecordsTensor, parts_of
 from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
 

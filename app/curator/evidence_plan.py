@@ -18,12 +18,12 @@ from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values
-from app.evidence.measurements import Partition
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts
+from app.spaces.partition import Partition
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 

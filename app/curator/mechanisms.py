@@ -31,7 +31,7 @@ from app.declarations.errors import InvalidRequest
 from app.evidence.asked import Asked, AskedRelease
 from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
 from app.evidence.edges import EdgeRelease
-from app.evidence.measurements import Marginal, Noise
+from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
 from app.evidence.products import ProductRelease
 from app.evidence.strategies import Release, Strategy
@@ -39,6 +39,7 @@ from app.evidence.tails import Term, reach
 from app.privacy.ledger import Amounts
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery
+from app.spaces.partition import Marginal
 from app.spaces.query import Query
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray

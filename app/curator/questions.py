@@ -8,10 +8,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Groups, Local, Product, Question
 from app.evidence.statistics import Statistic
 from app.spaces.errors import InvalidQuery
+from app.spaces.partition import Marginal, Partition
 from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
 from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import Array, FloatArray, IntArray

@@ -13,7 +13,6 @@ from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.plan import Infeasible
 from app.curator.request import SessionRequest
-from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, ExponentialChoice, PrivacyEvent
@@ -23,6 +22,7 @@ from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
 from app.releases.rounds import MOST_LEARNT, Rounds, terms, usual_number
 from app.releases.workloads import Ranges, TableWorkload
+from app.spaces.partition import Marginal
 
 #: A table's hypothesis has at most so many cells, and a round chooses from at most so many queries.
 MOST_CELLS, MOST_CANDIDATES = 1 << 22, 1 << 20

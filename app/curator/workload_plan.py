@@ -23,7 +23,6 @@ from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
 from app.evidence.combinations import Rows
 from app.evidence.degrees import GraphBuy
-from app.evidence.measurements import Marginal
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
@@ -36,6 +35,7 @@ from app.releases.factorization import Factorization, Paying, Questions, for_cel
 from app.releases.factorization import Ranges as CellRanges
 from app.releases.fitting import MOST_CELLS as MOST_FITTED
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
+from app.spaces.partition import Marginal
 
 #: For a fit the precision of what is measured of most attributes together is this part of what would be best for
 #: unbiased values (docs/releases.md).

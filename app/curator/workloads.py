@@ -8,11 +8,11 @@ import math
 from app.curator.questions import question_of
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.declarations.naming import unknown
-from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Groups
-from app.privacy.patience import still_wanted
+from app.patience import still_wanted
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import InvalidQuery
+from app.spaces.partition import Marginal, Partition
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.spaces.statistics import CompiledStatistic

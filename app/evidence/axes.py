@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from app.evidence.measurements import Partition
+from app.spaces.partition import Partition
 from app.spaces.tensor import FloatArray
 
 

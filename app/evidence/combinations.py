@@ -18,8 +18,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 from scipy.sparse import csr_array
 
-from app.evidence.measurements import Marginal, Noise
+from app.evidence.measurements import Noise
 from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Weights of rows take at most so many bits, and there are at most so many rows and weights: squares add up exactly.

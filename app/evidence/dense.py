@@ -23,10 +23,10 @@ from scipy.special import wrightomega
 
 from app.evidence.axes import along
 from app.evidence.dual import Dual, NotConverged
-from app.evidence.measurements import Marginal, Partition
 from app.evidence.posterior import incidence
 from app.evidence.questions import Question
 from app.evidence.restrictions import Values
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray, IntArray
 
 #: How entropy is weighed against what was measured: strength times sigma.

@@ -30,7 +30,7 @@ from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, possible
 from app.evidence.fits import Fit, LocalFits
-from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.noise_choice import (
     GREATEST_SCALE,
     SLACK,
@@ -43,6 +43,7 @@ from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals, Unbiased, blank
 from app.evidence.strategies import Strategy
 from app.evidence.tails import Term, norm_quantile, normal_quantile, reach
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.evidence.axes import along, summed
-from app.evidence.measurements import Marginal, Partition
 from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal, Partition
 from app.spaces.query import CompiledProduct
 from app.spaces.tensor import Array, FloatArray, IntArray
 

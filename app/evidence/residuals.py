@@ -47,9 +47,10 @@ from scipy.sparse import csr_array
 from app.evidence.axes import along, spread, summed
 from app.evidence.combinations import Combination, Contrast
 from app.evidence.joint import Joint
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.

@@ -20,8 +20,9 @@ from scipy.sparse.csgraph import connected_components
 
 from app.evidence.axes import summed
 from app.evidence.combinations import Combination, Contrast
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Question
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Less than this part of what contrasts tell is what rounding left.

@@ -30,13 +30,14 @@ from scipy.optimize import brentq
 
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.joint import Joint, pooled, sharpened
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Buy, OutOfReach, Policy
 from app.evidence.questions import Cells, Groups, Local, Question
 from app.evidence.ratios import fieller_mean, variances_of
 from app.evidence.residuals import Residuals, Unbiased, own_values, weighed
 from app.evidence.strategies import Moment, Part, Strategy, shares
 from app.evidence.tails import Term, normal_quantile, quantile
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: Parts of what is paid that may go to the number of records, beside the moments.

@@ -20,8 +20,9 @@ from typing import Any, Literal
 import numpy as np
 
 from app.evidence.combinations import Combination, Contrast, Moved, Rows, moved_by_contrasts
-from app.evidence.measurements import Marginal, Measurement, Noise, read_integers
+from app.evidence.measurements import Measurement, Noise
 from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal, read_integers
 from app.spaces.tensor import IntArray
 
 #: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.

@@ -37,11 +37,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import solve_banded
 
+from app.patience import still_wanted
 from app.privacy.calibration import rdp_scale
 from app.privacy.conversion import checked_count, checked_delta, checked_epsilon
 from app.privacy.errors import InvalidBudget
 from app.privacy.exactness import WORKING, Exact, ceil_to, exact, float_at_least, float_at_most, to_decimal
-from app.privacy.patience import still_wanted
 
 #: The work grows like updates^1.5; beyond this many use ``rdp``, whose excess is then a few percent.
 GREATEST_UPDATES: Final = 5_000

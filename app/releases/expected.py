@@ -20,7 +20,7 @@ from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
-from app.privacy.patience import still_wanted
+from app.patience import still_wanted
 from app.spaces.tensor import FloatArray
 
 

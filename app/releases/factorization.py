@@ -32,16 +32,17 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
 from app.evidence.combinations import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
-from app.evidence.measurements import Marginal, NoiseKind
+from app.evidence.measurements import NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.strategies import MOST_ROW_CELLS, Part, Strategy
+from app.patience import still_wanted
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
-from app.privacy.patience import still_wanted
 from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, largest, proxy, variance
 from app.releases.pricing import price_of
 from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
 
 #: Contrasts of so many sets of attributes are measured at most, and a marginal of so many cells.

@@ -13,7 +13,6 @@ import numpy as np
 
 from app.constructions.base import CellConstruction
 from app.evidence.degrees import GraphRelease
-from app.evidence.measurements import Partition
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.releases.edge_results import EdgeValues, edge_values
@@ -21,6 +20,7 @@ from app.releases.power import low_rank
 from app.releases.rounds import learnt
 from app.releases.table_results import Answers, Records, asked, nearest, synthetic, taken_in, unbiased
 from app.releases.workloads import Cuts, Marginals, Sums, Workload
+from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
 
 #: Told of how much of the work is done, from 0 to 1.

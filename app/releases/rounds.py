@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 
 from app.constructions.base import CellConstruction, MeasuredQuery
-from app.evidence.measurements import Marginal, Measurement
+from app.evidence.measurements import Measurement
 from app.evidence.policy import Buy
 from app.evidence.strategies import Release
 from app.privacy.costs import ExponentialChoice
@@ -26,6 +26,7 @@ from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
 from app.releases.factorization import Paying, Unaffordable
 from app.spaces.compilation import CellSpace
+from app.spaces.partition import Marginal
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: This part of what a round may cost is for its choice, the rest for its measurement.

@@ -18,13 +18,14 @@ import numpy as np
 from app.evidence.combinations import Contrast
 from app.evidence.estimates import Estimates, around
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray, IntArray
 
 #: The confidence of intervals.

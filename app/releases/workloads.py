@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from app.evidence.measurements import Marginal, Partition
 from app.evidence.questions import Cells, Question
+from app.spaces.partition import Marginal, Partition
 
 
 @dataclass(frozen=True, eq=False)

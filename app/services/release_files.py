@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from app.evidence.measurements import Partition
 from app.releases.finishing import Outcome
 from app.releases.table_results import Answers
 from app.services.edge_tables import edge_table
+from app.spaces.partition import Partition
 from app.spaces.query import Cells
 from app.spaces.space import Space
 from app.spaces.table import TableSpace

@@ -13,7 +13,7 @@ from typing import Any
 from app.curator.request import parse_request
 from app.curator.workload_comparison import ways_of
 from app.declarations.errors import CuratorError, InvalidRequest
-from app.privacy.patience import while_wanted
+from app.patience import while_wanted
 from app.services.datasets import Datasets
 from app.services.errors import Conflict, NotFound
 from app.services.pages import Page

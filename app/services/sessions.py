@@ -33,10 +33,10 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import InvalidRequest
+from app.patience import while_wanted
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
-from app.privacy.patience import while_wanted
 from app.services import spending
 from app.services.datasets import Datasets, Dummy, is_dummy, standing
 from app.services.errors import BudgetExhausted, IdempotencyConflict, NotFound, Unavailable

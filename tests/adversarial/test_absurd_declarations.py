@@ -27,13 +27,13 @@ from app.curator.session import Session
 from app.declarations.attributes import Attribute
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Partition
 from app.services.dummies import dummy_table
 from app.services.measuring import measured_all
 from app.services.query_bodies import compiled
 from app.services.releases import Releases
 from app.services.sessions import Sessions
 from app.spaces.factory import space_of
+from app.spaces.partition import Partition
 from app.spaces.query import CompiledMarginal, Query
 from app.spaces.query_request import Condition
 from app.spaces.records import RecordsTensor

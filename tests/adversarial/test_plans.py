@@ -21,8 +21,8 @@ import pytest
 
 from app.curator.errors import PlanInfeasible
 from app.http import fair_queue
+from app.patience import while_wanted
 from app.privacy.exact import exact_scale
-from app.privacy.patience import while_wanted
 from app.services.errors import BudgetExhausted
 from app.services.sessions import Prepared
 from tests.integration.servers import Caller, launching

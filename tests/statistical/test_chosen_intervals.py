@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from app.curator.mechanisms import Wish
-from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
 from app.evidence.strategies import Moment
+from app.spaces.partition import Marginal, Partition
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
 from tests.unit.evidence.test_policy import Session, drawn, means

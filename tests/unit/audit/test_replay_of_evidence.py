@@ -25,12 +25,13 @@ from app.curator.mechanisms import Answer, Measure, Measured, Units
 from app.curator.recorded import noise_of
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Marginal, Noise
+from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
 from app.evidence.strategies import Part, Release, Strategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
+from app.spaces.partition import Marginal
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor

@@ -29,11 +29,12 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Marginal, Noise, Partition
+from app.evidence.measurements import Noise
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.strategies import Release
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
+from app.spaces.partition import Marginal, Partition
 from app.spaces.query import Query
 from app.spaces.query_request import parse_query
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from app.curator import counting
 from app.curator.counting import counted, counted_together
-from app.evidence.measurements import Marginal, Partition
+from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 

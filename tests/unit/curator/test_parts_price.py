@@ -22,9 +22,10 @@ from dp_accounting.rdp import rdp_privacy_accountant
 
 from app.curator.counting import exact_values
 from app.evidence.combinations import Rows
-from app.evidence.measurements import Marginal, NoiseKind
+from app.evidence.measurements import NoiseKind
 from app.evidence.strategies import Moment, Part, Strategy
 from app.releases.pricing import price_of
+from app.spaces.partition import Marginal
 from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow

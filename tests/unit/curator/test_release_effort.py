@@ -15,7 +15,7 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import ways_of
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
-from app.privacy.patience import while_wanted
+from app.patience import while_wanted
 from app.services.release_request import parse_release
 
 BUDGET = {"epsilon": 10.0, "delta": 1e-6}

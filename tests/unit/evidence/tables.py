@@ -9,8 +9,9 @@ from decimal import Decimal
 import numpy as np
 from scipy.linalg import block_diag
 
-from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
+from app.spaces.partition import Marginal, Partition
 
 #: Fine enough that rounding to the grid shows in no comparison here.
 BITS = 40

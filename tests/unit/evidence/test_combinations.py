@@ -18,12 +18,13 @@ from app.curator.counting import exact_values
 from app.curator.evidence import price_of
 from app.evidence.combinations import Combination, Contrast, Rows, centred, moved_by_contrasts
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restricted, assembled
 from app.evidence.strategies import Moment, Part, Release, Strategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 from tests.unit.evidence.tables import BITS, matrix, measured, released, weights

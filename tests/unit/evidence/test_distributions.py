@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from app.evidence.distributions import MOST_RANGES, Distribution, Ranges, distributions, ranges_of
-from app.evidence.measurements import Noise, Partition
+from app.evidence.measurements import Noise
 from app.evidence.tails import Term, reach
+from app.spaces.partition import Partition
 
 PLACES = 9
 #: Noise of a variance of one, nearly normal; and noise whose tails are longer.

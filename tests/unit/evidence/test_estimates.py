@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from app.evidence.estimates import Estimates, estimates, possible
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import measured, released, weights
 
 SIZES = (3, 4, 2)

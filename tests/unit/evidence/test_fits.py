@@ -13,9 +13,10 @@ from scipy.special import logsumexp, rel_entr
 
 from app.evidence import fits
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Local, Product
 from app.evidence.residuals import Residuals
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import matrix, measured, released, weights
 
 SIZES = (3, 4, 2)

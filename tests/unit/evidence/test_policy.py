@@ -17,13 +17,14 @@ from scipy.special import chdtrc
 
 from app.evidence import policy as policy_module
 from app.evidence.dual import NotConverged
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.noise_choice import laplace_cost
 from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, own
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import measured, weights
 
 SIZES = (4, 3, 2, 5)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.evidence import posterior
-from app.evidence.measurements import Marginal
 from app.evidence.posterior import Posterior, incidence
 from app.evidence.restrictions import Values
+from app.spaces.partition import Marginal
 
 
 def known(rng: np.random.Generator, cells: int, counts: list[int]) -> list[Values]:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from app.evidence import measurements as measurements_module
 from app.evidence import residuals as residuals_module
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.strategies import Release
 from app.evidence.tails import reach
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import expected, least_squares, measured, released, weights
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.evidence.measurements import Marginal, Measurement, Partition
+from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Product
 from app.evidence.restrictions import Restriction, values_on
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import matrix, measured
 
 SIZES = (3, 4, 5)

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.evidence.combinations import Moved
-from app.evidence.measurements import Marginal, Measurement, Noise, NoiseKind, Partition
+from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
@@ -24,6 +24,7 @@ from app.evidence.statistics import Shown, Statistic, Statistics
 from app.evidence.strategies import Moment, Release
 from app.evidence.tails import normal_quantile
 from app.releases.pricing import price_of
+from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
 
 pytestmark = pytest.mark.slow

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.curator.counting import exact_values
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.strategies import Moment, Part, Release, Strategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.releases.pricing import price_of
+from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 

@@ -15,7 +15,7 @@ from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
 from app.curator.counting import exact_values
-from app.evidence.measurements import Marginal, Noise, NoiseKind, Partition
+from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.questions import Cells, Local
 from app.evidence.residuals import Residuals
@@ -37,6 +37,7 @@ from app.releases.factorization import (
     prefixes,
     rounded,
 )
+from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import DenseTensor
 from tests.unit.evidence.tables import matrix
 

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from app.evidence.measurements import Marginal, Measurement, Noise
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells
 from app.evidence.residuals import Residuals
 from app.releases.fitting import KnownResidual, _nearest, combined, fit, known_of, projection, residuals_of, spread_of
+from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
 
 SIZES = (2, 3, 2)

@@ -17,13 +17,14 @@ from app.constructions.base import PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Marginal, Measurement, Noise, Partition
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.strategies import Release
 from app.releases.candidates import BITS, Candidates
 from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
 from app.releases.workloads import Marginals, Ranges
 from app.spaces.factory import space_of
+from app.spaces.partition import Marginal, Partition
 
 SIZES = (2, 3)
 _PAIRS = list(itertools.combinations(range(8), 2))

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Marginal, Measurement, Noise
+from app.evidence.measurements import Measurement, Noise
 from app.evidence.residuals import Residuals
 from app.releases.synthetic_table import from_local_fits, listed, rounded
+from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray, IntArray
 
 

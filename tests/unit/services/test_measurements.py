@@ -9,10 +9,11 @@ import pytest
 
 from app.declarations.spec import parse_spec
 from app.evidence.combinations import Rows
-from app.evidence.measurements import Marginal, Noise
+from app.evidence.measurements import Noise
 from app.evidence.strategies import Moment, Part, Release, Strategy
 from app.services.measurements import Released, _part_view
 from app.spaces.factory import space_of
+from app.spaces.partition import Marginal
 from app.spaces.table import TableSpace
 
 SPEC = {
