@@ -27,7 +27,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
-from app.evidence.strategies import Strategy
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all
@@ -237,7 +237,7 @@ class Played:
             count = 1 if race is None else noise.poisson(race.mean, race.cut).take()
             return surprise(private, due.counts, tests, count, due.threshold, fresh)
         assert isinstance(due, Measure)
-        if isinstance(due.strategy, Strategy):
+        if isinstance(due.strategy, TableStrategy):
             private = exact_values(due.strategy, data)
         else:
             exact = np.atleast_1d(np.asarray(query.exact(data), np.int64))

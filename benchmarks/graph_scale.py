@@ -29,7 +29,7 @@ import pyarrow.parquet
 from app.client import Curator
 from app.curator.counting import exact_degrees
 from app.declarations.spec import Spec, parse_spec
-from app.evidence.degrees import Degrees
+from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.spaces.tensor import SparseTensor

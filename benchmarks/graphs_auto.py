@@ -20,11 +20,12 @@ from app.curator.planning import chosen, make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.asked import AskedBuy, AskedRelease
 from app.evidence.cut_posterior import CutPosterior
-from app.evidence.degrees import DegreeBuy, DegreeRelease
-from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
 from app.evidence.graph_policy import GraphPolicy
+from app.measurements.noise import BitFlips
+from app.measurements.strategies.asked import AskedBuy, AskedRelease
+from app.measurements.strategies.degrees import DegreeBuy, DegreeRelease
+from app.measurements.strategies.edges import EdgeBuy, EdgeRelease
 from app.privacy.ledger import Amounts
 from app.spaces.canonical import pair_query
 from app.spaces.query import Query

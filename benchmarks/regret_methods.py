@@ -15,10 +15,11 @@ from scipy.special import log_ndtr, ndtr
 from app.evidence.dense import DenseFit
 from app.evidence.dense import fitted as ridge
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Bought, Buy, Means, Policy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
 from app.privacy.ledger import Budget
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
@@ -66,7 +67,7 @@ def means(epsilon: float, pure: bool, questions: int | None) -> Means:
     return Means(float(budget.order), float(budget.total), epsilon, pure, questions)
 
 
-def drawn(table: World, buy: Buy, rng: np.random.Generator) -> Measurement:
+def drawn(table: World, buy: Buy, rng: np.random.Generator) -> Counts:
     """A measurement, with noise of NumPy on whole counts."""
     exact = table.marginal(buy.marginal)
     scale = float(buy.scale)
@@ -75,7 +76,7 @@ def drawn(table: World, buy: Buy, rng: np.random.Generator) -> Measurement:
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Measurement(buy.marginal, Noise(buy.kind, buy.scale, 0), exact.astype(np.int64) + noise)
+    return Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), exact.astype(np.int64) + noise)
 
 
 class Session:

@@ -28,7 +28,7 @@ from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
-from app.evidence.strategies import Release
+from app.measurements.strategies.tables import Release
 from app.releases.finishing import Job, finish
 from app.releases.power import started
 from app.services.measuring import measured_all

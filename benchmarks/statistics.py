@@ -29,8 +29,8 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Noise
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Budget
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor

@@ -40,9 +40,10 @@ from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import DegreeRelease, GraphRelease
-from app.evidence.edges import BitFlips, EdgeRelease
 from app.geometry.cut_norm import cut_norm, undirected_cut_norm
+from app.measurements.noise import BitFlips
+from app.measurements.strategies.degrees import DegreeRelease, GraphRelease
+from app.measurements.strategies.edges import EdgeRelease
 from app.privacy.ledger import Account
 from app.releases.edge_results import edge_values
 from app.releases.synthetic_graph import (

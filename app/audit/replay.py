@@ -64,10 +64,10 @@ from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import CuratorError, InvalidRequest
-from app.evidence.degrees import GraphBuy
-from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release, Strategy
+from app.measurements.noise import Noise
+from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
@@ -735,7 +735,11 @@ class Replaying:
         if measured is not None:
             noise = measured.table.noise
             same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
-            if measured.table.strategy != Strategy.of(due.marginal) or not same or measured.price != due.terms.price:
+            if (
+                measured.table.strategy != TableStrategy.of(due.marginal)
+                or not same
+                or measured.price != due.terms.price
+            ):
                 raise _Broken("the measurement is not the one that was due", sequence)
             self._pay(self._affordable(session, measured.price, sequence))
             expected = self._expected(measured, due.expected, sequence)

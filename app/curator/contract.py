@@ -32,9 +32,9 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.questions import Chosen, question_of, selected
 from app.curator.recorded import noise_of
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question, Sum
-from app.evidence.strategies import Release, Strategy
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.query import Query
@@ -136,7 +136,7 @@ class ContractMechanism(EvidenceMechanism):
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, the fresh measurement among that."""
         assert isinstance(due, MarginalTest)
-        release = Release(Strategy.of(due.marginal), noise_of(due.terms.noise), units)
+        release = Release(TableStrategy.of(due.marginal), noise_of(due.terms.noise), units)
         measured = Measured(release, due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
         answer = self._answer(state, query, due.wish, "measurement", bought, measured)
@@ -230,9 +230,7 @@ class ContractMechanism(EvidenceMechanism):
             found = min(found, each.radius(question, self._opening.dataset.records) + float(apart))
         return self._up(found)
 
-    def _measured_bound(
-        self, question: Question, chosen: Chosen, values: FloatArray, measurement: Measurement
-    ) -> float:
+    def _measured_bound(self, question: Question, chosen: Chosen, values: FloatArray, measurement: Counts) -> float:
         """How far values are off at most by the measurement that was made for them."""
         own = Certificate(measurement.marginal, measurement.units, 0.0, 0.0, 0, tested=False)
         centre = selected(own.centre(question), chosen)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.combinations import centred
-from app.evidence.degrees import Degrees
-from app.evidence.edges import Edges
-from app.evidence.products import Products
-from app.evidence.strategies import Moment, Strategy
+from app.measurements.rows import centred
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import PART, RecordsTensor, parts_of
 from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
@@ -23,12 +23,12 @@ from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
 _MOST_GROUPED = 64
 
 
-def exact_values(strategy: Strategy, data: PrivateTensor) -> IntArray:
+def exact_values(strategy: TableStrategy, data: PrivateTensor) -> IntArray:
     """What a strategy releases before noise is added: its parts one after another, each row by row."""
     return all_exact_values([strategy], data)[0]
 
 
-def all_exact_values(strategies: Sequence[Strategy], data: PrivateTensor) -> list[IntArray]:
+def all_exact_values(strategies: Sequence[TableStrategy], data: PrivateTensor) -> list[IntArray]:
     """The same of several strategies, whose marginals are counted together."""
     counts = iter(counted_together([p.marginal for s in strategies for p in s.parts if p.moment is None], data))
     found = []

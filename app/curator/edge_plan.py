@@ -18,8 +18,8 @@ from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
-from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
-from app.evidence.edges import EdgeBuy, Edges
+from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
+from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total

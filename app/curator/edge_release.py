@@ -8,9 +8,9 @@ from app.curator.evidence import Evidence
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.workload import WorkloadMechanism
-from app.evidence.degrees import GraphBuy
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 
 #: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the

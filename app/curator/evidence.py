@@ -39,13 +39,13 @@ from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of,
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
 from app.declarations.errors import InvalidRequest
-from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.estimates import Estimates
-from app.evidence.measurements import Measurement
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
-from app.evidence.strategies import EXACT_BITS, Moment, Release, Strategy
+from app.measurements.pieces import Counts
+from app.measurements.strategies.degrees import GraphBuy, GraphRelease
+from app.measurements.strategies.tables import EXACT_BITS, Moment, Release, TableStrategy
 from app.privacy.ledger import Amounts, total
 from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery
@@ -84,7 +84,7 @@ class Evidence:
             if moment is None:
                 self.residuals.add(measurement)
                 continue
-            assert isinstance(measurement, Measurement)
+            assert isinstance(measurement, Counts)
             known = self.moments.get(moment)
             if known is None:
                 known = self.moments[moment] = Residuals(self.residuals.sizes, None, self.residuals.starting)
@@ -181,7 +181,7 @@ class EvidenceMechanism(RecordedMechanism):
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
-        assert isinstance(due.strategy, Strategy)
+        assert isinstance(due.strategy, TableStrategy)
         measured = Measured(Release(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
         if isinstance(query, CompiledStatistic):
             self._learn_statistic(state, query, measured)

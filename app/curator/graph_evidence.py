@@ -38,19 +38,20 @@ from app.curator.mechanisms import (
 from app.curator.opening import Opening
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.declarations.errors import InvalidRequest
-from app.evidence.asked import Asked, AskedRelease
 from app.evidence.cut_posterior import MOST_KEPT
 from app.evidence.cuts import CutQuestion
-from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
 from app.evidence.estimates import shown_errors
+from app.evidence.flips import flips_quantile
 from app.evidence.graph_policy import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
-from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.noise_choice import LEAST_SCALE, SLACK, largest_noise, noise_on_grid, rounded_up
 from app.evidence.policy import FAR, OLD_PART, OutOfReach, of_looks, squared
-from app.evidence.products import ProductRelease
-from app.evidence.strategies import Release
 from app.evidence.tails import Term, norm_quantile, normal_quantile, quantile, reach
+from app.measurements.noise import BitFlips, Noise, NoiseKind
+from app.measurements.strategies.asked import Asked, AskedRelease
+from app.measurements.strategies.degrees import DegreeRelease, GraphBuy, GraphRelease
+from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.strategies.products import ProductRelease
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
@@ -599,7 +600,7 @@ class GraphMechanism(RecordedMechanism):
                     terms.append(Term.of(_smooth(rest), np.ones(1)))
                 found = max(found, quantile(terms, 1 - missed))
             flips = [noise for noise in known.noises if isinstance(noise, BitFlips)]
-            told = [noise.quantile(cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
+            told = [flips_quantile(noise, cells.many, 1 - missed, cells.left, cells.weights) for noise in flips]
             found = max([found, *told])
         return found
 

@@ -18,11 +18,11 @@ from app.curator.evidence_plan import gaussian_of
 from app.curator.plan import Infeasible, SessionPlan, stated
 from app.curator.promises import least_epsilon
 from app.curator.request import SessionRequest
-from app.evidence.asked import Asked, AskedBuy
-from app.evidence.degrees import DegreeBuy, Degrees, GraphBuy
-from app.evidence.edges import EdgeBuy, Edges
 from app.evidence.graph_policy import GraphMode
 from app.evidence.noise_choice import noise_on_grid
+from app.measurements.strategies.asked import Asked, AskedBuy
+from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
+from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.privacy.costs import PureStep
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to

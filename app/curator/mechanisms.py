@@ -28,14 +28,14 @@ from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.declarations.errors import InvalidRequest
-from app.evidence.asked import Asked, AskedRelease
-from app.evidence.degrees import DegreeRelease, GraphBuy, GraphRelease
-from app.evidence.edges import EdgeRelease
-from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
-from app.evidence.products import ProductRelease
-from app.evidence.strategies import Release, Strategy
 from app.evidence.tails import Term, reach
+from app.measurements.noise import Noise
+from app.measurements.strategies.asked import Asked, AskedRelease
+from app.measurements.strategies.degrees import DegreeRelease, GraphBuy, GraphRelease
+from app.measurements.strategies.edges import EdgeRelease
+from app.measurements.strategies.products import ProductRelease
+from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.ledger import Amounts
 from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery
@@ -262,7 +262,7 @@ class Measure:
 
     terms: RoundTerms
     error_bound: float | None
-    strategy: Strategy | Asked | None = None
+    strategy: TableStrategy | Asked | None = None
     expected: tuple[Units, int] | None = None
     wish: Wish = NO_WISH
 

@@ -17,8 +17,8 @@ from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
 from app.declarations.errors import CuratorError
-from app.evidence.edges import Edges
-from app.evidence.products import Products
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
 from app.privacy.costs import DiscreteGaussianAnswer
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to

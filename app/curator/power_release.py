@@ -8,10 +8,10 @@ from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.power_plan import PowerPlan
 from app.curator.workload import WorkloadMechanism
-from app.evidence.degrees import GraphBuy
-from app.evidence.products import ProductRelease
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.strategies.products import ProductRelease
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.releases.power import PowerRounds
 

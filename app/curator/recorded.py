@@ -17,8 +17,8 @@ from app.curator.mechanisms import GREATEST_ANSWER, Accuracy, Answer, Due, Estim
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
 from app.declarations.errors import InvalidRequest
-from app.evidence.measurements import Noise
 from app.evidence.policy import OutOfReach
+from app.measurements.noise import Noise
 from app.privacy.ledger import Amounts
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray

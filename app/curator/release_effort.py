@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from app.curator.dataset import PublicDataset
 from app.curator.request import SessionRequest
 from app.curator.workload_plan import WorkloadPlan
-from app.evidence.edges import BitFlips, EdgeBuy, Edges
+from app.measurements.noise import BitFlips
+from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.releases.fitting import MOST_CELLS
 from app.releases.power import STEPS
 from app.releases.synthetic_graph import SMALL

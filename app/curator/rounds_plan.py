@@ -14,7 +14,7 @@ from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.plan import Infeasible
 from app.curator.request import SessionRequest
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release, Strategy
+from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, ExponentialChoice, PrivacyEvent
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -98,7 +98,7 @@ def iterations(
     facts = dataset.facts
     buys: tuple[Buy, ...] = ()
     if mechanism.entropic and facts.mass is None:
-        total = Strategy.of(Marginal.of(space.shape, {}))
+        total = TableStrategy.of(Marginal.of(space.shape, {}))
         part = floor_to(Fraction(paying.share) / TOTAL_PART)
         buys = Paying("gaussian", part, order, paying.gamma).fitted([total], [1.0])
     left = replace(paying, share=Amounts(paying.share).minus(Amounts(paying.price(buys).renyi)).renyi)

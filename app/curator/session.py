@@ -19,8 +19,8 @@ from app.curator.errors import QueriesExhausted
 from app.curator.mechanisms import NO_VALUE, NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
-from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
+from app.measurements.strategies.degrees import GraphBuy
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
 

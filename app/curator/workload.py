@@ -11,9 +11,9 @@ from app.curator.opening import Opening
 from app.curator.rounds_plan import construction_of
 from app.curator.workload_plan import WorkloadPlan, paying_of
 from app.declarations.errors import InvalidRequest
-from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release
+from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts, total
 from app.releases.rounds import Hypothesis, Rounds
 from app.spaces.query import Query

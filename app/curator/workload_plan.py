@@ -21,10 +21,10 @@ from app.curator.request import SessionRequest
 from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
-from app.evidence.combinations import Rows
-from app.evidence.degrees import GraphBuy
 from app.evidence.policy import Buy
-from app.evidence.strategies import MOST_ROW_CELLS, Strategy
+from app.measurements.rows import Rows
+from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
@@ -171,7 +171,7 @@ def _measured(
                 f"histogram measures at most {MOST_WHOLE:,} cells, and the table has {approximate(everything.cells)}: "
                 "declare fewer attributes or coarser bins, or use factorization"
             )
-        buys = paying.fitted([Strategy.of(everything)], [1.0])
+        buys = paying.fitted([TableStrategy.of(everything)], [1.0])
         return buys, None if isinstance(workload, Ranges) else unbiased(buys, workload.questions, empty)
     if method in ("gaussian", "projection"):
         if isinstance(workload, Ranges):
@@ -186,7 +186,7 @@ def _measured(
                 f"projection keeps a number for every cell of the workload's attributes, at most {MOST_FITTED:,}, and "
                 f"these have {approximate(cells)}: ask for fewer attributes, or use factorization or synthetic_table"
             )
-        buys = paying.fitted([Strategy.of(marginal) for marginal in own], [1.0] * len(own))
+        buys = paying.fitted([TableStrategy.of(marginal) for marginal in own], [1.0] * len(own))
         return buys, unbiased(buys, workload.questions, empty)
     try:
         leaning = LEANING if method == "synthetic_table" else 1.0

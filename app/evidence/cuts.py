@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.edges import CellKind
+from app.measurements.strategies.edges import CellKind
 from app.spaces.blocks import CompiledBlocks
 from app.spaces.lazy import lazy
 from app.spaces.query import CompiledPair, CompiledProduct, Query

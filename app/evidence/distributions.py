@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.measurements import Noise
 from app.evidence.tails import Term, normal_quantile, reach
+from app.measurements.noise import Noise
 from app.spaces.partition import Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 

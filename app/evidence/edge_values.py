@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.evidence.cuts import CutQuestion
-from app.evidence.edges import CellKind
+from app.measurements.strategies.edges import CellKind
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 

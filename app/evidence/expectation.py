@@ -19,8 +19,8 @@ import numpy as np
 from app.evidence.capped import Capped
 from app.evidence.cuts import CutQuestion, Side
 from app.evidence.edge_values import Sums
-from app.evidence.edges import CellKind
 from app.evidence.shrinkage import posterior
+from app.measurements.strategies.edges import CellKind
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray
 

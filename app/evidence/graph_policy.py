@@ -28,9 +28,9 @@ from scipy.special import digamma
 from app.evidence.cut_posterior import CutPosterior, Known
 from app.evidence.cuts import CutQuestion
 from app.evidence.edge_values import EdgeValues, Sums
-from app.evidence.edges import CellKind
 from app.evidence.expectation import averaged, expectation
 from app.evidence.scales import Scales
+from app.measurements.strategies.edges import CellKind
 from app.spaces.tensor import FloatArray
 
 #: A question is paid for where its standard error passes this part of what its share buys, or it is among the first.

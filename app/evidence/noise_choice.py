@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from scipy.optimize import brentq
 
-from app.evidence.measurements import Noise, NoiseKind
+from app.measurements.noise import Noise, NoiseKind
 
 #: Noise of a smaller or larger scale is not bought, in the units that are released.
 LEAST_SCALE, GREATEST_SCALE = 0.125, 1e12

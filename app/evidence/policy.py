@@ -25,12 +25,10 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from app.evidence.combinations import Moved
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, possible
 from app.evidence.fits import Fit, LocalFits
-from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.noise_choice import (
     GREATEST_SCALE,
     SLACK,
@@ -41,8 +39,11 @@ from app.evidence.noise_choice import (
 )
 from app.evidence.questions import Cells, Product, Question, Sum
 from app.evidence.residuals import Residuals, Unbiased, blank
-from app.evidence.strategies import Strategy
 from app.evidence.tails import Term, norm_quantile, normal_quantile, reach
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.pieces import Counts
+from app.measurements.rows import Moved
+from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray
 
@@ -135,14 +136,14 @@ class Means:
 class Buy:
     """A measurement to be made: of what, and the noise; ``scale`` is in counts, rounded up to few digits."""
 
-    strategy: Strategy
+    strategy: TableStrategy
     kind: NoiseKind
     scale: Decimal
 
     @classmethod
     def of(cls, marginal: Marginal, kind: NoiseKind, scale: Decimal) -> Buy:
         """Of the counts of a marginal."""
-        return cls(Strategy.of(marginal), kind, scale)
+        return cls(TableStrategy.of(marginal), kind, scale)
 
     @property
     def noise(self) -> Noise:
@@ -175,7 +176,7 @@ class Bought:
     """A measurement that was bought for a question, and what had been expected."""
 
     prediction: Prediction
-    measurement: Measurement
+    measurement: Counts
 
 
 Mode = Literal["table", "laplace", "lift", "contract", "release"]
@@ -518,7 +519,7 @@ class Policy:
         return around(question, values, unbiased, reaches, deviations, self.residuals.public_total, confidence, model)
 
     def _chosen(
-        self, question: Question, known: Unbiased, fresh: Measurement | None, missed: float
+        self, question: Question, known: Unbiased, fresh: Counts | None, missed: float
     ) -> tuple[Unbiased, FloatArray]:
         """Unbiased values of a question that may have been chosen by all that was released before it was asked, and how
         far their intervals reach: of all that is known together what holds for all questions that could be asked, or of
@@ -741,7 +742,7 @@ class Policy:
             return laplace_cost(float(scale), means.order, means.gamma)
         return means.order * means.gamma**2 / (2 * float(scale) ** 2)
 
-    def _near(self, question: Question, measurement: Measurement, values: FloatArray) -> FloatArray:
+    def _near(self, question: Question, measurement: Counts, values: FloatArray) -> FloatArray:
         """Values no farther from what was measured for the question itself than its noise makes likely."""
         measured, variances = own(question, measurement)
         if measurement.noise.kind == "laplace":
@@ -785,7 +786,7 @@ class Policy:
         return cells / (4 * TWO_WAYS_PART) <= WORSE * self._questions
 
 
-def own(question: Question, measurement: Measurement) -> tuple[FloatArray, FloatArray]:
+def own(question: Question, measurement: Counts) -> tuple[FloatArray, FloatArray]:
     """What a measurement says of a question all of whose attributes it names: values and their variances."""
     marginal = measurement.marginal
     partitions, shape = [], []

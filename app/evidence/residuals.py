@@ -45,18 +45,18 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from app.evidence.axes import along, spread, summed
-from app.evidence.combinations import Combination, Contrast
 from app.evidence.joint import Joint
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
+from app.measurements.noise import Noise
+from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
 #: What enters the values of questions by itself.
-Apart = Measurement | Combination
+Apart = Counts | Combination
 #: A marginal of more cells than this, or that tells more residuals, stays apart.
 MOST_CELLS, MOST_PARTS = 1 << 17, 1 << 12
 #: Bits of a grid on which noise of any scale that is bought is smooth.
@@ -123,18 +123,18 @@ class Residuals:
         self.public_total = total
         self.starting = dict(starting or {})
         #: Everything taken in, in order: counts of marginals, contrasts, and rows.
-        self.measurements: list[Measurement] = []
+        self.measurements: list[Counts] = []
         self.contrasts: list[Contrast] = []
         self.combinations: list[Combination] = []
         # Contrasts that stay apart, in closed forms of their own that are independent of one another.
         self._others: list[Residuals] = []
-        self._apart: list[Measurement] = []
+        self._apart: list[Counts] = []
         self._apart_total = _Residual(np.array(0.0), 0.0)
         # Of each attribute the partitions whose levels are told apart, from coarse to fine.
         self._chains: list[list[Partition]] = [[] for _ in sizes]
         self._residuals: dict[Key, _Residual] = {}
         # What entered the closed form, each with its level along each of its attributes.
-        self._entered: list[tuple[Measurement | Contrast, Key]] = []
+        self._entered: list[tuple[Counts | Contrast, Key]] = []
         self._reaches: dict[Hashable, FloatArray] = {}
         if total is not None:
             self._residuals[()] = _Residual(np.array(float(total)), math.inf)
@@ -144,7 +144,7 @@ class Residuals:
         """How many measurements of any kind there are."""
         return len(self.measurements) + len(self.contrasts) + len(self.combinations)
 
-    def add(self, measurement: Measurement | Contrast | Combination) -> bool:
+    def add(self, measurement: Counts | Contrast | Combination) -> bool:
         """Take in a measurement; what it touches are the residuals of its own levels and coarser ones.
 
         Returns:
@@ -174,7 +174,7 @@ class Residuals:
         self._learn(measurement, chains)
         return True
 
-    def _learn(self, measurement: Measurement | Contrast, chains: list[list[Partition]]) -> None:
+    def _learn(self, measurement: Counts | Contrast, chains: list[list[Partition]]) -> None:
         attributes = measurement.marginal.attributes
         own = tuple((a, chain[-1].cells) for a, chain in zip(attributes, chains, strict=True))
         self._entered.append((measurement, own))
@@ -314,7 +314,7 @@ class Residuals:
         Raises:
             ValueError: when one is of another table, or for a confidence out of range.
         """
-        after = self._after(Measurement(marginal, noise, np.zeros(marginal.shape, np.int64)))
+        after = self._after(Counts(marginal, noise, np.zeros(marginal.shape, np.int64)))
         return after.reaches(question, after.unbiased(question), confidence)
 
     def reaches(self, question: Question, known: Unbiased, confidence: float) -> FloatArray:
@@ -486,7 +486,7 @@ class Residuals:
     @property
     def _laws(self) -> set[tuple[Noise, int]]:
         """The noises that there are, each with what it is divided by beside its weights."""
-        measured: list[Measurement | Contrast | Combination] = [*self.measurements, *self.contrasts, *self.combinations]
+        measured: list[Counts | Contrast | Combination] = [*self.measurements, *self.contrasts, *self.combinations]
         return {(m.noise, m.multiplier) for m in measured}
 
     def _alike(self, question: Question, known: Unbiased) -> IntArray:
@@ -535,7 +535,7 @@ class Residuals:
 
     def _terms_of_group(self, question: Groups, place: int) -> list[Term]:
         """Those of a sum of cells, of which each single measurement knows its own."""
-        told: list[tuple[Measurement | Combination, float]] = []
+        told: list[tuple[Counts | Combination, float]] = []
         rows = {}
         for measurement in self.measurements:
             found = own_values(Cells(question.marginal), measurement)
@@ -559,7 +559,7 @@ class Residuals:
                 )
         return terms
 
-    def _after(self, measurement: Measurement) -> Residuals:
+    def _after(self, measurement: Counts) -> Residuals:
         """What would be known with one more measurement."""
         other = Residuals(self.sizes, self.public_total, self.starting)
         other.measurements = list(self.measurements)
@@ -591,7 +591,7 @@ class Residuals:
                 assert rows[1] is not None
                 within = source.covariance(rows[0], rows[1])
             else:
-                assert isinstance(source, Measurement)
+                assert isinstance(source, Counts)
                 marginal = source.marginal
                 within = source.variance * float((_on(one, marginal) * _on(other, marginal)).sum())
             result += left[source] * right[source] * within
@@ -947,11 +947,11 @@ def _name(question: Question) -> Hashable:
     return question.marginal
 
 
-def blank(marginal: Marginal, variance: float) -> Measurement:
+def blank(marginal: Marginal, variance: float) -> Counts:
     """A measurement with nothing but zeros and this variance a cell."""
     # On so fine a grid the variance is the scale squared.
     noise = Noise("gaussian", Decimal(repr(math.sqrt(variance))), _FINE)
-    return Measurement(marginal, noise, np.zeros(marginal.shape, dtype=np.int64))
+    return Counts(marginal, noise, np.zeros(marginal.shape, dtype=np.int64))
 
 
 def _on(question: Sum, marginal: Marginal) -> FloatArray:

@@ -19,9 +19,8 @@ from scipy.sparse import coo_array, csc_array
 from scipy.sparse.csgraph import connected_components
 
 from app.evidence.axes import summed
-from app.evidence.combinations import Combination, Contrast
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Question
+from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import FloatArray, IntArray
 
@@ -54,7 +53,7 @@ class Restriction:
 
     def take(
         self,
-        measurements: Sequence[Measurement],
+        measurements: Sequence[Counts],
         contrasts: Sequence[Contrast] = (),
         combinations: Sequence[Combination] = (),
     ) -> None:

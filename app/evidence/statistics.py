@@ -30,13 +30,14 @@ from scipy.optimize import brentq
 
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.joint import Joint, pooled, sharpened
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.policy import Buy, OutOfReach, Policy
 from app.evidence.questions import Cells, Groups, Local, Question
 from app.evidence.ratios import fieller_mean, variances_of
 from app.evidence.residuals import Residuals, Unbiased, own_values, weighed
-from app.evidence.strategies import Moment, Part, Strategy, shares
 from app.evidence.tails import Term, normal_quantile, quantile
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
 from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import Array, FloatArray, IntArray
 
@@ -229,7 +230,7 @@ class Statistics:
         if worst * leaning <= _ENOUGH * deviation:
             return None
         marginal = self._marginal(asked, self._cut(asked, np.concatenate(ends)))
-        return Buy(Strategy.of(marginal), noise.kind, noise.scale)
+        return Buy(TableStrategy.of(marginal), noise.kind, noise.scale)
 
     def _cut(self, asked: Statistic, ends: IntArray) -> Partition:
         """The ranges between some places, no more than are measured at once."""
@@ -444,7 +445,7 @@ class Statistics:
         total = self._counts.public_total if everything else None
         return distributions(measured, asked.places, total, self._base(asked))
 
-    def _ranges(self, asked: Statistic, fine: Partition, measurement: Measurement) -> Ranges | None:
+    def _ranges(self, asked: Statistic, fine: Partition, measurement: Counts) -> Ranges | None:
         """What a measurement tells of the groups in the ranges that it divides the numbers into; None if nothing."""
         question = asked.question
         ends = ranges_of(fine, asked.places)
@@ -532,7 +533,7 @@ class _Terms:
         variances = Joint(self._likely, covariances).weighed(self._slopes)[1]
         return np.where(np.isnan(variances), np.inf, variances)
 
-    def _after(self, strategy: Strategy, variance: float) -> FloatArray:
+    def _after(self, strategy: TableStrategy, variance: float) -> FloatArray:
         """Covariances of counts and moments after a measurement with noise of this variance."""
         weights = _summed_squares(self._asked, self._marginal)
         bought = {part.moment: variance / part.multiplier**2 * weights for part in strategy.parts}
@@ -540,7 +541,7 @@ class _Terms:
         own = np.stack([bought.get(moment, nothing) for moment in (None, *self._asked.moments)], axis=1)
         return sharpened(self._before, own)
 
-    def _strategies(self) -> list[Strategy]:
+    def _strategies(self) -> list[TableStrategy]:
         """Moments with several parts of the price for the number of records beside them."""
         found, moments = [], self._asked.moments
         largest = [m.largest for m in moments]
@@ -553,7 +554,7 @@ class _Terms:
             else:
                 multipliers = shares([1, *largest], [part**pure, *([rest**pure] * len(moments))])
                 parts = [Part(self._marginal, m, by) for m, by in zip((None, *moments), multipliers, strict=True)]
-            found.append(Strategy(tuple(parts)))
+            found.append(TableStrategy(tuple(parts)))
         return found
 
     def _best(self, share: float) -> tuple[Buy, FloatArray] | None:

@@ -1,7 +1,7 @@
 """How far a sum of independent noises reaches: the exact interval of an unbiased value, and of one chosen by its noise.
 
 The error of every unbiased value is ``sum of w_i Z_i``, with public weights and independent noises of known laws, each
-on the multiples of a step (:class:`~app.evidence.measurements.Noise`). :func:`reach` is the least r for which
+on the multiples of a step (:class:`~app.measurements.noise.Noise`). :func:`reach` is the least r for which
 ``P[|sum| <= r]`` is at least a confidence. Normal quantiles serve sums of many noises; a few Laplace ones have longer
 tails, and noise of a scale near one step misses by what its steps leave out.
 
@@ -35,7 +35,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import chdtr, chdtri, ndtri
 
-from app.evidence.measurements import Noise, NoiseKind
+from app.measurements.noise import Noise, NoiseKind
 from app.spaces.tensor import FloatArray, IntArray
 
 #: Of so many different weights at most terms are rounded to a fine lattice, and so many are told apart.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.evidence.questions import Cells, Question, Sum
-from app.evidence.strategies import Strategy
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.workloads import Marginals, Ranges, TableWorkload
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
@@ -68,7 +68,7 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
+    def strategy(self, number: int, sizes: Sequence[int]) -> TableStrategy:
         """What is measured where a candidate was chosen, of a table with these numbers of values."""
 
     @abstractmethod
@@ -90,8 +90,8 @@ class _Whole(Family):
         gaps = np.abs(counts * (1 << BITS) - _units(near))
         return np.array([gaps.sum()], np.int64)
 
-    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
-        return Strategy.of(self.marginal)
+    def strategy(self, number: int, sizes: Sequence[int]) -> TableStrategy:
+        return TableStrategy.of(self.marginal)
 
     def owns(self, marginal: Marginal) -> bool:
         return marginal == self.marginal
@@ -123,8 +123,8 @@ class _Single(Family):
         units = _units(np.array([(near * np.ldexp(self.weights.astype(np.float64), -BITS)).sum()]))
         return np.array(np.abs((counts * self.weights).sum() - units), np.int64)
 
-    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
-        return Strategy.of(self.marginal)
+    def strategy(self, number: int, sizes: Sequence[int]) -> TableStrategy:
+        return TableStrategy.of(self.marginal)
 
     def owns(self, marginal: Marginal) -> bool:
         return marginal == self.marginal
@@ -154,10 +154,10 @@ class _Runs(Family):
         first, last = self._ends
         return np.array(np.abs(gaps[last] - gaps[first]), np.int64)
 
-    def strategy(self, number: int, sizes: Sequence[int]) -> Strategy:
+    def strategy(self, number: int, sizes: Sequence[int]) -> TableStrategy:
         (attribute,), labels = self.marginal.attributes, self.marginal.partition(0).labels
         within = (labels >= self._ends[0][number]) & (labels < self._ends[1][number])
-        return Strategy.of(Marginal.of(sizes, {attribute: Partition.of(within)}))
+        return TableStrategy.of(Marginal.of(sizes, {attribute: Partition.of(within)}))
 
     def owns(self, marginal: Marginal) -> bool:
         own, told = self.marginal.partition(0), marginal.partition(0)
@@ -214,9 +214,9 @@ class Candidates:
         return sum(family.marginal.cells if isinstance(family, _Runs) else 1 for family in self.families)
 
     @property
-    def strategies(self) -> list[Strategy]:
+    def strategies(self) -> list[TableStrategy]:
         """The counts that errors are computed from, one strategy a family."""
-        return [Strategy.of(family.marginal) for family in self.families]
+        return [TableStrategy.of(family.marginal) for family in self.families]
 
     @lazy
     def most_told(self) -> int:
@@ -237,13 +237,13 @@ class Candidates:
             found.append(errors - round(math.ldexp(deviation * family.noise, BITS)))
         return np.concatenate(found)
 
-    def strategy(self, number: int) -> Strategy:
+    def strategy(self, number: int) -> TableStrategy:
         """What is measured where this candidate was chosen."""
         family = int(np.searchsorted(self._ends, number, side="right"))
         before = 0 if family == 0 else int(self._ends[family - 1])
         return self.families[family].strategy(number - before, self.sizes)
 
-    def owns(self, strategy: Strategy) -> bool:
+    def owns(self, strategy: TableStrategy) -> bool:
         """Whether a strategy is what is measured for some candidate."""
         marginal = strategy.plain
         if marginal is None:

@@ -20,8 +20,8 @@ from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
-from app.evidence.edges import BitFlips, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.edges import Edges
 from app.spaces.tensor import FloatArray
 
 #: Bounds are rounded up to so many digits, far beyond what float64 errs by here.

@@ -15,9 +15,9 @@ from fractions import Fraction
 from typing import get_args
 
 from app.bisection import least_integer
-from app.evidence.edges import FLIP_BITS, BitFlips, Edges
-from app.evidence.measurements import Noise, NoiseKind
-from app.evidence.products import Products
+from app.measurements.noise import FLIP_BITS, BitFlips, Noise, NoiseKind
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
 from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from app.evidence.degrees import DegreeRelease, GraphRelease
-from app.evidence.edges import BitArray, BitFlips, EdgeRelease, Edges
+from app.measurements.noise import BitArray, BitFlips
+from app.measurements.strategies.degrees import DegreeRelease, GraphRelease
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, drawn_graph, nearest_graph, spectral_graph
 from app.spaces.tensor import FloatArray

@@ -15,11 +15,11 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.strategies.tables import Release
 from app.patience import still_wanted
 from app.spaces.tensor import FloatArray
 

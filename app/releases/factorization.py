@@ -7,7 +7,7 @@ noise must be follows from what one record moves M x by. M is chosen for the lea
 and on the budget alone, and so do the errors that are told here, before anything is drawn.
 
 *Marginals* have a closed form (:func:`for_marginals`). Their best strategy measures contrasts, one marginal after the
-other (:mod:`app.evidence.combinations`): Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
+other (:mod:`app.measurements.rows`): Xiao, He, Zhang, Kifer 2023, "An optimal and scalable matrix mechanism for
 noisy marginals under convex loss functions".
 
 *Any other questions* over some thousand cells are optimised numerically (:func:`for_cells`), beside what else there is.
@@ -31,10 +31,10 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from app.evidence.combinations import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
-from app.evidence.measurements import NoiseKind
 from app.evidence.policy import Buy
-from app.evidence.strategies import MOST_ROW_CELLS, Part, Strategy
+from app.measurements.noise import NoiseKind
+from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
+from app.measurements.strategies.tables import MOST_ROW_CELLS, Part, TableStrategy
 from app.patience import still_wanted
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
@@ -107,14 +107,14 @@ class Paying:
         amount = price.renyi if self.kind == "gaussian" else price.pure
         return amount is not None and amount <= self.share
 
-    def moved(self, strategy: Strategy) -> int:
+    def moved(self, strategy: TableStrategy) -> int:
         """What the noise of a strategy has to hide: the squared L2 norm for Gaussian noise, the L1 norm for Laplace."""
         still_wanted()
         if self.kind == "gaussian":
             return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
         return self.gamma * sum(moved.absolute for moved in strategy.moved)
 
-    def fitted(self, strategies: Sequence[Strategy], scales: Sequence[float]) -> tuple[Buy, ...]:
+    def fitted(self, strategies: Sequence[TableStrategy], scales: Sequence[float]) -> tuple[Buy, ...]:
         """Measurements with noise of scales in the given ratios, as little of it as the share pays for.
 
         Ratios are rounded to so many digits as floats of all machines agree on, scales are rounded up, and the exact
@@ -275,7 +275,7 @@ def _contrasts(
     most = max(len(part.attributes) for part in parts)
     for part in parts:
         moved = moved_by_contrasts(part) if part.attributes else Moved(1, 1)
-        strategies.append(Strategy((Part(part, residual=bool(part.attributes)),)))
+        strategies.append(TableStrategy((Part(part, residual=bool(part.attributes)),)))
         if paying.kind == "gaussian":
             scales.append(part.cells * (_seen(part) / worth[part]) ** 0.25)
         else:
@@ -288,7 +288,7 @@ def _contrasts(
 def _themselves(workload: Mapping[Marginal, float], paying: Paying) -> tuple[Buy, ...]:
     """Marginals with the Laplace noise that makes the weighted sum of their own squared errors least."""
     scales = [(weight * marginal.cells) ** (-1 / 3) for marginal, weight in workload.items()]
-    return paying.fitted([Strategy.of(marginal) for marginal in workload], scales)
+    return paying.fitted([TableStrategy.of(marginal) for marginal in workload], scales)
 
 
 def _shared(workload: Mapping[Marginal, float], maximal: Sequence[Marginal]) -> dict[Marginal, float]:
@@ -484,10 +484,10 @@ def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Fac
     """
     if workload.cells != marginal.cells or marginal.cells > MOST_ROW_CELLS:
         raise UnfitWorkload(f"questions are over the cells of the marginal, at most {MOST_ROW_CELLS}")
-    found = [_measured("cells", Strategy.of(marginal), workload, paying)]
+    found = [_measured("cells", TableStrategy.of(marginal), workload, paying)]
     for name, rows in _rows(marginal, workload, paying):
         still_wanted()
-        strategy = Strategy((Part(marginal, rows=rows),))
+        strategy = TableStrategy((Part(marginal, rows=rows),))
         if _answers(rows, workload):
             found.append(_measured(name, strategy, workload, paying))
     return min(found, key=lambda f: f.expected.rms)
@@ -506,8 +506,8 @@ def of_rows(marginal: Marginal, rows: Rows | None, workload: CellWorkload, payin
         UnfitWorkload: when the rows do not determine the questions, or are over other cells.
     """
     if rows is None:
-        return _measured("cells", Strategy.of(marginal), workload, paying)
-    strategy = Strategy((Part(marginal, rows=rows),))
+        return _measured("cells", TableStrategy.of(marginal), workload, paying)
+    strategy = TableStrategy((Part(marginal, rows=rows),))
     if workload.cells != marginal.cells or not _answers(rows, workload):
         raise UnfitWorkload("the rows do not determine all questions")
     return _measured("rows", strategy, workload, paying)
@@ -547,7 +547,7 @@ def _answers(rows: Rows, workload: CellWorkload) -> bool:
     return bool((workload.lengths(unseen) <= 1e-14 * scale * workload.squares).all())
 
 
-def _measured(name: str, strategy: Strategy, workload: CellWorkload, paying: Paying) -> Factorization:
+def _measured(name: str, strategy: TableStrategy, workload: CellWorkload, paying: Paying) -> Factorization:
     (buy,) = buys = paying.fitted([strategy], [1.0])
     rows = strategy.parts[0].rows
     lengths = workload.squares if rows is None else workload.lengths(rows.inverse[0])

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import CellConstruction
-from app.evidence.degrees import GraphRelease
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.strategies.degrees import GraphRelease
+from app.measurements.strategies.tables import Release
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from app.evidence.degrees import GraphRelease
-from app.evidence.edges import Edges
-from app.evidence.measurements import Noise
-from app.evidence.products import ProductBuy, ProductRelease, Products
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise
+from app.measurements.strategies.degrees import GraphRelease
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import ProductBuy, ProductRelease, Products
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.releases.edge_results import EdgeValues
 from app.spaces.tensor import FloatArray, IntArray

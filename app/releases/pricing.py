@@ -7,15 +7,14 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from app.evidence.edges import BitFlips
-from app.evidence.measurements import Noise, NoiseKind
-from app.evidence.products import Products
-from app.evidence.strategies import Strategy
+from app.measurements.noise import BitFlips, Noise, NoiseKind
+from app.measurements.strategies.products import Products
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, PrivacyEvent, RandomisedResponse
 from app.privacy.ledger import Amounts, total
 
 
-def price_of(strategy: Strategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
+def price_of(strategy: TableStrategy, kind: NoiseKind, scale: Fraction, order: Decimal, gamma: int) -> Amounts:
     """What a measurement with noise of this scale costs in both sums of a ledger of this order.
 
     Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by, in L1

@@ -17,9 +17,9 @@ from fractions import Fraction
 import numpy as np
 
 from app.constructions.base import CellConstruction, MeasuredQuery
-from app.evidence.measurements import Measurement
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Release
 from app.privacy.costs import ExponentialChoice
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -132,7 +132,7 @@ class Hypothesis:
         assert isinstance(construction.space, CellSpace)
         self._construction, self._space = construction, construction.space
         self._state = construction.start()
-        self._known: list[Measurement] = []
+        self._known: list[Counts] = []
 
     def table(self) -> FloatArray:
         """Its counts of all cells, in the table's shape; not to be kept, as learning changes them."""
@@ -156,7 +156,7 @@ class Hypothesis:
         self._known = [*self._known, release.counts][-MOST_KNOWN:]
         return gap
 
-    def _update(self, measured: Measurement) -> float:
+    def _update(self, measured: Counts) -> float:
         """Make the updates of a measurement; the largest distance of its values from the hypothesis before."""
         marginal, deviation = measured.marginal, math.sqrt(measured.variance)
         gaps = np.abs(measured.values - self._counts()(marginal)).reshape(-1)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.combinations import Contrast
 from app.evidence.estimates import Estimates, around
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.pieces import Contrast, Counts
+from app.measurements.strategies.tables import Release
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
@@ -229,7 +228,7 @@ class Table:
         places = dict(zip(self.axes, range(len(self.axes)), strict=True))
         for release in releases:
             for moment, piece in release.pieces:
-                if moment is not None or not isinstance(piece, Measurement | Contrast):
+                if moment is not None or not isinstance(piece, Counts | Contrast):
                     continue
                 own = self._own(piece.marginal, places, exactly=isinstance(piece, Contrast))
                 if own is None or (isinstance(piece, Contrast) and not own.attributes):

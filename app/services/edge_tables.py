@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from app.evidence.degrees import Degrees
-from app.evidence.edges import BitArray, Edges
+from app.measurements.noise import BitArray
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
 from app.spaces.graph import GraphSpace
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray

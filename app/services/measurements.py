@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from app.curator.mechanisms import Measured
 from app.declarations.errors import InvalidRequest
-from app.evidence.asked import AskedRelease
-from app.evidence.combinations import Combination, Contrast, Rows
-from app.evidence.degrees import DegreeRelease, Degrees
-from app.evidence.edges import BitFlips, EdgeRelease, Edges, read_noise
-from app.evidence.products import ProductRelease, Products
-from app.evidence.strategies import Moment, Piece, Release
+from app.measurements.noise import BitFlips, read_noise
+from app.measurements.pieces import Combination, Contrast, Piece
+from app.measurements.rows import Rows
+from app.measurements.strategies.asked import AskedRelease
+from app.measurements.strategies.degrees import DegreeRelease, Degrees
+from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.strategies.products import ProductRelease, Products
+from app.measurements.strategies.tables import Moment, Release
 from app.services.datasets import Datasets, public_dataset
 from app.services.edge_tables import degree_table, edge_table
 from app.services.errors import NotFound

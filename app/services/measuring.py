@@ -10,13 +10,13 @@ import numpy as np
 
 from app.curator.counting import all_exact_values, exact_cells, exact_degrees, exact_products
 from app.curator.mechanisms import Measured
-from app.evidence.asked import AskedBuy, AskedRelease
-from app.evidence.degrees import DegreeBuy, DegreeRelease, GraphBuy, GraphRelease
-from app.evidence.edges import BitFlips, EdgeBuy, EdgeRelease
-from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
-from app.evidence.products import ProductBuy, ProductRelease
-from app.evidence.strategies import Release
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.asked import AskedBuy, AskedRelease
+from app.measurements.strategies.degrees import DegreeBuy, DegreeRelease, GraphBuy, GraphRelease
+from app.measurements.strategies.edges import EdgeBuy, EdgeRelease
+from app.measurements.strategies.products import ProductBuy, ProductRelease
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.services.ports import NoisePort
 from app.spaces.space import Space

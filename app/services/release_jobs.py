@@ -40,9 +40,9 @@ from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import CuratorError
-from app.evidence.degrees import GraphBuy, GraphRelease
 from app.evidence.policy import Buy
-from app.evidence.strategies import Release
+from app.measurements.strategies.degrees import GraphBuy, GraphRelease
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts, total
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied
 from app.releases.power import started

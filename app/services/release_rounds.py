@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from app.curator.counting import all_exact_values
 from app.curator.mechanisms import Measured
-from app.evidence.products import ProductBuy, ProductRelease
+from app.measurements.strategies.products import ProductBuy, ProductRelease
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Progress
 from app.releases.power import STEPS, LowRank, PowerRounds

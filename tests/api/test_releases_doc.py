@@ -20,7 +20,7 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.constructions.mechanism import Method, ReleaseOptions
 from app.curator import edge_plan, rounds_plan, workload_comparison, workload_plan
-from app.evidence.strategies import MOST_ROW_CELLS
+from app.measurements.strategies.tables import MOST_ROW_CELLS
 from app.releases import factorization, fitting
 from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
 from tests.api.support import Service, serving

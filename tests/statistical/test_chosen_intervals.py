@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from app.curator.mechanisms import Wish
-from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.policy import Bought, Buy, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
-from app.evidence.strategies import Moment
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Moment
 from app.spaces.partition import Marginal, Partition
 from benchmarks.coverage_data import graph
 from benchmarks.coverage_played import Drawn, Played, Setting
@@ -136,7 +137,7 @@ def test_a_mean_of_those_that_look_high() -> None:
         exact = (table * moment.weights[None, :]).sum(axis=1)
         noise = np.rint(rng.normal(0, 60, groups)).astype(np.int64)
         known = Residuals(table.shape)
-        known.add(Measurement(marginal, Noise("gaussian", Decimal(60), 0), exact + noise))
+        known.add(Counts(marginal, Noise("gaussian", Decimal(60), 0), exact + noise))
         asked_of = Product.over({0: noise > 0})
         asked = Statistic("mean", 1, places, 0.0, 1.0, asked_of, np.arange(1))
         statistics = Statistics(Policy(residuals, means(questions=100)), {moment: known})

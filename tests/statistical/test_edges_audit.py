@@ -23,9 +23,9 @@ from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import DegreeRelease, GraphBuy
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.degrees import DegreeRelease, GraphBuy
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import floor_to
 from app.privacy.flips import Flips

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.evidence.strategies import Strategy
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.pricing import price_of
 from tests.integration.world import AUDITOR, World, make_world
 from tests.statistical.test_direct_audit import Scaled, alarms
@@ -71,7 +71,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
                         [exact.compress(part.labels == c, axis).sum(axis) for c in range(part.cells)], axis
                     )
             left.append(((found.units - exact) / float(found.noise.scale)).reshape(-1))
-            price = price_of(Strategy.of(found.marginal), found.noise.kind, Fraction(found.noise.scale), order, 1)
+            price = price_of(TableStrategy.of(found.marginal), found.noise.kind, Fraction(found.noise.scale), order, 1)
             assert item["cost"] == price.document()
             spent += price.renyi
         assert Decimal(world.built.services.sessions.get(ann, id)["spent"]) == spent

@@ -27,9 +27,9 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.curator import graph_plan
 from app.curator.graph_evidence import GraphMechanism
-from app.evidence.asked import AskedRelease
-from app.evidence.degrees import DegreeRelease
-from app.evidence.measurements import Noise
+from app.measurements.noise import Noise
+from app.measurements.strategies.asked import AskedRelease
+from app.measurements.strategies.degrees import DegreeRelease
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts

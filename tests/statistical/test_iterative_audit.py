@@ -27,7 +27,7 @@ from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.evidence.questions import Product
-from app.evidence.strategies import Release, Strategy
+from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
@@ -56,7 +56,7 @@ FIRST = np.array([1.0, 0.0])
 CANDIDATES = Candidates.of(Sums((Product.over({0: FIRST}), Product.over({1: FIRST}))), SIZES)
 
 
-def _price(strategy: Strategy, kind: Any, scale: Decimal) -> Amounts:
+def _price(strategy: TableStrategy, kind: Any, scale: Decimal) -> Amounts:
     return price_of(strategy, kind, Fraction(scale), ORDER, 1)
 
 

@@ -18,7 +18,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.power_plan import PowerPlan, power_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.products import ProductRelease, Products
+from app.measurements.strategies.products import ProductRelease, Products
 from app.releases.power import LowRank
 from app.services.release_rounds import play_power
 from app.spaces.tensor import DenseTensor

@@ -25,7 +25,8 @@ from app.curator.dataset import PublicDataset
 from app.curator.edge_plan import EdgePlan, edge_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.edges import BitFlips, EdgeRelease
+from app.measurements.noise import BitFlips
+from app.measurements.strategies.edges import EdgeRelease
 from app.privacy.ledger import Account, Amounts
 from app.releases import edge_designs
 from app.releases.pricing import Apart, price_of_edges

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.evidence.strategies import Moment, Strategy
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.services.answering import round as round_
 from app.spaces.tensor import PrivateTensor
 from tests.integration.world import AUDITOR, World, make_world, transcript_of
@@ -246,7 +246,7 @@ def test_a_record_that_is_not_moved_to_the_bound_is_found(tmp_path: Path, monkey
     are shown. The one beyond the bound adds all that it is."""
     proper = round_.exact_values
 
-    def as_they_stand(strategy: Strategy, data: PrivateTensor) -> np.ndarray:
+    def as_they_stand(strategy: TableStrategy, data: PrivateTensor) -> np.ndarray:
         found, start = proper(strategy, data), 0
         for part in strategy.parts:
             if part.moment is not None and int(data.marginal(())) > 300:

@@ -24,11 +24,11 @@ from app.curator.evidence_plan import means_of, residuals_of
 from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Noise
 from app.evidence.policy import Buy, Policy
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
-from app.evidence.strategies import Moment, Release
+from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Moment, Release
 from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
 from app.spaces.statistics import CompiledStatistic

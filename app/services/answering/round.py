@@ -17,7 +17,7 @@ from app.curator.counting import counted, exact_values
 from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.declarations.errors import CuratorError
-from app.evidence.strategies import Strategy
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -235,7 +235,7 @@ def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
     if isinstance(due, MarginalTest):
         return counted(due.marginal, live.data).reshape(-1)
-    if isinstance(due, Measure) and isinstance(due.strategy, Strategy):
+    if isinstance(due, Measure) and isinstance(due.strategy, TableStrategy):
         return exact_values(due.strategy, live.data)
     exact, space = query.exact(live.data), live.session.dataset.space
     if isinstance(exact, int):

@@ -20,9 +20,9 @@ from app.curator.opening import Opening, Pins
 from app.curator.plan import Infeasible
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import DegreeRelease, Degrees
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.degrees import DegreeRelease, Degrees
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.privacy.ledger import Amounts, total
 
 pytestmark = pytest.mark.slow

@@ -25,9 +25,9 @@ from app.curator.mechanisms import Answer, Measure, Measured, Units
 from app.curator.recorded import noise_of
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Noise
 from app.evidence.policy import Buy
-from app.evidence.strategies import Part, Release, Strategy
+from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Part, Release, TableStrategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
@@ -82,7 +82,7 @@ class Player(Playing):
             yield Measured(Release(buy.strategy, noise, exact + self.noise(noise, exact.shape)), price)
 
     def drawn_for(self, query: Query, due: Measure) -> Units:
-        assert isinstance(due.strategy, Strategy)
+        assert isinstance(due.strategy, TableStrategy)
         exact = exact_values(due.strategy, self.data)
         found: Units = exact + self.noise(noise_of(due.terms.noise), exact.shape)
         return found
@@ -107,7 +107,7 @@ def played(number: int = 24, **words: Any) -> Player:
         if place == 3:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
-            counts, order = Strategy.of(Marginal.of((3,), {})), player.session.plan.order
+            counts, order = TableStrategy.of(Marginal.of((3,), {})), player.session.plan.order
             player.forfeit(price_of(counts, "gaussian", Fraction(200), order, 1))
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
@@ -167,7 +167,7 @@ def test_contrasts_and_rows_of_others_are_pinned() -> None:
     pair = Marginal.of(sizes, {1: None, 2: None})
     ranges = Ranges(15).rows
     assert ranges is not None
-    rows = Buy(Strategy((Part(Marginal.of(sizes, {4: None, 6: None}), rows=ranges),)), "gaussian", Decimal("9.5"))
+    rows = Buy(TableStrategy((Part(Marginal.of(sizes, {4: None, 6: None}), rows=ranges),)), "gaussian", Decimal("9.5"))
     known, rng = [], np.random.default_rng(5)
     for buy in (*for_marginals({pair: 1.0}, paying, public_total=False).buys, rows):
         exact = exact_values(buy.strategy, data)

@@ -20,7 +20,7 @@ import pytest
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms import Answer, Measure
 from app.declarations.spec import parse_spec
-from app.evidence.edges import packed_numbers, unpacked_numbers
+from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Amounts
 from app.spaces.query_request import parse_query

@@ -29,9 +29,9 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Noise
 from app.evidence.questions import Cells, Local, Product, Question
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition

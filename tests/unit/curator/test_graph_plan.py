@@ -24,9 +24,10 @@ from app.curator.plan import Infeasible
 from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.asked import AskedBuy
-from app.evidence.degrees import DegreeBuy, Degrees
-from app.evidence.edges import BitFlips, EdgeBuy, Edges
+from app.measurements.noise import BitFlips
+from app.measurements.strategies.asked import AskedBuy
+from app.measurements.strategies.degrees import DegreeBuy, Degrees
+from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Account, Amounts, total
 

@@ -21,9 +21,9 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import rdp_privacy_accountant
 
 from app.curator.counting import exact_values
-from app.evidence.combinations import Rows
-from app.evidence.measurements import NoiseKind
-from app.evidence.strategies import Moment, Part, Strategy
+from app.measurements.noise import NoiseKind
+from app.measurements.rows import Rows
+from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.releases.pricing import price_of
 from app.spaces.partition import Marginal
 from app.spaces.tensor import DenseTensor
@@ -36,14 +36,14 @@ ALL, SEXES = Marginal.of(SIZES, {}), Marginal.of(SIZES, {0: None})
 FIRST, SECOND = Moment(1, 3, 1), Moment(1, 3, 2)
 #: The number and the sum beside each other; moments by group and the count of all; two moments and no count.
 STRATEGIES = [
-    Strategy((Part(ALL, None, 2), Part(ALL, FIRST, 3))),
-    Strategy((Part(SEXES, FIRST, 2), Part(ALL))),
-    Strategy((Part(ALL, FIRST, 1), Part(ALL, SECOND, 2))),
+    TableStrategy((Part(ALL, None, 2), Part(ALL, FIRST, 3))),
+    TableStrategy((Part(SEXES, FIRST, 2), Part(ALL))),
+    TableStrategy((Part(ALL, FIRST, 1), Part(ALL, SECOND, 2))),
 ]
 #: Contrasts and rows, which a record moves in several values at once.
 COMBINED = [
-    Strategy((Part(Marginal.of(SIZES, {1: None}), residual=True), Part(SEXES, FIRST, 2))),
-    Strategy((Part(SEXES, None, 2, rows=Rows.of(np.array([[1, 2], [0, -3], [1, 1]]))),)),
+    TableStrategy((Part(Marginal.of(SIZES, {1: None}), residual=True), Part(SEXES, FIRST, 2))),
+    TableStrategy((Part(SEXES, None, 2, rows=Rows.of(np.array([[1, 2], [0, -3], [1, 1]]))),)),
 ]
 TABLE = np.array([[2, 1, 3, 1], [0, 2, 1, 1]])
 ORDERS = ("1.3", "4", "17")
@@ -70,7 +70,7 @@ def neighbours(gamma: int) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
-def moved(strategy: Strategy, first: np.ndarray, second: np.ndarray) -> list[int]:
+def moved(strategy: TableStrategy, first: np.ndarray, second: np.ndarray) -> list[int]:
     """By how much each released value moves, as the service counts: the only thing that is asked of it here."""
     both = [exact_values(strategy, DenseTensor(table)) for table in (first, second)]
     return [int(d) for d in both[1] - both[0] if d]
@@ -99,7 +99,7 @@ def largest_ratio(noise: dict[int, mpmath.mpf], shifts: list[int]) -> mpmath.mpf
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("gamma", [1, 2])
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_price_is_no_less_than_the_joint_divergence(strategy: Strategy, gamma: int, kind: NoiseKind) -> None:
+def test_the_price_is_no_less_than_the_joint_divergence(strategy: TableStrategy, gamma: int, kind: NoiseKind) -> None:
     """At every pair of neighbours, and at the worst of them it is that, to a part in a thousand. Catches a part that is
     not charged, one that is charged as a count, a multiplier left out, and a price far above what is lost."""
     scale = 7
@@ -117,7 +117,9 @@ def test_the_price_is_no_less_than_the_joint_divergence(strategy: Strategy, gamm
 @mpmath.workdps(40)
 @pytest.mark.parametrize("strategy", COMBINED)
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(strategy: Strategy, kind: NoiseKind) -> None:
+def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(
+    strategy: TableStrategy, kind: NoiseKind
+) -> None:
     """With Gaussian noise it is that, to a part in a thousand; with Laplace noise it is that of all in one value, which
     is more. Catches a norm in the place of another, and one over rows in the place of columns."""
     noise, order = law(kind, 9), Decimal(4)
@@ -130,7 +132,7 @@ def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(strategy
 @mpmath.workdps(40)
 @pytest.mark.parametrize("strategy", STRATEGIES + COMBINED)
 @pytest.mark.parametrize("gamma", [1, 2])
-def test_the_pure_price_is_the_largest_ratio(strategy: Strategy, gamma: int) -> None:
+def test_the_pure_price_is_the_largest_ratio(strategy: TableStrategy, gamma: int) -> None:
     """Catches the largest epsilon of all parts in the place of their sum."""
     noise = law("laplace", 7)
     price = price_of(strategy, "laplace", Fraction(7), Decimal(2), gamma).pure
@@ -183,5 +185,5 @@ def test_long_ranges_against_dp_accounting(places: int, gamma: int) -> None:
             weighed = [max(abs(w) for w in weights) / 2**part.moment.shift + Fraction(part.moment.shift > 0, 2)]
         most = float(part.multiplier * weighed[0] * gamma)
         accountant.compose(GaussianDpEvent(float(sigma) / most))
-    price = price_of(Strategy(parts), "gaussian", sigma, Decimal(order), gamma).renyi
+    price = price_of(TableStrategy(parts), "gaussian", sigma, Decimal(order), gamma).renyi
     assert float(price) == pytest.approx(float(accountant._rdp[0]), rel=1e-6)

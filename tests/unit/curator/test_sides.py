@@ -29,9 +29,9 @@ from app.curator.planning import make_plan
 from app.curator.power_plan import PowerPlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import Degrees
-from app.evidence.edges import FLIP_BITS, BitFlips, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import FLIP_BITS, BitFlips, Noise
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.releases.pricing import Apart, price_of_degrees, price_of_edges
 from app.spaces.degrees import CompiledDegrees

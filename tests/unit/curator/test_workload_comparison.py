@@ -22,7 +22,7 @@ from app.declarations.spec import parse_spec
 from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.releases.fitting import fit, known_of, projection
 from app.releases.workloads import Marginals

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from app.evidence.cuts import CutQuestion, Side
-from app.evidence.edges import CellKind
+from app.measurements.strategies.edges import CellKind
 from app.spaces.tensor import FloatArray
 
 KINDS: tuple[CellKind, ...] = ("all", "arcs", "pairs")

@@ -9,8 +9,9 @@ from decimal import Decimal
 import numpy as np
 from scipy.linalg import block_diag
 
-from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.questions import Cells, Local, Product, Question, WeightedCells
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
 
 #: Fine enough that rounding to the grid shows in no comparison here.
@@ -45,15 +46,15 @@ def weights(sizes: Sequence[int], question: Question) -> np.ndarray:
     return row[None]
 
 
-def measured(marginal: Marginal, sigma: float, values: np.ndarray, kind: NoiseKind = "gaussian") -> Measurement:
+def measured(marginal: Marginal, sigma: float, values: np.ndarray, kind: NoiseKind = "gaussian") -> Counts:
     """A measurement with given values (counts)."""
     units = np.rint(np.ldexp(np.asarray(values, dtype=np.float64).reshape(marginal.shape), BITS)).astype(np.int64)
-    return Measurement(marginal, Noise(kind, Decimal(repr(sigma)), BITS), units)
+    return Counts(marginal, Noise(kind, Decimal(repr(sigma)), BITS), units)
 
 
 def released(
     rng: np.random.Generator, counts: np.ndarray, cells: Mapping[int, Partition | None], scale: float, kind: NoiseKind
-) -> Measurement:
+) -> Counts:
     """A marginal of a table of counts with noise from a seeded generator; continuous, rounded to a fine grid."""
     marginal = Marginal.of(counts.shape, cells)
     exact = matrix(counts.shape, marginal) @ counts.reshape(-1)
@@ -62,7 +63,7 @@ def released(
 
 
 def least_squares(
-    sizes: tuple[int, ...], measurements: list[Measurement], total: float | None, row: np.ndarray
+    sizes: tuple[int, ...], measurements: list[Counts], total: float | None, row: np.ndarray
 ) -> tuple[np.ndarray, float] | None:
     """Generalised least squares by the pseudo-inverse of a dense matrix of all cells.
 
@@ -109,8 +110,8 @@ def least_variance(told: list[tuple[list[int], np.ndarray, np.ndarray]]) -> tupl
 
 def expected(
     sizes: tuple[int, ...],
-    closed: list[Measurement],
-    apart: list[Measurement],
+    closed: list[Counts],
+    apart: list[Counts],
     total: float | None,
     row: np.ndarray,
 ) -> tuple[float, float]:

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from app.curator.counting import exact_values
 from app.curator.evidence import price_of
-from app.evidence.combinations import Combination, Contrast, Rows, centred, moved_by_contrasts
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restricted, assembled
-from app.evidence.strategies import Moment, Part, Release, Strategy
+from app.measurements.noise import Noise
+from app.measurements.pieces import Combination, Contrast, Counts
+from app.measurements.rows import Rows, centred, moved_by_contrasts
+from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
@@ -55,7 +56,7 @@ def combination(
 
 
 def stacked(
-    sizes: tuple[int, ...], taken: list[Measurement | Contrast | Combination], total: float | None
+    sizes: tuple[int, ...], taken: list[Counts | Contrast | Combination], total: float | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows over all cells, values and variances; a public total is one of next to no noise."""
     rows, values, variances = [], [], []
@@ -76,7 +77,7 @@ def stacked(
 
 
 def solved(
-    sizes: tuple[int, ...], taken: list[Measurement | Contrast | Combination], total: float | None, row: np.ndarray
+    sizes: tuple[int, ...], taken: list[Counts | Contrast | Combination], total: float | None, row: np.ndarray
 ) -> tuple[float, float]:
     """Generalised least squares by the pseudo-inverse of a dense matrix of all cells."""
     if not taken and total is None:
@@ -119,11 +120,11 @@ def test_what_a_record_moves_rows_by(seed: int) -> None:
     assert moved.squared == max(sum(int(w) ** 2 for w in column) for column in dense.T)
 
 
-def strategy(seed: int = 0) -> Strategy:
+def strategy(seed: int = 0) -> TableStrategy:
     """Of all kinds of parts."""
     rng = np.random.default_rng(seed)
     pair = Marginal.of(SIZES, {0: None, 1: PAIRS})
-    return Strategy(
+    return TableStrategy(
         (
             Part(Marginal.of(SIZES, {1: None, 2: None}), None, 2, residual=True),
             Part(pair, None, 3, rows=Rows.of(integers(rng, 7, 4))),
@@ -180,12 +181,12 @@ def test_prices(gamma: int) -> None:
 def test_sums_that_pass_62_bits_are_refused() -> None:
     """Would catch contrasts that are taken for counts: their numbers are larger by as much as there are cells."""
     wide = Marginal.of((1 << 10, 1 << 10), {0: None, 1: None})
-    assert Strategy((Part(wide),)).exact(1 << 50)
-    assert Strategy((Part(wide, residual=True),)).exact(1 << 39)
-    assert not Strategy((Part(wide, residual=True),)).exact(1 << 41)
+    assert TableStrategy((Part(wide),)).exact(1 << 50)
+    assert TableStrategy((Part(wide, residual=True),)).exact(1 << 39)
+    assert not TableStrategy((Part(wide, residual=True),)).exact(1 << 41)
     heavy = Rows.of(np.full((8, 2), (1 << 20) - 1))
-    assert Strategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 38)
-    assert not Strategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 40)
+    assert TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 38)
+    assert not TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 40)
 
 
 # ------------------------------------------------------------------ documents
@@ -201,7 +202,7 @@ def test_documents_and_back() -> None:
     assert np.array_equal(back.units, one.units)
     assert strategy(1) != own
     kinds = [type(piece).__name__ for _, piece in back.pieces]
-    assert kinds == ["Contrast", "Combination", "Measurement", "Contrast"]
+    assert kinds == ["Contrast", "Combination", "Counts", "Contrast"]
 
 
 def test_what_is_no_part() -> None:
@@ -241,11 +242,11 @@ def test_what_is_no_part() -> None:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, list[Measurement | Contrast]]:
+def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, list[Counts | Contrast]]:
     sizes = draw(st.sampled_from([(2, 3), (4, 2), (2, 4, 3), (4,), (2, 2, 2)]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     counts = rng.poisson(20.0, sizes)
-    taken: list[Measurement | Contrast] = []
+    taken: list[Counts | Contrast] = []
     for _ in range(draw(st.integers(1, 6))):
         chosen = draw(st.lists(st.sampled_from(range(len(sizes))), unique=True, min_size=1, max_size=3))
         cells = {a: PAIRS if sizes[a] == 4 and draw(st.booleans()) else None for a in chosen}
@@ -299,7 +300,7 @@ def test_contrasts_that_stay_apart_are_used_together() -> None:
     sizes, total = (4, 3), 240.0
     counts = rng.multinomial(240, np.full(12, 1 / 12)).reshape(sizes)
     fine = [released(rng, counts, {0: None, 1: None}, 2.0, "gaussian")]
-    coarse: list[Measurement | Contrast | Combination] = [
+    coarse: list[Counts | Contrast | Combination] = [
         contrast(rng, counts, Marginal.of(sizes, cells), 5.0)
         for cells in ({0: UNEVEN}, {1: None}, {0: UNEVEN, 1: None})
     ]

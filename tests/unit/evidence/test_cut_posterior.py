@@ -13,8 +13,8 @@ from scipy.stats import multivariate_normal
 from app.evidence import cut_posterior
 from app.evidence.cut_posterior import CutPosterior, Known
 from app.evidence.cuts import CutQuestion, Side
-from app.evidence.edges import CellKind
 from app.evidence.expectation import Expectation, SideModel, expectation
+from app.measurements.strategies.edges import CellKind
 from tests.unit.evidence.graphs import KINDS, data, question, shapes, vector
 
 JITTER = 1e-6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.declarations.spec import parse_spec
 from app.evidence.cuts import FEW, CutQuestion, Side
-from app.evidence.edges import CellKind, Edges
+from app.measurements.strategies.edges import CellKind, Edges
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space

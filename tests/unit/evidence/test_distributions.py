@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from app.evidence.distributions import MOST_RANGES, Distribution, Ranges, distributions, ranges_of
-from app.evidence.measurements import Noise
 from app.evidence.tails import Term, reach
+from app.measurements.noise import Noise
 from app.spaces.partition import Partition
 
 PLACES = 9

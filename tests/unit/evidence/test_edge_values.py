@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.evidence.edge_values import EdgeValues, Sums
-from app.evidence.edges import CellKind
+from app.measurements.strategies.edges import CellKind
 from tests.unit.evidence.graphs import KINDS, cells, data, question, shapes, weights
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from app.evidence.estimates import Estimates, estimates, possible
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
+from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import measured, released, weights
 
@@ -21,9 +21,7 @@ SIZES = (3, 4, 2)
 Z95 = 1.959963984540054
 
 
-def shown(
-    question: Question, taken: list[Measurement], total: float | None = None, confidence: float = 0.95
-) -> Estimates:
+def shown(question: Question, taken: list[Counts], total: float | None = None, confidence: float = 0.95) -> Estimates:
     residuals = Residuals(SIZES, total)
     for m in taken:
         residuals.add(m)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.evidence.cuts import CutQuestion, Side
 from app.evidence.edge_values import Sums
-from app.evidence.edges import CellKind
 from app.evidence.expectation import Expectation, averaged, expectation
+from app.measurements.strategies.edges import CellKind
 from tests.unit.evidence.graphs import KINDS, cells, data, question, shapes, weights
 
 

@@ -13,16 +13,16 @@ from scipy.special import logsumexp, rel_entr
 
 from app.evidence import fits
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Local, Product
 from app.evidence.residuals import Residuals
+from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import matrix, measured, released, weights
 
 SIZES = (3, 4, 2)
 
 
-def state(sizes: tuple[int, ...], measurements: list[Measurement], total: float | None) -> tuple[Residuals, LocalFits]:
+def state(sizes: tuple[int, ...], measurements: list[Counts], total: float | None) -> tuple[Residuals, LocalFits]:
     residuals = Residuals(sizes, total)
     for m in measurements:
         residuals.add(m)
@@ -50,7 +50,7 @@ def base_of(residuals: Residuals, total: float) -> np.ndarray:
 
 
 @st.composite
-def evidence(draw: st.DrawFn) -> list[Measurement]:
+def evidence(draw: st.DrawFn) -> list[Counts]:
     """Noisy measurements of one sparse table, single values of every attribute among them."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     counts = rng.poisson(rng.choice([0.0, 3.0, 60.0], SIZES))
@@ -60,7 +60,7 @@ def evidence(draw: st.DrawFn) -> list[Measurement]:
     return [released(rng, counts, told[i], draw(st.sampled_from([2.0, 6.0])), "gaussian") for i in chosen]
 
 
-def gap(taken: list[Measurement], total: float | None) -> float:
+def gap(taken: list[Counts], total: float | None) -> float:
     """How far the primal value of the fitted counts of all cells is above the dual bound at the theta that belongs to
     them: zero at the optimum alone. The problem is put together here from explicit matrices."""
     residuals, local = state(SIZES, taken, total)
@@ -93,7 +93,7 @@ def gap(taken: list[Measurement], total: float | None) -> float:
 
 @settings(max_examples=60)
 @given(evidence(), st.sampled_from([None, 300.0]))
-def test_a_fit_is_the_optimum_it_is_said_to_be(taken: list[Measurement], total: float | None) -> None:
+def test_a_fit_is_the_optimum_it_is_said_to_be(taken: list[Counts], total: float | None) -> None:
     """Would catch another base, strength or variance, a measurement left out, and an optimum that was not reached."""
     assert gap(taken, total) == pytest.approx(0, abs=1e-7)
 
@@ -211,7 +211,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(evidence(), st.sampled_from([None, 300.0]), st.integers(0, 10**6))
-def test_standard_errors_of_all_cells(taken: list[Measurement], total: float | None, seed: int) -> None:
+def test_standard_errors_of_all_cells(taken: list[Counts], total: float | None, seed: int) -> None:
     """Against the inverse of the full precision matrix over all cells, for sums, any weights and groups of cells. Would
     catch a prior variance that leaves out either term, and a total that is conditioned on where it is not public."""
     _, local = state(SIZES, taken, total)

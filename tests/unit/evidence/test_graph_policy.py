@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from app.evidence import graph_policy as module
 from app.evidence.cuts import CutQuestion, Side
 from app.evidence.edge_values import EdgeValues, Sums
-from app.evidence.edges import CellKind
 from app.evidence.graph_policy import EARLY, FEW, FIRST, PAID_FROM, REACH, GraphMeans, GraphPolicy, Learnt, Prediction
 from app.evidence.scales import Scales
+from app.measurements.strategies.edges import CellKind
 from tests.unit.evidence.graphs import KINDS, data, question, weights
 
 MEANS = GraphMeans("degrees", 200)

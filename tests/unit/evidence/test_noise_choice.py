@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.noise_choice import LEAST_SCALE, laplace_cost, least_noise
+from app.measurements.noise import Noise, NoiseKind
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, pure_cost, renyi_cost
 
 #: What the grid takes off the variance of discrete Laplace noise at most: 1/(2 sinh(1/(2b))^2) is more than 2b^2 - 1/6.

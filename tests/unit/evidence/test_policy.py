@@ -17,12 +17,13 @@ from scipy.special import chdtrc
 
 from app.evidence import policy as policy_module
 from app.evidence.dual import NotConverged
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.noise_choice import laplace_cost
 from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, own
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Release
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import measured, weights
@@ -57,7 +58,7 @@ def question(rng: np.random.Generator) -> Question:
     return Product.over({a: rng.integers(0, 2, SIZES[a]) for a in attributes})
 
 
-def drawn(table: np.ndarray, buy: Buy, rng: np.random.Generator) -> Measurement:
+def drawn(table: np.ndarray, buy: Buy, rng: np.random.Generator) -> Counts:
     whole = Cells(buy.marginal)
     outside = tuple(a for a in range(table.ndim) if a not in buy.marginal.attributes)
     exact = whole.of(table.sum(axis=outside), [Partition.singles(n) for n in buy.marginal.sizes])
@@ -67,7 +68,7 @@ def drawn(table: np.ndarray, buy: Buy, rng: np.random.Generator) -> Measurement:
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Measurement(buy.marginal, Noise(buy.kind, buy.scale, 0), np.asarray(exact).astype(np.int64) + noise)
+    return Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), np.asarray(exact).astype(np.int64) + noise)
 
 
 def exact_price(policy: Policy, order: float, buy: Buy) -> Fraction:
@@ -90,13 +91,13 @@ class Session:
         self.table, self.allowed, self.rng = table, allowed, np.random.default_rng(seed)
         self.policy = Policy(residuals or Residuals(table.shape), allowed)
         self.left = Fraction(allowed.epsilon if self.policy.pure else allowed.renyi)
-        self.opening: list[Measurement] = []
+        self.opening: list[Counts] = []
         self.records: list[tuple[Question, Bought | None]] = []
         for buy in self.policy.opening():
             self.opening.append(self._made(buy))
             self.policy.residuals.add(self.opening[-1])
 
-    def _made(self, buy: Buy) -> Measurement:
+    def _made(self, buy: Buy) -> Counts:
         self.left -= exact_price(self.policy, self.allowed.order, buy)
         assert self.left >= 0
         return drawn(self.table, buy, self.rng)
@@ -196,7 +197,7 @@ def test_predictions_are_scored(past: list[tuple[float, float, float]]) -> None:
     scores = []
     for error, gap, sigma in past:
         noise = Noise("gaussian", Decimal(repr(round(sigma, 3))), 0)
-        made = Measurement(cells, noise, np.array([round(gap) + 100, 7]))
+        made = Counts(cells, noise, np.array([round(gap) + 100, 7]))
         policy.record(asked, Bought(Prediction(np.array(100.0), error), made))
         scores.append((round(gap) ** 2 - noise.variance) / error**2)
         assert policy.kappa == pytest.approx(plain_kappa(scores))
@@ -277,7 +278,7 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
         for m in residuals.measurements:
             other.add(m)
         scale = Decimal(repr(round(float(buy.scale) * slack, 6)))
-        other.add(Measurement(buy.marginal, Noise(buy.kind, scale, 0), np.zeros(buy.marginal.shape, dtype=np.int64)))
+        other.add(Counts(buy.marginal, Noise(buy.kind, scale, 0), np.zeros(buy.marginal.shape, dtype=np.int64)))
         width = other.reaches(asked, other.unbiased(asked), confidence).max()
         assert (width <= within * (1 + 1e-6)) == enough
     assert prediction.values.shape == asked.shape
@@ -426,7 +427,7 @@ def test_sets_of_attributes_share_what_may_be_missed(sizes: tuple[int, ...], pub
     numbers as each set tells apart, adds up to what is said, the total among them. Would catch a set without a part."""
     residuals = Residuals(sizes, 100.0 if public else None)
     everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
-    residuals.add(Measurement(everything, Noise("gaussian", Decimal(10**6), 0), np.zeros(sizes, np.int64)))
+    residuals.add(Counts(everything, Noise("gaussian", Decimal(10**6), 0), np.zeros(sizes, np.int64)))
     policy, missed = Policy(residuals, means()), 0.0
     for count in range(len(sizes) + 1):
         for attributes in itertools.combinations(range(len(sizes)), count):
@@ -611,7 +612,7 @@ def test_errors_are_foretold_of_many_attributes() -> None:
     foretold = policy.expected()
     for buy in bought:
         policy.residuals.add(
-            Measurement(buy.marginal, Noise(buy.kind, buy.scale, 0), rng.integers(0, 9, buy.marginal.shape))
+            Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), rng.integers(0, 9, buy.marginal.shape))
         )
     half = np.arange(4) < 2
     errors = [

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from app.evidence import measurements as measurements_module
 from app.evidence import residuals as residuals_module
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
 from app.evidence.tails import reach
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Release
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import expected, least_squares, measured, released, weights
 
@@ -70,7 +71,7 @@ def partitions(draw: st.DrawFn, size: int) -> Partition | None:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, dict[int, Partition], list[Measurement]]:
+def worlds(draw: st.DrawFn) -> tuple[tuple[int, ...], float | None, dict[int, Partition], list[Counts]]:
     """A small table's sizes, its total where that is public, the cells that some attributes are counted in at first,
     and measurements of any consistency."""
     sizes = draw(st.sampled_from([(2, 3), (4, 2), (4, 4), (8,), (8, 2), (6, 4), (2, 4, 3), (2, 1, 4), (2, 2, 2, 2)]))
@@ -109,13 +110,11 @@ def questions(draw: st.DrawFn, sizes: tuple[int, ...]) -> Question:
     return WeightedCells(cells, axis, np.array(draw(given)))
 
 
-def admitted(
-    measurements: list[Measurement], starting: dict[int, Partition]
-) -> tuple[list[Measurement], list[Measurement]]:
+def admitted(measurements: list[Counts], starting: dict[int, Partition]) -> tuple[list[Counts], list[Counts]]:
     """Which enter the closed form, by the rule as it is stated: even, in values or else in what the attribute is
     counted in at first, and comparable with those taken in before."""
-    closed: list[Measurement] = []
-    apart: list[Measurement] = []
+    closed: list[Counts] = []
+    apart: list[Counts] = []
     seen: dict[int, list[Partition]] = {}
 
     def even(a: int, p: Partition) -> bool:
@@ -142,7 +141,7 @@ def admitted(
     return closed, apart
 
 
-def tells_all(measurement: Measurement, question: WeightedCells) -> bool:
+def tells_all(measurement: Counts, question: WeightedCells) -> bool:
     """Whether each cell of a measurement lies within one of those that a question weighs and counts alike."""
     own = measurement.marginal
     return all(
@@ -333,7 +332,7 @@ def test_many_cells_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
             assert np.allclose(one.variances, other.variances)
 
 
-def by_perturbation(state: Residuals, question: Question, place: int, taken: list[Measurement]) -> list[np.ndarray]:
+def by_perturbation(state: Residuals, question: Question, place: int, taken: list[Counts]) -> list[np.ndarray]:
     """What the value weighs each released number with, found by releasing ones and zeros."""
     found = []
     for k, own in enumerate(taken):
@@ -344,9 +343,7 @@ def by_perturbation(state: Residuals, question: Question, place: int, taken: lis
                 units = np.zeros(measurement.marginal.cells, np.int64)
                 if j == k:
                     units[cell] = 1 << measurement.noise.bits
-                other.add(
-                    Measurement(measurement.marginal, measurement.noise, units.reshape(measurement.marginal.shape))
-                )
+                other.add(Counts(measurement.marginal, measurement.noise, units.reshape(measurement.marginal.shape)))
             row[cell] = other.unbiased(question).values.reshape(-1)[place]
         found.append(row)
     return found
@@ -400,9 +397,7 @@ def test_answers_that_are_alike_weigh_noises_alike(data: st.DataObject) -> None:
     sizes, total, starting, taken = data.draw(worlds())
     state = Residuals(sizes, total, starting)
     for measurement in taken:
-        state.add(
-            Measurement(measurement.marginal, Noise("laplace", Decimal(1), 0), np.zeros(measurement.marginal.shape))
-        )
+        state.add(Counts(measurement.marginal, Noise("laplace", Decimal(1), 0), np.zeros(measurement.marginal.shape)))
     question = data.draw(questions(sizes))
     known = state.unbiased(question)
     found = state.reaches(question, known, 0.95)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.evidence.measurements import Measurement
 from app.evidence.questions import Cells, Product
 from app.evidence.restrictions import Restriction, values_on
+from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import matrix, measured
 
@@ -20,7 +20,7 @@ LABELS = {0: [[0, 1, 0]], 1: [[0, 0, 1, 1], [0, 1, 1, 1]], 2: [[0, 0, 1, 2, 2], 
 
 
 @st.composite
-def measurements(draw: st.DrawFn) -> list[Measurement]:
+def measurements(draw: st.DrawFn) -> list[Counts]:
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     taken = []
     for _ in range(draw(st.integers(1, 5))):
@@ -32,7 +32,7 @@ def measurements(draw: st.DrawFn) -> list[Measurement]:
 
 
 @given(measurements(), st.lists(st.sampled_from(range(3)), unique=True, min_size=1).map(sorted), st.integers(0, 4))
-def test_restricted_to_some_attributes(taken: list[Measurement], attributes: list[int], cut: int) -> None:
+def test_restricted_to_some_attributes(taken: list[Counts], attributes: list[int], cut: int) -> None:
     """Each restricted value is the precision-weighted average of sums over what lies outside, taken in at once or in
     two parts. Would catch sums whose variance is that of one cell, and measurements taken in twice or not at all."""
     restriction = Restriction(attributes)
@@ -61,7 +61,7 @@ def test_restricted_to_some_attributes(taken: list[Measurement], attributes: lis
 
 @pytest.mark.slow
 @given(measurements(), st.data())
-def test_in_terms_of_any_cells(taken: list[Measurement], data: st.DataObject) -> None:
+def test_in_terms_of_any_cells(taken: list[Counts], data: st.DataObject) -> None:
     """Values merged until each is the count of whole cells of the fit: that is so for every count vector, merged as
     little as possible. Would catch cells that straddle, and variances that are not summed."""
     attributes = (0, 1, 2)

@@ -14,15 +14,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.evidence.combinations import Moved
-from app.evidence.measurements import Measurement, Noise, NoiseKind
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Shown, Statistic, Statistics
-from app.evidence.strategies import Moment, Release
 from app.evidence.tails import normal_quantile
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.pieces import Counts
+from app.measurements.rows import Moved
+from app.measurements.strategies.tables import Moment, Release
 from app.releases.pricing import price_of
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
@@ -51,8 +52,8 @@ class World:
     policy: Policy
     moments: dict[Moment, Residuals] = field(default_factory=dict)
     #: Of counts (None) and of each power what entered the closed form, and what stays apart.
-    closed: dict[int | None, list[Measurement]] = field(default_factory=lambda: {k: [] for k in ALL})
-    apart: dict[int | None, list[Measurement]] = field(default_factory=lambda: {k: [] for k in ALL})
+    closed: dict[int | None, list[Counts]] = field(default_factory=lambda: {k: [] for k in ALL})
+    apart: dict[int | None, list[Counts]] = field(default_factory=lambda: {k: [] for k in ALL})
 
     @classmethod
     def of(cls, table: np.ndarray, places: int, public: bool = False, allowed: Means | None = None) -> World:
@@ -90,7 +91,7 @@ class World:
         drawn = rng.laplace if kind == "laplace" else rng.normal
         values = exact + drawn(0, scale / by, exact.shape)
         units = measured(marginal, scale * told, values * by, kind)
-        made = Measurement(marginal, units.noise, units.units, by)
+        made = Counts(marginal, units.noise, units.units, by)
         if power is None:
             entered = self.residuals.add(made)
         else:
@@ -130,7 +131,7 @@ class World:
 
 def source(
     sizes: tuple[int, ...],
-    measured: list[Measurement],
+    measured: list[Counts],
     total: float | None,
     rows: list[tuple[int, np.ndarray]],
     apart: bool = False,
@@ -631,7 +632,7 @@ def test_sums_of_few_noises_reach_as_far_as_these(confidence: float) -> None:
     world = World.of(rng.integers(20, 60, (1, 4, 1)), 4)
     marginal = Marginal.of(world.table.shape, {AXIS: None})
     noise = Noise("laplace", Decimal(8), 0)
-    world.residuals.add(Measurement(marginal, noise, world.table.reshape(4)))
+    world.residuals.add(Counts(marginal, noise, world.table.reshape(4)))
     shown = world.statistics.shown(asked_of(world, "sum", Product.over({})), confidence, False)
     ratio = -math.expm1(-1 / 8)
     drawn = (rng.geometric(ratio, (10**6, 4)) - rng.geometric(ratio, (10**6, 4))) @ (LOW + STEP * np.arange(4))

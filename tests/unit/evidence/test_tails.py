@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.tails import LEAST_MISSED, Term, norm_quantile, normal_quantile, quantile, reach
+from app.measurements.noise import Noise, NoiseKind
 
 #: Kind, scale, weight, and how many.
 Part = tuple[NoiseKind, float, float, int]

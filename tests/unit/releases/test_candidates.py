@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence.questions import Cells, Product
-from app.evidence.strategies import Strategy
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.candidates import BITS, Candidates, merged
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
 from app.spaces.partition import Marginal, Partition
@@ -156,9 +156,9 @@ def test_each_candidate_owns_its_strategy(make: Any) -> None:
         assert candidates.owns(candidates.strategy(number))
     assert candidates.number == len(written_out(make()))
     strangers = [
-        Strategy.of(Marginal.of(SIZES, {0: None})),
-        Strategy.of(Marginal.of(SIZES, {1: Partition.of(np.array([0, 1, 1]))})),
-        Strategy.of(Marginal.of(SIZES, {0: None, 1: None, 2: None})),
+        TableStrategy.of(Marginal.of(SIZES, {0: None})),
+        TableStrategy.of(Marginal.of(SIZES, {1: Partition.of(np.array([0, 1, 1]))})),
+        TableStrategy.of(Marginal.of(SIZES, {0: None, 1: None, 2: None})),
     ]
     for stranger in strangers:
         assert not candidates.owns(stranger)
@@ -173,4 +173,4 @@ def test_sides_that_are_no_range_are_no_candidates() -> None:
         if len(set(labels)) == 2:
             marginal = Marginal.of(SIZES, {2: Partition.of(np.array(labels))})
             runs = sum(a != b for a, b in itertools.pairwise(labels))
-            assert candidates.owns(Strategy.of(marginal)) == (runs <= 2)
+            assert candidates.owns(TableStrategy.of(marginal)) == (runs <= 2)

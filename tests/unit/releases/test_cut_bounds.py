@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.edge_results import combined
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.edges import FLIP_BITS, BitFlips
-from app.evidence.measurements import Noise
+from app.measurements.noise import FLIP_BITS, BitFlips, Noise
 from app.privacy.ledger import Amounts, Budget
 from app.releases.edge_designs import Grid, beside_degrees, best_noise, grid_of, part_for_degrees
 from app.releases.factorization import Unaffordable

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.evidence.degrees import DegreeRelease, Degrees
-from app.evidence.edges import BitFlips, EdgeRelease, Edges
-from app.evidence.measurements import Noise
+from app.measurements.noise import BitFlips, Noise
+from app.measurements.strategies.degrees import DegreeRelease, Degrees
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.releases.edge_results import edge_values, known_degrees, synthetic_graph
 
 SHAPES = [((30, 30), "pairs"), ((30, 30), "arcs"), ((20, 30), "all")]

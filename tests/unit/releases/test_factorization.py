@@ -15,11 +15,11 @@ from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
 from app.curator.counting import exact_values
-from app.evidence.measurements import Noise, NoiseKind
 from app.evidence.policy import Buy
 from app.evidence.questions import Cells, Local
 from app.evidence.residuals import Residuals
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.strategies.tables import Release
 from app.releases import factorization
 from app.releases.errors import UnfitWorkload
 from app.releases.factorization import (

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.questions import Cells
 from app.evidence.residuals import Residuals
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
 from app.releases.fitting import KnownResidual, _nearest, combined, fit, known_of, projection, residuals_of, spread_of
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
@@ -83,7 +84,7 @@ def test_a_marginal_as_residuals_is_what_generalised_least_squares_makes_of_it()
     for attributes, deviation in (((0, 1), 2.0), ((1, 2), 5.0), ((0, 1, 2), 9.0)):
         values = rng.normal(50, 20, [(3, 2, 4)[a] for a in attributes]).round()
         marginal = Marginal.of((3, 2, 4), dict.fromkeys(attributes))
-        residuals.add(Measurement(marginal, Noise("gaussian", Decimal(deviation), 0), values.astype(np.int64)))
+        residuals.add(Counts(marginal, Noise("gaussian", Decimal(deviation), 0), values.astype(np.int64)))
         known += residuals_of(attributes, values, deviation**2)
     for k, same in zip(combined(known_of(residuals)), sorted_like(combined(known), known_of(residuals)), strict=True):
         assert k.precision == pytest.approx(same.precision)

@@ -25,9 +25,9 @@ from app.curator.plan import Infeasible
 from app.curator.power_plan import PowerPlan, power_plan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.edges import Edges
-from app.evidence.measurements import Noise
-from app.evidence.products import ProductRelease, Products
+from app.measurements.noise import Noise
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import ProductRelease, Products
 from app.privacy.costs import DiscreteGaussianAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total

@@ -17,8 +17,9 @@ from app.constructions.base import PublicFacts
 from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Measurement, Noise
-from app.evidence.strategies import Release
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Release
 from app.releases.candidates import BITS, Candidates
 from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
@@ -104,7 +105,7 @@ def test_only_what_a_candidate_measures_with_the_noise_of_the_rounds_is_admitted
 
     def admitted(marginal: Marginal, kind: Any = "gaussian", scale: Decimal = scale, bits: int = 0) -> bool:
         zeros = np.zeros(marginal.shape, np.int64)
-        return rounds.admits(Release.of(Measurement(marginal, Noise(kind, scale, bits), zeros)))
+        return rounds.admits(Release.of(Counts(marginal, Noise(kind, scale, bits), zeros)))
 
     assert admitted(BOTH)
     assert admitted(rounds.buy(1).strategy.parts[0].marginal)
@@ -115,7 +116,7 @@ def test_only_what_a_candidate_measures_with_the_noise_of_the_rounds_is_admitted
 
 
 def measured(marginal: Marginal, values: Any, scale: str = "2") -> Release:
-    return Release.of(Measurement(marginal, Noise("gaussian", Decimal(scale), 0), np.array(values)))
+    return Release.of(Counts(marginal, Noise("gaussian", Decimal(scale), 0), np.array(values)))
 
 
 def test_a_value_moves_the_cells_to_within_its_deviation() -> None:

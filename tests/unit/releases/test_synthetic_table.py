@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.evidence.fits import LocalFits
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.residuals import Residuals
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray, IntArray
@@ -96,7 +97,7 @@ def measured(rows: IntArray, sizes: tuple[int, ...], chosen: list[tuple[int, ...
         exact = np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
         values = exact + np.rint(rng.normal(0, deviation, shape)).astype(np.int64)
         noise = Noise("gaussian", Decimal(str(deviation)), 0)
-        residuals.add(Measurement(Marginal.of(sizes, dict.fromkeys(attributes)), noise, values))
+        residuals.add(Counts(Marginal.of(sizes, dict.fromkeys(attributes)), noise, values))
     return LocalFits(residuals)
 
 

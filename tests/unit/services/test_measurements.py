@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from app.declarations.spec import parse_spec
-from app.evidence.combinations import Rows
-from app.evidence.measurements import Noise
-from app.evidence.strategies import Moment, Part, Release, Strategy
+from app.measurements.noise import Noise
+from app.measurements.rows import Rows
+from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy
 from app.services.measurements import Released, _part_view
 from app.spaces.factory import space_of
 from app.spaces.partition import Marginal
@@ -35,7 +35,9 @@ def test_contrasts_and_rows_are_shown_as_such() -> None:
     assert isinstance(space, TableSpace)
     sexes = Marginal.of(space.shape, {0: None})
     rows = Rows.of(np.array([[1, 1], [0, 3], [2, 0]]))
-    strategy = Strategy((Part(sexes, residual=True), Part(sexes, None, 2, rows=rows), Part(sexes, Moment(1, 3, 1))))
+    strategy = TableStrategy(
+        (Part(sexes, residual=True), Part(sexes, None, 2, rows=rows), Part(sexes, Moment(1, 3, 1)))
+    )
     units = np.array([40, -20, 100, 90, 80, 5, 6])
     shown = Released({"id": "x"}, Release(strategy, Noise("gaussian", Decimal(6), 0), units), space).document()
     contrasts, combined, moment = shown["parts"]

@@ -18,8 +18,9 @@ from app.curator.counting import counted
 from app.curator.questions import question_of, selected
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
-from app.evidence.measurements import Measurement, Noise
 from app.evidence.residuals import Residuals
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
 from app.spaces import conditions as conditions_module
 from app.spaces import query as query_module
 from app.spaces import records as records_module
@@ -271,7 +272,7 @@ def test_marginals_with_any_conditions_are_questions(where: Words, attributes: l
     answers = selected(question.of(exact.astype(float), partitions), selects)
     assert answers.tolist() == query.exact(DenseTensor(counts)).tolist()
     residuals = Residuals(TABLE.space.shape)
-    residuals.add(Measurement(marginal, Noise("gaussian", Decimal(3), 0), exact))
+    residuals.add(Counts(marginal, Noise("gaussian", Decimal(3), 0), exact))
     known = residuals.unbiased(question)
     assert selected(known.values, selects).tolist() == pytest.approx(answers.tolist())
     cells = selected(question.of(np.ones(exact.shape), partitions), selects)

@@ -19,7 +19,7 @@ import pytest
 
 from app.curator.counting import exact_degrees
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import Degrees
+from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.storage.private_data import CsrData

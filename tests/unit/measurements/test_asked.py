@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from app.declarations.spec import parse_spec
-from app.evidence.asked import Asked, AskedRelease
-from app.evidence.measurements import Noise
+from app.measurements.noise import Noise
+from app.measurements.strategies.asked import Asked, AskedRelease
 from app.spaces.factory import space_of
 from app.spaces.query_request import parse_query
 from app.spaces.space import Space

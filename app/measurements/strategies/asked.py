@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from app.declarations.errors import CuratorError
-from app.evidence.numbers import NumberBuy, NumberRelease
+from app.measurements.numbers import NumberBuy, NumberRelease
 from app.spaces.query import Query
 from app.spaces.space import Space
 

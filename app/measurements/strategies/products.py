@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from app.evidence.edges import Edges, packed_numbers, unpacked_numbers
-from app.evidence.numbers import NumberBuy, NumberRelease
+from app.measurements.numbers import NumberBuy, NumberRelease
+from app.measurements.packing import packed_numbers, unpacked_numbers
+from app.measurements.strategies.edges import Edges
 from app.spaces.space import Space
 from app.spaces.tensor import IntArray
 

@@ -16,8 +16,9 @@ from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
 from app.curator.counting import exact_cells
-from app.evidence.edges import FLIP_BITS, BitFlips, EdgeRelease, Edges
-from app.evidence.measurements import Noise
+from app.evidence.flips import flips_quantile
+from app.measurements.noise import FLIP_BITS, BitFlips, Noise
+from app.measurements.strategies.edges import EdgeRelease, Edges
 from app.spaces.tensor import DenseTensor, SparseTensor
 
 LAPLACE = Noise("laplace", Decimal("2.5"), 3)
@@ -161,7 +162,7 @@ def test_errors_of_few_bits_reach_as_far_as_all_that_can_be_turned(
     noise = BitFlips(int(probability * 2**FLIP_BITS))
     p, few = float(noise.probability), len(weights) <= 8
     deviation = math.sqrt(noise.variance * sum(w * w for w in weights))
-    reach = noise.quantile(len(weights), confidence, weights=weights if few else ()) * deviation
+    reach = flips_quantile(noise, len(weights), confidence, weights=weights if few else ()) * deviation
     least, states = 1.0, list(itertools.product((0, 1), repeat=len(weights)))
     # Of bits that weigh alike it matters how many are 1.
     for bits in states if few else [(1,) * k + (0,) * (len(weights) - k) for k in range(len(weights) + 1)]:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from app.evidence.edges import packed_numbers, unpacked_numbers
-from app.evidence.measurements import Noise
+from app.measurements.noise import Noise
+from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.spaces.lazy import lazy
 from app.spaces.tensor import FloatArray, IntArray
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from app.evidence.asked import AskedBuy, AskedRelease
-from app.evidence.edges import EdgeBuy, EdgeRelease, Edges
-from app.evidence.numbers import NumberBuy, NumberRelease
-from app.evidence.products import ProductBuy, ProductRelease
+from app.measurements.numbers import NumberBuy, NumberRelease
+from app.measurements.strategies.asked import AskedBuy, AskedRelease
+from app.measurements.strategies.edges import EdgeBuy, EdgeRelease, Edges
+from app.measurements.strategies.products import ProductBuy, ProductRelease
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray
 

@@ -1,4 +1,4 @@
-"""Measurements: noisy counts of the cells of a marginal of a table, released once and public for ever."""
+"""Noise of measurements, drawn for each value on its own: added to whole numbers, or bits that are turned over."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from app.spaces.lazy import lazy
-from app.spaces.partition import Marginal
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import FloatArray
 
+BitArray = npt.NDArray[np.uint8]
 #: The law of the noise: P[k] proportional to exp(-|k|/t) (laplace) or exp(-k^2/(2 t^2)) (gaussian) on grid units.
 NoiseKind = Literal["laplace", "gaussian"]
 
 #: From this scale on (in grid units) the variance of the discrete Gaussian is its scale squared to the last bit: by
 #: Poisson summation they differ by a part of about 8 pi^2 t^2 exp(-2 pi^2 t^2).
 _SMOOTH = 2.0
-#: Of a measurement of more cells than this so many sums are remembered.
-_MANY, _MOST_SUMS = 1 << 14, 256
+
+#: Probabilities of turning a bit over are multiples of 2^-53: each is a floating-point number.
+FLIP_BITS = 53
 
 
 @dataclass(frozen=True)
@@ -80,53 +83,59 @@ class Noise:
             raise ValueError("not the document of noise") from error
 
 
-@dataclass(frozen=True, eq=False)
-class Measurement:
-    """A marginal, the noise it was released with, and what was released.
-
-    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
-    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
-    noise alike.
+@dataclass(frozen=True)
+class BitFlips:
+    """Randomised response: each bit is turned over with probability ``flips / 2^53`` (Warner 1965).
 
     Raises:
-        ValueError: when the values are not of the marginal's shape.
+        ValueError: unless the probability is positive and less than one half.
     """
 
-    marginal: Marginal
-    noise: Noise
-    units: IntArray
-    multiplier: int = 1
+    flips: int
 
     def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64)
-        if units.shape != self.marginal.shape:
-            raise ValueError(f"a marginal of shape {self.marginal.shape} has no values of shape {units.shape}")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
+        if type(self.flips) is not int or not 0 < self.flips < 1 << (FLIP_BITS - 1):
+            raise ValueError("a bit is turned over with a probability below one half")
+
+    @property
+    def kind(self) -> Literal["flips"]:
+        """Beside the laws of noise that is added."""
+        return "flips"
+
+    @property
+    def probability(self) -> Fraction:
+        """p, exactly."""
+        return Fraction(self.flips, 1 << FLIP_BITS)
+
+    @property
+    def scale(self) -> Decimal:
+        """p; it takes 53 bits."""
+        return Decimal(float(self.probability))
 
     @property
     def variance(self) -> float:
-        """Variance of each value, in counts squared."""
-        return self.noise.variance / self.multiplier**2
+        """Variance of the unbiased value of a bit, ``p (1-p) / (1-2p)^2``, in edges squared."""
+        p = self.probability
+        return float(p * (1 - p) / (1 - 2 * p) ** 2)
 
-    @lazy
-    def values(self) -> FloatArray:
-        """The released values in counts."""
-        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
-        values.setflags(write=False)
-        return values
+    def unbiased(self, bits: BitArray) -> FloatArray:
+        """``(bit - p) / (1 - 2p)``: a released bit is 1 with probability ``p + (1-2p) x``, so its mean is x."""
+        p = self.probability
+        return np.array([float(-p / (1 - 2 * p)), float((1 - p) / (1 - 2 * p))])[bits]
 
-    @lazy
-    def _sums(self) -> dict[frozenset[int], FloatArray]:
-        """Sums over many cells that were asked for."""
-        return {}
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"bits": FLIP_BITS, "flips": self.flips, "kind": "flips"}
 
-    def onto(self, attributes: frozenset[int]) -> FloatArray:
-        """The values summed over all attributes but the given ones."""
-        kept = self._sums.get(attributes)
-        if kept is None:
-            outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
-            kept = self.values.sum(axis=outside)
-            if self.marginal.cells > _MANY and len(self._sums) < _MOST_SUMS:
-                self._sums[attributes] = kept
-        return kept
+
+def read_noise(document: Mapping[str, Any]) -> Noise | BitFlips:
+    """The noise of a document.
+
+    Raises:
+        KeyError, TypeError, ValueError: when it is none.
+    """
+    if document["kind"] != "flips":
+        return Noise.read(document)
+    if document["bits"] != FLIP_BITS:
+        raise ValueError("probabilities of turning a bit over are multiples of 2^-53")
+    return BitFlips(document["flips"])

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.evidence.measurements import Measurement, Noise
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
 from app.spaces.partition import Marginal, Partition
 
 SIZES = (3, 4, 1, 6)
@@ -19,9 +20,9 @@ def thirds() -> Partition:
     return Partition.of(np.array([0, 0, 1, 1, 2, 2]))
 
 
-def measurement() -> Measurement:
+def measurement() -> Counts:
     marginal = Marginal.of(SIZES, {0: None, 3: thirds()})
-    return Measurement(marginal, Noise("laplace", Decimal("12.50"), 3), np.arange(-4, 5).reshape(3, 3))
+    return Counts(marginal, Noise("laplace", Decimal("12.50"), 3), np.arange(-4, 5).reshape(3, 3))
 
 
 def test_values_are_counts() -> None:
@@ -31,7 +32,7 @@ def test_values_are_counts() -> None:
     with pytest.raises(ValueError, match="read-only"):
         one.units[0, 0] = 1
     with pytest.raises(ValueError, match="shape"):
-        Measurement(one.marginal, one.noise, np.zeros((2, 2)))
+        Counts(one.marginal, one.noise, np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.curator.counting import exact_values
-from app.evidence.measurements import Measurement, Noise
-from app.evidence.strategies import Moment, Part, Release, Strategy, shares
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts
+from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.releases.pricing import price_of
 from app.spaces.partition import Marginal, Partition
@@ -26,10 +27,10 @@ SIZES = (9, 2, 5)
 EVENS = Partition.of(np.arange(9) % 2)
 
 
-def release(strategy: Strategy | None = None) -> Release:
+def release(strategy: TableStrategy | None = None) -> Release:
     """Of three parts, unless another strategy is given: counts, first and second moments of the first attribute."""
     if strategy is None:
-        strategy = Strategy(
+        strategy = TableStrategy(
             (
                 Part(Marginal.of(SIZES, {1: None}), None, 7),
                 Part(Marginal.of(SIZES, {1: None, 0: EVENS}), Moment(0, 9, 1), 3),
@@ -39,7 +40,7 @@ def release(strategy: Strategy | None = None) -> Release:
     return Release(strategy, Noise("gaussian", Decimal("12.5"), 0), np.arange(strategy.cells) - 4)
 
 
-@pytest.mark.parametrize("one", [release(), release(Strategy.of(Marginal.of(SIZES, {0: EVENS, 2: None})))])
+@pytest.mark.parametrize("one", [release(), release(TableStrategy.of(Marginal.of(SIZES, {0: EVENS, 2: None})))])
 def test_a_document_and_back(one: Release) -> None:
     """Through JSON text, to equal contents. Would catch a field that is not written, or read as another."""
     back = Release.read(json.loads(json.dumps(one.document())))
@@ -127,7 +128,7 @@ def test_squares_of_long_ranges_keep_their_weights_small(bits: int, seed: int) -
     assert Moment(0, int(places), 2).largest.bit_length() <= 27
 
 
-def brute(strategy: Strategy, rows: np.ndarray) -> list[int]:
+def brute(strategy: TableStrategy, rows: np.ndarray) -> list[int]:
     """What is released without noise, record by record."""
     found = []
     for part in strategy.parts:
@@ -202,7 +203,7 @@ def test_shares_of_a_price(largest: list[int], parts: list[float]) -> None:
 
 def test_counts_of_one_marginal() -> None:
     """Would catch parts that are taken for a plain count."""
-    counts = Measurement(Marginal.of(SIZES, {1: None}), Noise("laplace", Decimal(2), 0), np.array([1, 2]))
+    counts = Counts(Marginal.of(SIZES, {1: None}), Noise("laplace", Decimal(2), 0), np.array([1, 2]))
     assert Release.of(counts).counts.values.tolist() == [1, 2]
     with pytest.raises(ValueError, match="counts alone"):
         release().counts  # noqa: B018 - looked at for its error

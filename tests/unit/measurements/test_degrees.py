@@ -18,9 +18,9 @@ from scipy.sparse import csr_array
 
 from app.curator.counting import exact_degrees
 from app.declarations.spec import parse_spec
-from app.evidence.degrees import DegreeRelease, Degrees
-from app.evidence.edges import Edges
-from app.evidence.measurements import Noise, NoiseKind
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.strategies.degrees import DegreeRelease, Degrees
+from app.measurements.strategies.edges import Edges
 from app.releases.pricing import Apart, price_of_degrees
 from app.spaces.factory import space_of
 from app.spaces.tensor import DenseTensor, IntArray, SparseTensor

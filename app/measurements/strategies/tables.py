@@ -19,8 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from app.evidence.combinations import Combination, Contrast, Moved, Rows, moved_by_contrasts
-from app.evidence.measurements import Measurement, Noise
+from app.measurements.noise import Noise
+from app.measurements.pieces import Combination, Contrast, Counts
+from app.measurements.rows import Moved, Rows, moved_by_contrasts
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, read_integers
 from app.spaces.tensor import IntArray
@@ -116,7 +117,7 @@ class Moment:
 
 
 #: What one part of a release tells.
-Piece = Measurement | Contrast | Combination
+Piece = Counts | Contrast | Combination
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class TableStrategy:
     """What is measured at once: the cells of its parts, one part after another.
 
     Raises:
@@ -222,7 +223,7 @@ class Strategy:
             raise ValueError(f"a strategy has from 1 to {_MOST_PARTS} parts")
 
     @classmethod
-    def of(cls, marginal: Marginal) -> Strategy:
+    def of(cls, marginal: Marginal) -> TableStrategy:
         """The numbers of records in the cells of a marginal."""
         return cls((Part(marginal),))
 
@@ -274,7 +275,7 @@ class Release:
         ValueError: when there are other values than cells.
     """
 
-    strategy: Strategy
+    strategy: TableStrategy
     noise: Noise
     units: IntArray
 
@@ -286,9 +287,9 @@ class Release:
         object.__setattr__(self, "units", units)
 
     @classmethod
-    def of(cls, measurement: Measurement) -> Release:
+    def of(cls, measurement: Counts) -> Release:
         """The release that a single marginal was."""
-        return cls(Strategy.of(measurement.marginal), measurement.noise, measurement.units)
+        return cls(TableStrategy.of(measurement.marginal), measurement.noise, measurement.units)
 
     @lazy
     def pieces(self) -> tuple[tuple[Moment | None, Piece], ...]:
@@ -301,13 +302,13 @@ class Release:
             if part.rows is not None:
                 found.append((None, Combination(part.marginal, part.rows, self.noise, units, part.multiplier)))
             else:
-                kind = Contrast if part.residual else Measurement
+                kind = Contrast if part.residual else Counts
                 found.append((part.moment, kind(part.marginal, self.noise, units, part.multiplier)))
             start = stop
         return tuple(found)
 
     @property
-    def counts(self) -> Measurement:
+    def counts(self) -> Counts:
         """The counts of the only part.
 
         Raises:
@@ -316,7 +317,7 @@ class Release:
         if self.strategy.plain is None:
             raise ValueError("not a measurement of counts alone")
         piece = self.pieces[0][1]
-        assert isinstance(piece, Measurement)
+        assert isinstance(piece, Counts)
         return piece
 
     def document(self) -> dict[str, Any]:
@@ -334,9 +335,9 @@ class Release:
         """
         try:
             if "marginal" in document:
-                strategy = Strategy.of(Marginal.read(document["marginal"]))
+                strategy = TableStrategy.of(Marginal.read(document["marginal"]))
             else:
-                strategy = Strategy(tuple(Part.read(part) for part in document["strategy"]))
+                strategy = TableStrategy(tuple(Part.read(part) for part in document["strategy"]))
                 if strategy.plain is not None:
                     raise ValueError("counts of one marginal are written as such")
             return cls(strategy, Noise.read(document["noise"]), read_integers(document["values"]))

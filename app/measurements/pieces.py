@@ -1,0 +1,208 @@
+"""Pieces: what one part of a table's measurement tells: noisy counts of a marginal's cells, or combinations of them.
+
+They are released once and public for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from app.measurements.noise import Noise
+from app.measurements.rows import Rows
+from app.spaces.lazy import lazy
+from app.spaces.partition import Marginal
+from app.spaces.tensor import FloatArray, IntArray
+
+#: Of a measurement of more cells than this so many sums are remembered.
+_MANY, _MOST_SUMS = 1 << 14, 256
+#: Weights on directions that rows do not tell apart are rounding below this part of all.
+_UNTOLD = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """A marginal, the noise it was released with, and what was released.
+
+    ``units`` are the released values in units of 2^-bits counts, in the marginal's shape: not clipped, so that each
+    is unbiased. What was counted may have been multiplied before noise was added: a ``multiplier`` divides values and
+    noise alike.
+
+    Raises:
+        ValueError: when the values are not of the marginal's shape.
+    """
+
+    marginal: Marginal
+    noise: Noise
+    units: IntArray
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != self.marginal.shape:
+            raise ValueError(f"a marginal of shape {self.marginal.shape} has no values of shape {units.shape}")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each value, in counts squared."""
+        return self.noise.variance / self.multiplier**2
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The released values in counts."""
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
+        values.setflags(write=False)
+        return values
+
+    @lazy
+    def _sums(self) -> dict[frozenset[int], FloatArray]:
+        """Sums over many cells that were asked for."""
+        return {}
+
+    def onto(self, attributes: frozenset[int]) -> FloatArray:
+        """The values summed over all attributes but the given ones."""
+        kept = self._sums.get(attributes)
+        if kept is None:
+            outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
+            kept = self.values.sum(axis=outside)
+            if self.marginal.cells > _MANY and len(self._sums) < _MOST_SUMS:
+                self._sums[attributes] = kept
+        return kept
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """Contrasts of a marginal, the noise they were released with, and what was released.
+
+    With N the number of cells, ``units`` are N times the contrasts, times a multiplier, with noise, in units of 2^-bits
+    and in the marginal's shape: the noise does not sum to zero along the axes.
+
+    Raises:
+        ValueError: when the values are not of the marginal's shape, or it has no attribute.
+    """
+
+    marginal: Marginal
+    noise: Noise
+    units: IntArray
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != self.marginal.shape or not units.ndim:
+            raise ValueError(f"a marginal of shape {self.marginal.shape} has no contrasts of shape {units.shape}")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """The variance, in counts squared, of noise in every cell of which the contrasts' noise is the part that sums
+        to zero along each axis: that of what is drawn, divided by N^2. That of a cell of the contrasts is less by
+        (n - 1)/n for each axis of n cells."""
+        return self.noise.variance / (self.multiplier * self.marginal.cells) ** 2
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The contrasts in counts, made to sum to zero along each axis."""
+        values = np.ldexp(self.units.astype(np.float64), -self.noise.bits) / (self.multiplier * self.marginal.cells)
+        for axis in range(values.ndim):
+            values = values - values.mean(axis=axis, keepdims=True)
+        values.setflags(write=False)
+        return np.asarray(values)
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Rows over the cells of a marginal, the noise they were released with, and what was released.
+
+    ``units`` are the rows' sums times a multiplier, with noise, in units of 2^-bits.
+
+    Raises:
+        ValueError: when the rows are over other cells, or there are other values than rows.
+    """
+
+    marginal: Marginal
+    rows: Rows
+    noise: Noise
+    units: IntArray
+    multiplier: int = 1
+
+    def __post_init__(self) -> None:
+        units = np.array(self.units, dtype=np.int64)
+        if units.shape != (self.rows.count,) or self.rows.cells != self.marginal.cells:
+            raise ValueError("rows have a value each, and a weight for each cell of their marginal")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each row's value, in counts squared."""
+        return self.noise.variance / self.multiplier**2
+
+    @property
+    def variance_per_cell(self) -> float:
+        """The variance that counts of the cells would have that told as much of them in all (the trace of what is known
+        of them divided by their number)."""
+        return self.variance * self.rows.cells / float(np.square(self.rows.weights.astype(np.float64)).sum())
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The rows' values in counts."""
+        return np.ldexp(self.units.astype(np.float64), -self.noise.bits) / self.multiplier
+
+    @lazy
+    def estimate(self) -> FloatArray:
+        """Least squares estimates of the counts of all cells, flat: any of those that fit best, where not all can be
+        told apart."""
+        root, _ = self.rows.inverse
+        return np.asarray(root @ (root.T @ (self.rows.matrix.T.astype(np.float64) @ self.values)))
+
+    def weighed(self, weights: csr_array) -> tuple[FloatArray, FloatArray]:
+        """Best linear unbiased values of sums of the cells and their variances, in counts; NaN where the rows do not
+        determine them.
+
+        With y the values of rows M of variance s^2 these are ``w (M'M)^-1 M'y`` and ``s^2 w (M'M)^-1 w'`` (Gauss and
+        Markov).
+
+        Args:
+            weights: a row for each sum, a column for each cell of the marginal.
+        """
+        root, unseen = self.rows.inverse
+        values = np.asarray(weights @ self.estimate)
+        variances = self.variance * np.einsum("ij,ij->i", *[np.asarray(weights @ root)] * 2)
+        if unseen is not None:
+            lost = np.abs(np.asarray(weights @ unseen)).max(axis=1, initial=0.0)
+            scale = np.sqrt(np.asarray(weights.multiply(weights).sum(axis=1)).reshape(-1))
+            untold = lost > _UNTOLD * scale * float(np.abs(unseen).max(initial=0.0))
+            values[untold] = variances[untold] = np.nan
+        return values, variances
+
+    def shares(self, weights: csr_array) -> FloatArray:
+        """What the estimate of an estimable sum, a row of weights on the cells, weighs the value of each row with."""
+        root, _ = self.rows.inverse
+        return np.asarray(self.rows.matrix.astype(np.float64) @ (root @ np.asarray(weights @ root).reshape(-1)))
+
+    def onto(self, attributes: frozenset[int]) -> tuple[FloatArray, FloatArray]:
+        """Estimates of the marginal summed over all attributes but the given ones, and their variances; NaN where the
+        rows do not determine them."""
+        outside = tuple(k for k, a in enumerate(self.marginal.attributes) if a not in attributes)
+        kept = self.marginal.onto(attributes)
+        places = np.expand_dims(np.arange(kept.cells).reshape(kept.shape), outside)
+        rows = np.broadcast_to(places, self.marginal.shape).reshape(-1)
+        cells = np.arange(self.marginal.cells)
+        values, variances = self.weighed(
+            csr_array((np.ones(len(cells)), (rows, cells)), shape=(kept.cells, len(cells)))
+        )
+        return values.reshape(kept.shape), variances.reshape(kept.shape)
+
+    def covariance(self, one: csr_array, other: csr_array) -> float:
+        """The covariance of two estimable sums, each a row of weights on the cells."""
+        root, _ = self.rows.inverse
+        return self.variance * float((np.asarray(one @ root) * np.asarray(other @ root)).sum())
+
+
+#: What one part of a release tells.
+Piece = Counts | Contrast | Combination
