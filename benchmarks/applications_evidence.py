@@ -19,6 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
+from app.spaces.queries.weights import product
 from app.spaces.tensor import FloatArray
 from benchmarks.applications_data import DELTA
 from benchmarks.applications_measure import MECHANISMS
@@ -57,7 +58,7 @@ def by_noise(of: Graph, asks: int, seed: int) -> FloatArray:
 def by_weights(of: Graph, data: Private, updates: int, asks: int, seed: int) -> FloatArray:
     """Errors of a session of multiplicative weights."""
     game, space = Game(data, MECHANISMS["mw"], Terms(EPSILON, PLANNED), updates), data.public.space
-    asked = (space.product(dict(enumerate(map(np.flatnonzero, cut)))) for cut in cuts(of, asks, seed))  # type: ignore[attr-defined]
+    asked = (product(space, dict(enumerate(map(np.flatnonzero, cut)))) for cut in cuts(of, asks, seed))  # type: ignore[attr-defined]
     return np.array([game.ask(query)[1] for query in asked])
 
 

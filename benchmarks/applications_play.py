@@ -24,6 +24,8 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.privacy.noise import DiscreteLaplace
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.weights import product
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor, Tensor
 
@@ -236,7 +238,7 @@ class CutAnalyst(Analyst):
         return Chosen(self._cut(np.flatnonzero(left), np.sort(columns)), gap)
 
     def _cut(self, left: IntArray, right: IntArray) -> Query:
-        return self.space.product({0: left, 1: right})
+        return product(self.space, {0: left, 1: right})
 
     def random(self, rng: np.random.Generator) -> Query:
         rows, columns = self.space.shape
@@ -271,10 +273,10 @@ class SubsetAnalyst(Analyst):
         last = int(np.argmax(total))
         if target is not None and total[last] > target:
             last = int(np.flatnonzero(total >= target)[-1])
-        return Chosen(self.space.product({0: np.sort(order[: last + 1])}), float(total[last]))
+        return Chosen(product(self.space, {0: np.sort(order[: last + 1])}), float(total[last]))
 
     def random(self, rng: np.random.Generator) -> Query:
-        return self.space.product({0: np.flatnonzero(rng.random(self.space.size) < 0.5)})
+        return product(self.space, {0: np.flatnonzero(rng.random(self.space.size) < 0.5)})
 
 
 class DenseAnalyst(Analyst):
@@ -301,11 +303,11 @@ class DenseAnalyst(Analyst):
             flipped = order[: int(np.searchsorted(lost, excess, side="right"))]
             signs.ravel()[flipped] *= -1.0
             gap = float((signs * residual).sum())
-        return Chosen(self.space.compile_dense(signs), gap)
+        return Chosen(dense_of(self.space, signs), gap)
 
     def random(self, rng: np.random.Generator) -> Query:
         weights = np.clip(rng.standard_normal(self.space.shape) / self.CUT, -1.0, 1.0)
-        return self.space.compile_dense(weights)
+        return dense_of(self.space, weights)
 
 
 class RangeAnalyst(Analyst):
@@ -323,11 +325,11 @@ class RangeAnalyst(Analyst):
             start = int(np.argmin(signed[: stop + 1]))
             best = max(best, (float(signed[stop] - signed[start]), start, max(stop, start + 1)))
         gap, start, stop = best
-        return Chosen(self.space.product({0: np.arange(start, stop)}), gap)
+        return Chosen(product(self.space, {0: np.arange(start, stop)}), gap)
 
     def random(self, rng: np.random.Generator) -> Query:
         start, stop = np.sort(rng.choice(self.space.size + 1, 2, replace=False))
-        return self.space.product({0: np.arange(start, stop)})
+        return product(self.space, {0: np.arange(start, stop)})
 
 
 class PairAnalyst(Analyst):
@@ -356,11 +358,11 @@ class PairAnalyst(Analyst):
                 gap = found
             best = max(best, (gap, left, right), key=lambda found: found[0])
         gap, left, right = best
-        return Chosen(self.space.product({first: np.flatnonzero(left), second: np.flatnonzero(right)}), gap)
+        return Chosen(product(self.space, {first: np.flatnonzero(left), second: np.flatnonzero(right)}), gap)
 
     def random(self, rng: np.random.Generator) -> Query:
         asked = {i: np.flatnonzero(rng.random(self.space.shape[i]) < 0.5) for i in self._pair(rng)}
-        return self.space.product(asked)
+        return product(self.space, asked)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 
 from app.curator.dataset import PublicDataset
 from app.demo.baseline import queries_to_overtake
-from app.spaces.multiset import CompiledElements, ElementsTensor
+from app.spaces.multiset import ElementsTensor
+from app.spaces.queries.elements import CompiledElements, ElementsQuery
 from app.spaces.query import Query
-from app.spaces.query_request import ElementsQuery
 from app.storage.private_data import ElementsData
 from benchmarks.applications_data import DELTA, declared, directed_data, graph_data, table_data
 from benchmarks.applications_measure import MECHANISMS, Row
@@ -272,8 +272,8 @@ class Words:
 
     def query(self, places: IntArray) -> Any:
         """The elements at these places, each with weight 1."""
-        return self.data.public.space.compile(
-            ElementsQuery(type="elements", weights={self.elements[i]: 1.0 for i in places.tolist()})
+        return ElementsQuery(type="elements", weights={self.elements[i]: 1.0 for i in places.tolist()}).compiled(
+            self.data.public.space
         )
 
     def random(self, rng: np.random.Generator) -> Any:

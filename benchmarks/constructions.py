@@ -20,8 +20,10 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
+from app.spaces.queries.cells import SparseQuery, dense_of
+from app.spaces.queries.elements import ElementsQuery
+from app.spaces.queries.weights import product
 from app.spaces.query import Query
-from app.spaces.query_request import ElementsQuery, SparseQuery
 from app.spaces.space import Space
 from benchmarks.harness import RESULTS, report
 
@@ -52,36 +54,38 @@ def multiset() -> Space:
 def predicate(space: Space, rng: np.random.Generator) -> Query:
     """Half of the values of two attributes."""
     first, second = rng.choice(len(space.shape), 2, replace=False).tolist()
-    return space.product({i: np.sort(rng.choice(10, 5, replace=False)) for i in (first, second)})
+    return product(space, {i: np.sort(rng.choice(10, 5, replace=False)) for i in (first, second)})
 
 
 def cut(space: Space, rng: np.random.Generator) -> Query:
     """Half of the nodes of either side."""
-    return space.product({i: np.sort(rng.choice(n, n // 2, replace=False)) for i, n in enumerate(space.shape)})
+    return product(space, {i: np.sort(rng.choice(n, n // 2, replace=False)) for i, n in enumerate(space.shape)})
 
 
 def dense(space: Space, rng: np.random.Generator) -> Query:
     """A random weight for every cell."""
-    return space.compile_dense(rng.uniform(-1.0, 1.0, space.shape))
+    return dense_of(space, rng.uniform(-1.0, 1.0, space.shape))
 
 
 def dense_of_rank_5(space: Space, rng: np.random.Generator) -> Query:
     """A weight for every cell, a sum of five products, rounded to the grid as all weights are."""
     rows, columns = space.shape
     weights = rng.uniform(-1.0, 1.0, (rows, 5)) @ rng.uniform(-1.0, 1.0, (5, columns))
-    return space.compile_dense(weights / np.abs(weights).max())
+    return dense_of(space, weights / np.abs(weights).max())
 
 
 def sparse(space: Space, rng: np.random.Generator) -> Query:
     """Forty cells in each of six rows."""
     rows, columns = space.shape
     cells = [(i, j) for i in rng.choice(rows, 6, False).tolist() for j in rng.choice(columns, 40, False).tolist()]
-    return space.compile(SparseQuery(type="sparse", indices=cells, weights=rng.uniform(-1.0, 1.0, len(cells)).tolist()))
+    return SparseQuery(type="sparse", indices=cells, weights=rng.uniform(-1.0, 1.0, len(cells)).tolist()).compiled(
+        space
+    )
 
 
 def elements(space: Space, rng: np.random.Generator) -> Query:
     """Sixteen of a million strings."""
-    return space.compile(ElementsQuery(type="elements", weights={str(e): 1.0 for e in rng.integers(0, 10**6, 16)}))
+    return ElementsQuery(type="elements", weights={str(e): 1.0 for e in rng.integers(0, 10**6, 16)}).compiled(space)
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
 from app.services.measuring import measured_all
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
-from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray, IntArray, PrivateTensor
 
 #: Up to this scale Gaussian noise is looked up in its own law; beyond it rounded normal noise has a variance that is
@@ -164,7 +164,7 @@ class Setting:
         """A query, compiled once."""
         name = repr(words)
         if name not in self.compiled:
-            self.compiled[name] = self.opening.dataset.space.compile(parse_query(dict(words)))
+            self.compiled[name] = parse_query(dict(words)).compiled(self.opening.dataset.space)
         return self.compiled[name]
 
 

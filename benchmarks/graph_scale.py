@@ -31,7 +31,7 @@ from app.curator.counting import exact_degrees
 from app.declarations.spec import Spec, parse_spec
 from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from app.spaces.tensor import SparseTensor
 from app.storage.private_data import CsrData
 from app.storage.readers import read_private
@@ -130,7 +130,7 @@ def taken_apart(
             for asked in cuts(space.shape[0], size, together=together):
 
                 def compiled(asked: dict[str, Any] = asked) -> Any:
-                    query = space.compile(parse_query(asked))
+                    query = parse_query(asked).compiled(space)
                     assert query.canonical_bytes
                     return query
 

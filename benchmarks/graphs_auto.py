@@ -27,7 +27,8 @@ from app.measurements.strategies.asked import AskedBuy, AskedRelease
 from app.measurements.strategies.degrees import DegreeBuy, DegreeRelease
 from app.measurements.strategies.edges import EdgeBuy, EdgeRelease
 from app.privacy.ledger import Amounts
-from app.spaces.canonical import pair_query
+from app.spaces.queries.canonical import pair_query
+from app.spaces.queries.weights import product
 from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 from benchmarks.graphs_data import BoolArray, Graph
@@ -62,7 +63,7 @@ class Auto:
         space = self.session.dataset.space
         if self.of.undirected:
             return pair_query(space, *sides, bits=0, rounding=0.0)
-        return space.product({0: sides[0], 1: sides[1]})  # type: ignore[attr-defined, no-any-return]
+        return product(space, {0: sides[0], 1: sides[1]})  # type: ignore[attr-defined, no-any-return]
 
     def answer(self, left: BoolArray, right: BoolArray) -> Answer:
         query, session = self.query(left, right), self.session

@@ -16,7 +16,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.sparse import csr_array
 
-from app.spaces.multiset import CompiledElements, ElementsTensor
+from app.spaces.multiset import ElementsTensor
+from app.spaces.queries.elements import CompiledElements
 from app.spaces.tensor import Axis, SparseTensor, index_set
 from app.storage.private_data import ElementsData
 

@@ -35,7 +35,7 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from benchmarks.harness import ADMIN_KEY, curator, report
 
 SIDE, BATCH, ANSWERS = 64, 200, 4000
@@ -87,7 +87,7 @@ def make_transcript(path: Path, answers: int, distinct: int) -> None:
     with path.open("wb") as file:
         file.write(header + b"\n")
         for _, asked in zip(range(answers), questions(distinct), strict=False):
-            query = space.compile(parse_query(asked))
+            query = parse_query(asked).compiled(space)
             due = session.consider(query)
             if isinstance(due, Answer):
                 answer = due

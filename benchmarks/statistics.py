@@ -32,9 +32,9 @@ from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Budget
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor
-from app.spaces.statistics import CompiledStatistic
 from benchmarks.harness import report
 from benchmarks.regret_data import DATA
 
@@ -180,7 +180,7 @@ class Ours:
 
     def ask(self, words: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, and the ends of their intervals."""
-        query = self.session.dataset.space.compile(parse_query(words))
+        query = parse_query(words).compiled(self.session.dataset.space)
         assert isinstance(query, CompiledStatistic)
         due = self.session.consider(query)
         if isinstance(due, Measure):

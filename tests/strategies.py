@@ -20,8 +20,8 @@ from scipy.sparse import csr_array
 from app.curator.mechanisms import Answer, Source
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
+from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from app.storage.readers.types import integer_type
 
@@ -76,7 +76,7 @@ class Universe:
         return [c for c in cells if c[0] < c[1]] if self.undirected else list(cells)
 
     def compiled(self, words: Words) -> Query:
-        return self.space.compile(parse_query(words))
+        return parse_query(words).compiled(self.space)
 
     def weights(self, query: Query) -> dict[tuple[int, ...], Fraction]:
         """What a compiled query weighs each cell, told by its exact answers on single cells."""

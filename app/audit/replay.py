@@ -70,9 +70,10 @@ from app.measurements.strategies.degrees import GraphBuy
 from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
+from app.spaces.queries.registry import from_canonical, parse_query
+from app.spaces.queries.request import WANTED
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.query_request import WANTED, parse_query
-from app.spaces.statistics import CompiledStatistic
 
 
 @dataclass(frozen=True)
@@ -482,7 +483,7 @@ class Replaying:
                 )
                 return sealed, None, NOTHING
             form = record["query"]
-        query = session.dataset.space.from_canonical(form, self.blobs)
+        query = from_canonical(session.dataset.space, form, self.blobs)
         asked = self._asked(session, query, record, sequence)
         with taking_apart():
             sealed = records.answer_entry(
@@ -530,8 +531,8 @@ class Replaying:
         meant, space = None, session.dataset.space
         with suppress(CuratorError):
             words = parse_query(asked)
-            self._afford(_LINE_FACTOR * len(told) + _ASKED_BYTES * space.looked_at(words), sequence)
-            meant = space.compile(words)
+            self._afford(_LINE_FACTOR * len(told) + _ASKED_BYTES * words.looked_at(space), sequence)
+            meant = words.compiled(space)
         if meant is None or meant.canonical_bytes != query.canonical_bytes:
             raise _Broken("the question as asked does not compile to the recorded query", sequence)
         return told

@@ -11,19 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from app.spaces.query import (
+from app.spaces.queries.linear import (
     CompiledDense,
     CompiledLocal,
     CompiledPair,
     CompiledProduct,
     CompiledSparse,
     CompiledZero,
-    FullQuery,
-    Index,
-    PartedQuery,
-    Query,
     outer,
 )
+from app.spaces.query import FullQuery, Index, PartedQuery, Query
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray, LowRankTensor
 
 

@@ -20,7 +20,8 @@ from app.constructions.base import (
 )
 from app.constructions.dumps import Dump
 from app.constructions.refit import Kept, RefittingConstruction, euclidean
-from app.spaces.query import CompiledPair, CompiledProduct, Query
+from app.spaces.queries.linear import CompiledPair, CompiledProduct
+from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, LowRankTensor
 

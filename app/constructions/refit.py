@@ -28,6 +28,7 @@ from app.constructions import dense
 from app.constructions.base import CellConstruction, MeasuredQuery, Step, simplex_reach
 from app.constructions.dumps import Dump
 from app.geometry.norms import FloatArray, pieces
+from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor
@@ -85,7 +86,7 @@ def dump_measurements(measurements: list[MeasuredQuery]) -> Dump:
 def load_measurements(space: Space, dump: Dump) -> list[MeasuredQuery]:
     """The measurements of a dump, their queries compiled anew."""
     blobs = {name: array.tobytes() for name, array in dump.part("weights").arrays.items()}
-    queries = [space.from_canonical(form, blobs) for form in dump.words["queries"]]
+    queries = [from_canonical(space, form, blobs) for form in dump.words["queries"]]
     values = dump.arrays["numbers"].tolist()
     return [MeasuredQuery(query, value, bound) for query, (value, bound) in zip(queries, values, strict=True)]
 

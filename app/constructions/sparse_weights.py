@@ -49,7 +49,7 @@ from app.constructions.dumps import Dump, numbers
 from app.geometry.potentials import tilted_line
 from app.geometry.projections import solve
 from app.spaces.errors import InvalidQuery
-from app.spaces.multiset import CompiledElements
+from app.spaces.queries.elements import CompiledElements
 from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import FloatArray

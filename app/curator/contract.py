@@ -37,8 +37,8 @@ from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 

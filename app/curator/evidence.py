@@ -49,8 +49,9 @@ from app.measurements.strategies.tables import EXACT_BITS, Moment, Release, Tabl
 from app.privacy.ledger import Amounts, total
 from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledDense, CompiledSparse, Query
-from app.spaces.statistics import CompiledStatistic
+from app.spaces.queries.linear import CompiledDense, CompiledSparse
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
 #: Weights on single cells of a table are taken over a universe of so many cells at most.

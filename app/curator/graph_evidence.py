@@ -56,10 +56,11 @@ from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
 from app.releases.pricing import price_of_asked
-from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery
 from app.spaces.matrix import MatrixSpace
-from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
+from app.spaces.queries.degrees import CompiledDegrees
+from app.spaces.queries.linear import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse
+from app.spaces.query import Query
 from app.spaces.tensor import FloatArray
 
 #: Of a question of more parts than the first others learn nothing, and beyond the second nothing is said of it but

@@ -32,7 +32,7 @@ from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_
 from app.releases.factorization import Unaffordable
 from app.releases.pricing import price_of_asked
 from app.spaces.matrix import MatrixSpace
-from app.spaces.query_request import CutQuery
+from app.spaces.queries.cut import CutQuery
 from app.spaces.space import Space
 
 #: The part of the share that degrees take: of few questions, what each question adds to that, and at most.
@@ -215,7 +215,7 @@ def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[
     noise = noise_on_grid(float(held), float(order), moved, moved**2, bits, pure=pure)
     if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
-    everything = Asked.of(space.compile(CutQuery(type="cut", left="all", right="all")))
+    everything = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space))
     return AskedBuy(everything, noise), price_of_asked(noise, moved, moved**2, order)
 
 

@@ -37,11 +37,11 @@ from app.measurements.strategies.edges import EdgeRelease
 from app.measurements.strategies.products import ProductRelease
 from app.measurements.strategies.tables import Release, TableStrategy
 from app.privacy.ledger import Amounts
-from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal
+from app.spaces.queries.degrees import CompiledDegrees
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.statistics import CompiledStatistic
 from app.spaces.tensor import FloatArray
 
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement

@@ -12,8 +12,10 @@ from app.evidence.questions import Cells, Groups, Local, Product, Question
 from app.evidence.statistics import Statistic
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
-from app.spaces.query import CompiledDense, CompiledLocal, CompiledMarginal, CompiledProduct, CompiledSparse, Query
-from app.spaces.statistics import CompiledStatistic
+from app.spaces.queries.linear import CompiledDense, CompiledLocal, CompiledProduct, CompiledSparse
+from app.spaces.queries.marginal import CompiledMarginal
+from app.spaces.queries.statistic import CompiledStatistic
+from app.spaces.query import Query
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 #: The most cells that are counted and drawn for one question: a second or so, in which others of its lane wait.

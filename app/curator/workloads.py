@@ -13,9 +13,9 @@ from app.patience import still_wanted
 from app.releases.workloads import Cuts, Marginals, Ranges, Sums, Workload
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.space import Space
-from app.spaces.statistics import CompiledStatistic
 from app.spaces.table import TableSpace
 from app.spaces.workload_request import WorkloadRequest
 
@@ -75,7 +75,7 @@ def compiled(space: Space, asked: WorkloadRequest) -> Workload:
     for number, query in enumerate(asked.queries):
         still_wanted()
         try:
-            found = space.compile(parse_query(query))
+            found = parse_query(query).compiled(space)
             if isinstance(found, CompiledStatistic):
                 raise InvalidQuery(f"a {found.kind} is asked in sessions: a workload asks for counts")
             if found.is_zero:

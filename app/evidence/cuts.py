@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.measurements.strategies.edges import CellKind
-from app.spaces.blocks import CompiledBlocks
 from app.spaces.lazy import lazy
-from app.spaces.query import CompiledPair, CompiledProduct, Query
+from app.spaces.queries.blocks import CompiledBlocks
+from app.spaces.queries.linear import CompiledPair, CompiledProduct
+from app.spaces.query import Query
 from app.spaces.tensor import Axis, FloatArray, IntArray
 
 #: Of so many cells their weights are told one by one.

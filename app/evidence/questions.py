@@ -16,7 +16,7 @@ import numpy as np
 from app.evidence.axes import along, summed
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
-from app.spaces.query import CompiledProduct
+from app.spaces.queries.linear import CompiledProduct
 from app.spaces.tensor import Array, FloatArray, IntArray
 
 

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from app.http.headers import NPY
 from app.services.query_bodies import DenseBody
 from app.spaces.errors import InvalidQuery
-from app.spaces.query_request import QueryModel
+from app.spaces.queries.request import QueryModel
 
 #: Most record batches of an Arrow body: an empty one takes more memory than it has bytes.
 MAX_BATCHES = 10_000

@@ -17,7 +17,8 @@ from app.services.cosignatures import MOST_LINES
 from app.services.dummies import MOST_RECORDS, RECORDS, SEEDS
 from app.services.release_request import ReleaseRequest
 from app.services.releases import FILES
-from app.spaces.query_request import QueryModel, QueryRequest
+from app.spaces.queries.registry import QueryRequest
+from app.spaces.queries.request import QueryModel
 
 _REF = "#/components/schemas/{model}"
 #: Schemas of names: of principals and data sets.

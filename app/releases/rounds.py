@@ -25,8 +25,8 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates, merged
 from app.releases.factorization import Paying, Unaffordable
-from app.spaces.compilation import CellSpace
 from app.spaces.partition import Marginal
+from app.spaces.queries.weights import product
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray
 
 #: This part of what a round may cost is for its choice, the rest for its measurement.
@@ -129,7 +129,6 @@ class Hypothesis:
     """
 
     def __init__(self, construction: CellConstruction) -> None:
-        assert isinstance(construction.space, CellSpace)
         self._construction, self._space = construction, construction.space
         self._state = construction.start()
         self._known: list[Counts] = []
@@ -164,7 +163,7 @@ class Hypothesis:
         for number in np.argsort(-gaps, kind="stable")[: np.count_nonzero(gaps > deviation)]:
             cell = np.unravel_index(number, marginal.shape)
             named = zip(marginal.attributes, labels, cell, strict=True)
-            query = self._space.product({a: np.flatnonzero(own == place) for a, own, place in named})
+            query = product(self._space, {a: np.flatnonzero(own == place) for a, own, place in named})
             value = float(measured.values[cell])
             self._construction.update(self._state, MeasuredQuery(query, value, deviation))
         return float(gaps.max())

@@ -26,6 +26,7 @@ from app.curator.session import Session, units_of
 from app.privacy.ledger import NOTHING, Amounts
 from app.services.openings import opening_of, own_records
 from app.services.ports import KnownEntries, SessionRow, Snapshot, Snapshots, Store, Transaction
+from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Blobs
 
 log = structlog.get_logger(__name__)
@@ -134,7 +135,7 @@ def _follow(store: Store, row: SessionRow, session: Session, check: Callable[[],
             if "sha256" in form:
                 with store.read() as tx:
                     blobs = tx.blobs(row.id, [form["sha256"]])
-            session.learn(space.from_canonical(form, blobs), units_of(units))
+            session.learn(from_canonical(space, form, blobs), units_of(units))
             after = sequence
 
 
@@ -182,7 +183,7 @@ def take_in(tx: Transaction, id: str, session: Session, known: KnownEntries) -> 
         tx.stay()
         form = orjson.loads(line)["query"]
         blobs = tx.blobs(id, [form["sha256"]]) if "sha256" in form else {}
-        query = space.from_canonical(form, blobs)
+        query = from_canonical(space, form, blobs)
         started = time.perf_counter()
         session.learn(query, units_of(units))
         seconds += time.perf_counter() - started
@@ -233,7 +234,7 @@ def _take_entry(
     else:
         form = record["query"]
         weights = blobs(form["sha256"]) if "sha256" in form else {}
-        query = session.dataset.space.from_canonical(form, weights)
+        query = from_canonical(session.dataset.space, form, weights)
         units = session.units(query, records.values_of(record))
         made = None if measured is None else Measured.read(orjson.loads(measured))
         tested = np.array(record["tested"], np.int64) if "tested" in record else None

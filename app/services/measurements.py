@@ -29,7 +29,7 @@ from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import EvidenceRow, Store
 from app.services.principals import Principal
-from app.spaces.query import Cells
+from app.spaces.partition import Cells
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 

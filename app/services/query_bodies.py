@@ -7,8 +7,10 @@ from typing import Any
 
 from app.audit import records
 from app.spaces.errors import InvalidQuery
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.request import WANTED, QueryModel
 from app.spaces.query import Query
-from app.spaces.query_request import WANTED, QueryModel, parse_query
 from app.spaces.space import LOOKED_AT_BYTES, Space
 
 
@@ -72,15 +74,15 @@ def compiled(space: Space, asked: Any, room: int) -> Asked:
     """
     check_body(asked)
     if isinstance(asked, DenseBody):
-        query, wanted = space.compile_dense(asked.weights), asked.wanted
+        query, wanted = dense_of(space, asked.weights), asked.wanted
     else:
         words = parse_query(asked)
-        looked_at = space.looked_at(words)
+        looked_at = words.looked_at(space)
         if LOOKED_AT_BYTES * looked_at > room:
             raise InvalidQuery(
                 f"the question looks at {looked_at:,} values, which takes {LOOKED_AT_BYTES * looked_at:,} bytes, and "
                 f"{room:,} may be taken: name fewer attributes, or shorter ones, or have the limit raised "
                 "(CURATOR_MEMORY_LIMIT)"
             )
-        query, wanted = space.compile(words), words
+        query, wanted = words.compiled(space), words
     return Asked(query, wanted.unverified, wanted.within, wanted.confidence, wanted.adaptive)

@@ -8,8 +8,7 @@ import pyarrow as pa
 from app.releases.finishing import Outcome
 from app.releases.table_results import Answers
 from app.services.edge_tables import edge_table
-from app.spaces.partition import Partition
-from app.spaces.query import Cells
+from app.spaces.partition import Cells, Partition
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 

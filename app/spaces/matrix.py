@@ -12,18 +12,16 @@ sensitivity gamma, and only where no entry may be negative.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Literal
 
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import MatrixSpec
-from app.spaces import blocks
-from app.spaces.compilation import CellSpace, axis_members, axis_weights
-from app.spaces.query import Blobs, Query
-from app.spaces.query_request import BlocksQuery, CutQuery, QueryRequest, RankOneQuery
+from app.spaces.sided import Node, SidedSpace, axis_members
 from app.spaces.space import check_cells
+from app.spaces.tensor import Members
 
 #: A capacity beyond this many bits leaves a float64 none to spare for the hypothesis' answers.
 MAX_CAPACITY_BITS = 46
@@ -32,7 +30,7 @@ MAX_UNITS_BITS = 59
 
 
 @dataclass(frozen=True)
-class MatrixSpace(CellSpace):
+class MatrixSpace(SidedSpace):
     """The universe of a matrix, one cell an entry. A cut is the sum of a block; its mean is a rank-one query."""
 
     lower: Fraction = Fraction(0)
@@ -48,26 +46,8 @@ class MatrixSpace(CellSpace):
         """The larger of the absolute bounds."""
         return max(abs(self.lower), abs(self.upper))
 
-    def compile(self, request: QueryRequest) -> Query:
-        if isinstance(request, CutQuery):
-            sides = zip((request.left, request.right), self.shape, ("left: rows", "right: columns"), strict=True)
-            return self.product({i: axis_members(asked, length, name) for i, (asked, length, name) in enumerate(sides)})
-        if isinstance(request, RankOneQuery):
-            u = axis_weights(request.left, self.shape[0], "left")
-            return self.product({0: u, 1: axis_weights(request.right, self.shape[1], "right")})
-        if isinstance(request, BlocksQuery):
-            return blocks.compiled(request, self._side(0), self._side(1), alike=False, symmetric=False)
-        return self.compile_cells(request)
-
-    def _side(self, axis: int) -> blocks.Side:
-        length, named = self.shape[axis], ("rows", "columns")[axis]
-        return blocks.Side(length, lambda asked, name: axis_members(asked, length, f"{name}: {named}"), str)
-
-    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
-        if form["type"] == "blocks":
-            rows, columns = self.shape
-            return blocks.read((rows, columns), form, symmetric=False)
-        return super()._read_canonical(form, blobs)
+    def members(self, asked: Literal["all"] | Sequence[Node], side: int, name: str) -> Members:
+        return axis_members(asked, self.shape[side], f"{name}: {('rows', 'columns')[side]}")
 
 
 def matrix_space(spec: MatrixSpec) -> MatrixSpace:

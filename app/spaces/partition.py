@@ -17,7 +17,7 @@ import numpy as np
 
 from app.patience import still_wanted
 from app.spaces.lazy import lazy
-from app.spaces.tensor import Array, IntArray
+from app.spaces.tensor import Array, IntArray, index_set
 
 #: A partition of more values than this is kept by its runs of neighbours, and written so where each run is a cell.
 _LONG = 1 << 12
@@ -350,3 +350,88 @@ class Marginal:
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the document of a marginal") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells that the values of one attribute are counted in: ``labels[value]`` is the value's cell.
+
+    A value that is not counted has the label -1. Cells are numbered in the order of their least values. ``labels`` is
+    None where every value is a cell by itself.
+    """
+
+    length: int
+    labels: IntArray | None = None
+
+    @classmethod
+    def of(cls, labels: IntArray) -> Cells:
+        """The cells that values of equal label share, however these are numbered; -1 are not counted.
+
+        Some value must be counted.
+        """
+        kept = np.flatnonzero(labels >= 0)
+        given = labels[kept]
+        if bool((given[1:] >= given[:-1]).all()):
+            ranked = np.concatenate([[0], np.cumsum(given[1:] > given[:-1])])
+        else:
+            _, first, inverse = np.unique(given, return_index=True, return_inverse=True)
+            rank = np.empty(len(first), dtype=np.int64)
+            rank[np.argsort(first)] = np.arange(len(first))
+            ranked = rank[inverse]
+        if len(ranked) == len(labels) == int(ranked[-1]) + 1:
+            return cls(len(labels))
+        numbered = np.full(len(labels), -1, dtype=np.int64)
+        numbered[kept] = ranked
+        return cls(len(labels), numbered)
+
+    @lazy
+    def count(self) -> int:
+        """How many cells there are."""
+        return self.length if self.labels is None else int(self.labels.max()) + 1
+
+    @lazy
+    def kept(self) -> IntArray:
+        """The values that are counted, ascending."""
+        return np.arange(self.length) if self.labels is None else np.flatnonzero(self.labels >= 0)
+
+    @lazy
+    def members(self) -> list[IntArray]:
+        """The values of each cell, ascending."""
+        order, starts = self.grouped
+        return np.split(order, starts[1:])
+
+    @lazy
+    def grouped(self) -> tuple[IntArray, IntArray]:
+        """The values that are counted, cell by cell, and where each cell begins among them."""
+        if self.labels is None:
+            return self.kept, self.kept
+        order, labels = self.kept, self.labels[self.kept]
+        if bool((labels[1:] < labels[:-1]).any()):
+            by_cell = np.argsort(labels, kind="stable")
+            order, labels = order[by_cell], labels[by_cell]
+        return order, np.searchsorted(labels, np.arange(self.count))
+
+    def summed(self, array: Array, axis: int) -> Array:
+        """Integers with one axis, along the values, summed over each cell."""
+        if self.labels is None:
+            return array
+        order, starts = self.grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else order
+        array = array[(slice(None),) * axis + (index,)]
+        if len(starts) == len(order):
+            return array
+        summed: Array = np.add.reduceat(array, starts, axis=axis, dtype=np.int64)
+        return summed
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """As JSON: a range or a list of values, each by itself; else bins by their edges; else the cell of each."""
+        if self.labels is None:
+            return {"range": [0, self.length]}
+        order, starts = self.grouped
+        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else None
+        if index is not None and len(starts) == len(order):
+            return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}
+        if isinstance(index, slice):
+            return {"edges": [*order[starts].tolist(), index.stop]}
+        return {"cells": self.labels.tolist()}

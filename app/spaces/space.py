@@ -16,19 +16,17 @@ many units apart. Where gamma is none (a matrix on a grid finer than its answers
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import ABC
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, Self, overload
+from typing import Literal, Self, overload
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from app.declarations.errors import InvalidDataset
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import Blobs, Query
-from app.spaces.query_request import QueryRequest
+from app.spaces.query import Query
 from app.spaces.rounding import bounding, rounding_error
 from app.spaces.tensor import Array, DenseTensor, IntArray, SparseTensor
 
@@ -50,7 +48,7 @@ Extent = Literal["dense", "addressable", "unbounded"]
 
 @dataclass(frozen=True)
 class Space(ABC):
-    """Shape, neighbours and capacity of a data set's vector, and the compiler of queries on it.
+    """Shape, neighbours and capacity of a data set's vector.
 
     Attributes:
         kind: of the data set.
@@ -187,47 +185,6 @@ class Space(ABC):
         if shift <= 0:
             return exact << -shift
         return (exact + (1 << (shift - 1))) >> shift
-
-    @abstractmethod
-    def compile(self, request: QueryRequest) -> Query:
-        """The query that is asked for, as exact weights on this space.
-
-        Raises:
-            InvalidQuery: when the request does not fit the space.
-        """
-
-    @abstractmethod
-    def compile_dense(self, weights: Array) -> Query:
-        """A query with a weight for every cell, flat (row-major) or of the space's shape.
-
-        Raises:
-            InvalidQuery: when the array is not numeric, of another size, a weight is out of [-1, 1], or the universe
-                is unbounded.
-        """
-
-    def looked_at(self, request: QueryRequest) -> int:
-        """The most values that compiling a request and counting what it asks write out, beside those that it lists."""
-        return sum(self.shape)
-
-    def from_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
-        """The query a canonical form stands for; ``blobs`` holds dense weights by SHA-256.
-
-        The form is checked as any query is, and must be the canonical one of what it says.
-
-        Raises:
-            InvalidQuery: when it is not.
-        """
-        try:
-            query = self._read_canonical(form, blobs)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
-            raise InvalidQuery("not a canonical query") from None
-        if query.canonical != form:
-            raise InvalidQuery("not the canonical form of what it says")
-        return query
-
-    @abstractmethod
-    def _read_canonical(self, form: Mapping[str, Any], blobs: Blobs) -> Query:
-        """The query of a form that may be anything; whatever it raises on a wrong one is an InvalidQuery."""
 
 
 def check_cells(shape: tuple[int, ...]) -> None:

@@ -24,7 +24,7 @@ from app.declarations.attributes import Attribute, day
 from app.declarations.naming import listed
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.query_request import Condition
+from app.spaces.queries.request import Condition
 from app.spaces.tensor import IntArray, Members
 
 #: What a cell of an answer is called: a declared value, a number, a code, or a range of either; None for no value.

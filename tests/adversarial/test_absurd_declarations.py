@@ -34,8 +34,10 @@ from app.services.releases import Releases
 from app.services.sessions import Sessions
 from app.spaces.factory import space_of
 from app.spaces.partition import Partition
-from app.spaces.query import CompiledMarginal, Query
-from app.spaces.query_request import Condition
+from app.spaces.queries.marginal import CompiledMarginal
+from app.spaces.queries.registry import from_canonical
+from app.spaces.queries.request import Condition
+from app.spaces.query import Query
 from app.spaces.records import RecordsTensor
 from app.spaces.space import Space
 from app.spaces.tensor import PrivateTensor, SparseTensor
@@ -205,7 +207,7 @@ def used(query: Query, space: Space, data: PrivateTensor) -> None:
         assert np.all(np.isfinite(np.asarray(query.exact(data), np.float64)))
     with suppress(TypeError):
         assert query.range[0] <= query.range[1]
-    assert space.from_canonical(query.canonical, {}).canonical_bytes == query.canonical_bytes
+    assert from_canonical(space, query.canonical, {}).canonical_bytes == query.canonical_bytes
     assert isinstance(query.labels, list)
 
 

@@ -29,7 +29,7 @@ from app.services import sessions as sessions_module
 from app.services.answering import group
 from app.services.datasets import Datasets
 from app.services.errors import Unavailable
-from app.spaces.query import CompiledProduct
+from app.spaces.queries.linear import CompiledProduct
 from app.storage.private_data import ElementsData
 from app.storage.store import SqlTransaction
 from tests.integration.servers import Caller, launching

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from app.declarations.spec import parse_spec
 from app.http import dense_bodies
 from app.spaces.errors import InvalidQuery
-from app.spaces.query_request import QueryModel
+from app.spaces.queries.request import QueryModel
 from app.storage.log_store import SqlLog
 from app.storage.vault import Vault, VaultEntry
 from tests.adversarial.plain import NoReading, length_of, mass_of

@@ -31,9 +31,10 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.spaces.factory import space_of
-from app.spaces.multiset import CompiledElements
-from app.spaces.query import CompiledPair, Query
-from app.spaces.query_request import parse_query
+from app.spaces.queries.elements import CompiledElements
+from app.spaces.queries.linear import CompiledPair
+from app.spaces.queries.registry import parse_query
+from app.spaces.query import Query
 from app.spaces.space import Space
 from tests.strategies import BUDGET, Universe, Words, asked, universe
 
@@ -238,7 +239,7 @@ class Elements:
     size = mass
 
     def compiled(self, words: Words) -> Query:
-        return WORDS.compile(parse_query(words))
+        return parse_query(words).compiled(WORDS)
 
     @staticmethod
     def weights(query: Query) -> dict[str, float]:

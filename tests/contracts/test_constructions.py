@@ -21,6 +21,7 @@ from app.constructions.dumps import Dump
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.services.ports import Snapshot
+from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor
 from app.storage.snapshots import SnapshotFiles
@@ -79,7 +80,8 @@ def test_a_transcript_gives_one_state_bit_for_bit(row: Row) -> None:
     other = again.start()
     probe = row.of.forms()
     for measurement in taken:
-        query = row.of.space.from_canonical(
+        query = from_canonical(
+            row.of.space,
             measurement.query.canonical,
             {} if measurement.query.blob is None else {measurement.query.canonical["sha256"]: measurement.query.blob},
         )

@@ -18,7 +18,7 @@ from app.declarations.spec import parse_spec
 from app.services.errors import Unavailable
 from app.services.ports import PrivateStore, Upload
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from app.storage.private_store import VaultStore
 from app.storage.vault import Vault
 from tests.memory_private_store import MemoryPrivateStore
@@ -136,7 +136,7 @@ def test_numbers_come_back(store: PrivateStore, entry: dict[str, str]) -> None:
         tensor = store.tensor(space, entry)
         for index, count in np.ndenumerate(COUNTS):
             words = {"type": "predicate", "where": {name: {"equals": at} for name, at in zip("ab", index, strict=True)}}
-            query = space.compile(parse_query(words))
+            query = parse_query(words).compiled(space)
             assert space.to_answer_grid(query.exact(tensor), query) == count << space.answer_bits
 
 

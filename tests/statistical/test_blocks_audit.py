@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.spaces.blocks import CompiledBlocks
+from app.spaces.queries.blocks import CompiledBlocks
 from app.spaces.tensor import IntArray, PrivateTensor
 from tests.integration.world import World, make_world
 from tests.statistical.audit import proven_delta

@@ -35,7 +35,7 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases import edge_designs
 from app.releases.pricing import Apart, price_of_asked, price_of_degrees
-from app.spaces.degrees import CompiledDegrees
+from app.spaces.queries.degrees import CompiledDegrees
 from tests.api.support import npy
 from tests.integration.world import AUDITOR, World, make_world, open_session
 from tests.statistical.audit import proven_delta

@@ -29,9 +29,9 @@ from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
 from app.measurements.noise import Noise
 from app.measurements.strategies.tables import Moment, Release
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor
-from app.spaces.statistics import CompiledStatistic
 
 pytestmark = pytest.mark.statistical
 
@@ -73,7 +73,7 @@ class Play:
         self._data = RecordsTensor([SEX, REGION, *columns], self._dataset.space.shape)
         self.asked: list[Statistic] = []
         for words in questions:
-            query = self._dataset.space.compile(parse_query(words))
+            query = parse_query(words).compiled(self._dataset.space)
             assert isinstance(query, CompiledStatistic)
             self.asked.append(statistic_of(query, self._dataset.space.shape))
         policy, moments, rng = self._begun(), dict[Moment, Residuals](), np.random.default_rng(0)

@@ -13,10 +13,12 @@ from app.client import answers
 from app.declarations.spec import parse_spec
 from app.http import schemas
 from app.services.query_bodies import compiled
-from app.spaces import blocks, conditions, marginals
 from app.spaces.factory import space_of
-from app.spaces.query import MOST_LOCAL, Query
-from app.spaces.query_request import Condition, QueryModel, QueryRequest, Where
+from app.spaces.queries import blocks, conditions, marginal
+from app.spaces.queries.linear import MOST_LOCAL
+from app.spaces.queries.registry import QueryRequest
+from app.spaces.queries.request import Condition, QueryModel, Where
+from app.spaces.query import Query
 from app.spaces.space import Space
 
 _JSON = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -65,11 +67,11 @@ def test_every_word_is_explained(text: str) -> None:
 
 def test_limits_are_the_programs(text: str) -> None:
     """Would catch a limit that was changed in the program alone."""
-    assert (marginals.MOST_NUMBERS, MOST_LOCAL) == (2**16, 2**20)
+    assert (marginal.MOST_NUMBERS, MOST_LOCAL) == (2**16, 2**20)
     assert "at least two cells and at most 2^16" in text
     assert blocks.MOST_NUMBERS == 2**16
     assert "at least two numbers and at most 2^16" in text
-    assert marginals.MOST_VALUES == 2**24
+    assert marginal.MOST_VALUES == 2**24
     assert f"{conditions.MOST_CONDITIONS} conditions" in text
     assert "at most 2^20" in text
     assert "2^24 declared values" in text

@@ -15,7 +15,8 @@ from app.constructions.dense import matrix_of
 from app.constructions.dumps import Dump
 from app.geometry.norms import conjugate, vector_norm
 from app.geometry.potentials import Line
-from app.spaces.query import CompiledProduct, CompiledSparse, Query
+from app.spaces.queries.linear import CompiledProduct, CompiledSparse
+from app.spaces.query import Query
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, FloatArray
 

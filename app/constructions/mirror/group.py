@@ -12,7 +12,8 @@ from app.constructions.mirror.form import Form, Path, Terms, lp_norm
 from app.geometry.norms import Side, row_norms, vector_norm
 from app.geometry.potentials import group_line, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
-from app.spaces.query import CompiledProduct, Query
+from app.spaces.queries.linear import CompiledProduct
+from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor, FloatArray
 
 

@@ -16,7 +16,8 @@ from app.geometry.norms import FloatArray, vector_norm
 from app.geometry.potentials import SpectralLine, link_magnitudes
 from app.geometry.projections import magnitudes_onto_ball
 from app.geometry.spectral import NEGLIGIBLE, Basis, Factors, factors, padded, split
-from app.spaces.query import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse, Query
+from app.spaces.queries.linear import CompiledDense, CompiledPair, CompiledProduct, CompiledSparse
+from app.spaces.query import Query
 from app.spaces.tensor import Array, Axes, Axis, DenseTensor, IntArray
 
 #: A query that is no product is learnt as rank-one terms where there are at most so many, as a part of the smaller

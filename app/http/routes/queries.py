@@ -19,7 +19,7 @@ from app.http.requests import asker_of, flag, idempotency_key, json_body, json_o
 from app.http.tickets import answer
 from app.services.answering.tickets import Ticket
 from app.services.query_bodies import check_body
-from app.spaces.query_request import WANTED, QueryModel, parse_wanted
+from app.spaces.queries.request import WANTED, QueryModel, parse_wanted
 
 MAX_BATCH = 10_000
 #: What the address of an array says of the answer that is wanted, in words.

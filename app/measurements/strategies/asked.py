@@ -14,6 +14,7 @@ import orjson
 
 from app.declarations.errors import CuratorError
 from app.measurements.numbers import NumberBuy, NumberRelease
+from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.space import Space
 
@@ -42,7 +43,7 @@ class Asked:
             ValueError: when it is none of this space, or asks for other numbers.
         """
         try:
-            query = space.from_canonical(self.form, {})
+            query = from_canonical(space, self.form, {})
         except CuratorError as error:
             raise ValueError("not a query of this graph or matrix") from error
         if query.numbers != self.cells or query.is_zero or query.blob is not None:

@@ -21,8 +21,8 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.privacy.ledger import NOTHING, Amounts
 from app.services.measuring import measured_all
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 from app.spaces.tensor import PrivateTensor
 
 Document = dict[str, Any]
@@ -81,7 +81,7 @@ class Playing:
     def ask(self, words: Document, **wish: Any) -> Answer:
         """Ask as the service does; the answer."""
         session, asked = self.session, Wish(**wish)
-        query = session.dataset.space.compile(parse_query(words))
+        query = parse_query(words).compiled(session.dataset.space)
         due = session.consider(query, wish=asked)
         name, sequence = None, session.sequence + 1
         if isinstance(due, Measure):
@@ -193,7 +193,7 @@ class Told:
         elif record["source"] == "cached":
             session.skip(cached=1)
         else:
-            query = session.dataset.space.from_canonical(record["query"], {})
+            query = from_canonical(session.dataset.space, record["query"], {})
             units = session.units(query, records.values_of(record))
             session.recall(query, units, None, self._waiting, None)
             self._waiting = None

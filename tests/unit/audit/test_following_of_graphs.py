@@ -27,7 +27,7 @@ from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from app.evidence import graph_policy
 from app.privacy.ledger import NOTHING, Account, Amounts
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 
 #: Each plays a session of some sixty questions.
@@ -175,7 +175,7 @@ def test_who_is_told_the_records_knows_the_same(kind: str, mode: str) -> None:
                 player.forfeit(price)
         # Looked at, and not asked in the end: leaves nothing behind.
         with contextlib.suppress(CuratorError):
-            player.session.consider(player.session.dataset.space.compile(parse_query(player.question(number))))
+            player.session.consider(parse_query(player.question(number)).compiled(player.session.dataset.space))
         with contextlib.suppress(PlanInfeasible, QueriesExhausted):
             sources.add(player.ask(words, **wish).source)
         asked.append(words)
@@ -206,7 +206,7 @@ def test_of_many_numbers_nobody_learns(groups: int) -> None:
         record = json.loads(line)
         if record["record"] == "measurement":
             later.pin(replace(Measured.read(record), price=NOTHING))
-    query = later.dataset.space.compile(parse_query(blocks(groups)))
+    query = parse_query(blocks(groups)).compiled(later.dataset.space)
     assert later.mechanism.accuracy(later.state, query, np.zeros(query.numbers, np.int64), Wish()).unbiased.all()
     assert known(later)[1].posterior.kept == kept
 

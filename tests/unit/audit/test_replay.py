@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from app.audit.replay import Verdict, replay, replay_file
 from app.curator.errors import UpdatesExhausted
 from app.curator.oqr import Hit, race
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import from_canonical, parse_query
 from tests.strategies import BUDGET, Universe, Words, data, queries, universe, universes
 from tests.unit.audit.transcripts import Document, Played, hypothesis_digest, play_session, reseal
 
@@ -477,7 +477,7 @@ def hypothesis_before(i: int) -> float:
     session = state.session
     assert session is not None
     waiting = {} if state.waiting is None else dict([state.waiting])
-    query = session.dataset.space.from_canonical(documents[i]["query"], state.blobs | waiting)
+    query = from_canonical(session.dataset.space, documents[i]["query"], state.blobs | waiting)
     due = session.consider(query)
     assert low < int(due.hypothesis[0]) < high
     return session.real(int(due.hypothesis[0]))
@@ -767,7 +767,7 @@ def test_answers_after_the_last_forfeit_are_found() -> None:
     session = played.session
     assert session.plan.guaranteed
     assert session.updates_left == 0
-    query = session.dataset.space.compile(parse_query(CELLS[2]))
+    query = parse_query(CELLS[2]).compiled(session.dataset.space)
     with pytest.raises(UpdatesExhausted):
         session.consider(query)
     value = session.real(session.grid(session.mechanism.construction.answer(session.hypothesis, query)))

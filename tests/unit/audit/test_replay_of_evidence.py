@@ -32,8 +32,8 @@ from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
 from app.spaces.partition import Marginal
+from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 from app.spaces.records import RecordsTensor
 from tests.unit.audit.playing import Document, Playing, Told, judged
 
@@ -209,7 +209,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
     assert again.state.hypothesis.left == player.session.state.hypothesis.left
     rng = np.random.default_rng(11)
     for _ in range(10):
-        query = again.dataset.space.compile(parse_query(predicate(rng)))
+        query = parse_query(predicate(rng)).compiled(again.dataset.space)
         one, other = again.consider(query), player.session.consider(query)
         assert type(one) is type(other)
         if isinstance(one, Measure) and isinstance(other, Measure):

@@ -23,7 +23,7 @@ from app.declarations.spec import parse_spec
 from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Account, Amounts
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from app.spaces.tensor import DenseTensor
 from tests.unit.audit.playing import Document, Drawn, PlayingGraphs, Told, judged
 from tests.unit.audit.test_replay_of_evidence import documents_of, paid, sealed
@@ -152,7 +152,7 @@ def test_a_restart_arrives_at_the_same_state() -> None:
     rng = np.random.default_rng(11)
     for number in range(12):
         words = cut(rng) if number % 3 else {"type": "cut", "left": [number], "right": [number + 1, 50]}
-        query = again.dataset.space.compile(parse_query(words))
+        query = parse_query(words).compiled(again.dataset.space)
         one, other = again.consider(query), player.session.consider(query)
         assert type(one) is type(other)
         if isinstance(one, Measure) and isinstance(other, Measure):

@@ -27,7 +27,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.spaces.multiset import ElementsTensor
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.storage.private_data import ElementsData
 from tests.strategies import released
 from tests.unit.audit.transcripts import hypothesis_digest
@@ -126,7 +126,7 @@ def played(case: str, noise: Callable[[int, float], int]) -> tuple[Session, list
     lines, head = [header], records.sha256(header)
     named: set[str] = set()
     for number, one in enumerate(asked, 1):
-        query = space.compile(parse_query(one))
+        query = parse_query(one).compiled(space)
         due = session.consider(query)
         if isinstance(due, Test):
             private = space.to_answer_grid(query.exact(tensor), query)
@@ -269,5 +269,5 @@ def test_sessions_of_one_transcript_are_equal_bit_for_bit() -> None:
         record = json.loads(line)
         if record["source"] == "measurement":
             units = np.array([again.grid(record["value"])], np.int64)
-            again.learn(again.dataset.space.from_canonical(record["query"], {}), units)
+            again.learn(from_canonical(again.dataset.space, record["query"], {}), units)
     assert again.hypothesis.points.tobytes() == session.hypothesis.points.tobytes()

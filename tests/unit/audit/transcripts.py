@@ -30,7 +30,7 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.privacy.ledger import Account
 from app.services.query_bodies import words as as_asked
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from tests.strategies import Universe, Words, released
 
 Document = dict[str, Any]
@@ -116,7 +116,7 @@ def play_session(
             head = sealed.entry_hash
             continue
         read = parse_query(words)
-        query = session.dataset.space.compile(read)
+        query = read.compiled(session.dataset.space)
         try:
             due = session.consider(query, unverified=read.unverified)
         except (QueriesExhausted, UpdatesExhausted):

@@ -9,7 +9,7 @@ import pytest
 
 from app.cli.errors import Refusal
 from app.cli.inputs import numbered, parse_bins, parse_conditions, parse_degrees, parse_levels, read_groups
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 
 
 @pytest.mark.parametrize(

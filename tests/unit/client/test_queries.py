@@ -27,7 +27,7 @@ from app.client import (
 )
 from app.client.queries import asks_table
 from app.http.marginal_tables import is_table
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.constructions import dense
-from app.spaces.multiset import CompiledElements
+from app.spaces.queries.elements import CompiledElements
 from app.spaces.tensor import DenseTensor
 
 

@@ -19,11 +19,12 @@ from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct
 from app.declarations.spec import parse_spec
 from app.geometry import norms
-from app.spaces import query as query_module
 from app.spaces import tensor as tensor_module
 from app.spaces.factory import space_of
+from app.spaces.queries import linear as linear_module
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 from app.spaces.space import Space
 from tests.strategies import BUDGET
 
@@ -76,7 +77,7 @@ def query(kind: str, form: str, place: int) -> Query:
             weights = np.add.outer(ramp, RAMP) / 2
             weights = (weights + weights.T) / 2
             np.fill_diagonal(weights, 0.0)
-            return space(kind).compile_dense(weights)
+            return dense_of(space(kind), weights)
         case "sparse":
             cells = [[i, i + 1] for i in range(100 * place, 100 * place + 500)]
             words: dict[str, Any] = {"type": "sparse", "indices": cells, "weights": [1.0] * 500}
@@ -92,7 +93,7 @@ def query(kind: str, form: str, place: int) -> Query:
             words = {"type": "product", "weights": {"a": ramp, "b": RAMP.tolist()}}
         case _:
             words = {"type": "rank_one", "left": ramp, "right": RAMP.tolist()}
-    return space(kind).compile(parse_query(words))
+    return parse_query(words).compiled(space(kind))
 
 
 def taught(construction: Construction, asked: Sequence[Query], values: Sequence[float]) -> tuple[int, int, list[float]]:
@@ -152,9 +153,9 @@ def few_terms(form: str) -> Query:
     if form == "sparse":
         cells = [[i, j] for i in range(0, 50, 10) for j in range(100)]
         words = {"type": "sparse", "indices": cells, "weights": [1.0] * len(cells)}
-        return space("bipartite").compile(parse_query(words))
+        return parse_query(words).compiled(space("bipartite"))
     if form == "dense":
-        return space("bipartite").compile_dense(np.add.outer(RAMP, RAMP) / 3)
+        return dense_of(space("bipartite"), np.add.outer(RAMP, RAMP) / 3)
     return query("bipartite", form, 0)
 
 
@@ -230,7 +231,7 @@ def test_constructions_of_their_own_kind(name: str) -> None:
 @pytest.mark.parametrize("mechanism", ["lp refit", "group refit"])
 def test_the_parts_of_queries_are_what_keeps_it(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: where queries are spelled whole, it shows."""
-    monkeypatch.setattr(query_module, "BLOCK", CELLS)
+    monkeypatch.setattr(linear_module, "BLOCK", CELLS)
     assert most_arrays(mechanism, "table", "weighed") > 3.5
 
 

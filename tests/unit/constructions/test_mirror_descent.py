@@ -25,7 +25,9 @@ from app.constructions.registry import construct, unfit
 from app.declarations.errors import InvalidRequest
 from app.geometry.norms import Norm, conjugate, vector_norm
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledPair, Query
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.linear import CompiledPair
+from app.spaces.query import Query
 from app.spaces.tensor import DenseTensor
 from tests.potentials import Entropy, Group, Potential, Power, Schatten, SquaredNorm, onto_ball, onto_halfspace
 from tests.strategies import BUDGET, Universe, Words, universe
@@ -414,7 +416,7 @@ def low_rank(u: Universe, rng: np.random.Generator, rank: int = 3) -> Query:
     """A dense query whose weights were of this rank before they were rounded."""
     rows, columns = u.space.shape
     weights = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns))
-    return u.space.compile_dense(weights / np.abs(weights).max())
+    return dense_of(u.space, weights / np.abs(weights).max())
 
 
 @pytest.mark.slow

@@ -24,8 +24,8 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
+from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 from tests.strategies import released
 
 SPACE = space_of(parse_spec({"name": "w", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}))
@@ -36,7 +36,7 @@ STEPS: list[Step] = ["projection", "paper"]
 
 
 def query(weights: dict[str, float]) -> Query:
-    return SPACE.compile(parse_query({"type": "elements", "weights": weights}))
+    return parse_query({"type": "elements", "weights": weights}).compiled(SPACE)
 
 
 def smw(progress: float, step: Step = "projection", sparsity: int = 3, mass: float = 900.0, padded: bool = False):

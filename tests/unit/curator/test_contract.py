@@ -35,8 +35,8 @@ from app.measurements.strategies.tables import Release
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
+from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
-from app.spaces.query_request import parse_query
 
 SIZES = (3, 4, 2)
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -147,7 +147,7 @@ def test_a_table_of_one_cell() -> None:
     dataset = PublicDataset(parse_spec({**SPEC, "attributes": [{"name": "x0", "size": 1}]}), 100)
     request = parse_request(ASKED)
     session = Session(Opening(dataset, request, make_plan(dataset, request), evidence=Pins((), ())))
-    due = session.consider(dataset.space.compile(parse_query({"type": "predicate", "where": {}})))
+    due = session.consider(parse_query({"type": "predicate", "where": {}}).compiled(dataset.space))
     assert isinstance(due, MarginalTest)
     assert due.counts.tolist() == [100]
 
@@ -450,7 +450,7 @@ class Player:
         self.tests, self.quiet = 0, quiet
 
     def query(self, words: dict[str, Any]) -> Query:
-        return self.opening.dataset.space.compile(parse_query(words))
+        return parse_query(words).compiled(self.opening.dataset.space)
 
     def noise(self) -> np.ndarray:
         """Noise of a test that keeps its bound, and of a race one that does what is likely."""
@@ -590,7 +590,7 @@ def test_what_a_contract_session_does_not_take() -> None:
     request = parse_request(ASKED)
     session = Session(Opening(dataset, request, make_plan(dataset, request), evidence=Pins((), ())))
     with pytest.raises(InvalidQuery):
-        session.consider(dataset.space.compile(parse_query({"type": "marginal", "attributes": ["x0", "x1"]})))
+        session.consider(parse_query({"type": "marginal", "attributes": ["x0", "x1"]}).compiled(dataset.space))
 
 
 def test_the_state_is_that_of_the_records() -> None:

@@ -20,7 +20,7 @@ from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.exactness import ceil_to
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
     mechanism = EvidenceMechanism(opening)
     state = mechanism.start()
     found = [(buy.kind, Fraction(buy.scale), price) for buy, price in mechanism.purchases(state)]
-    question = data.space.compile(parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}))
+    question = parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
     due = mechanism.decide(state, question, Wish(within=400.0 if kind == "gaussian" else None))
     if hasattr(due, "terms"):
         found.append((due.terms.noise.law, due.terms.noise.scale, due.terms.price))
@@ -122,7 +122,7 @@ def test_sums_of_numbers_cost_what_a_person_can_move() -> None:
         numbers = [{"name": "x", "size": 64}, {"name": "n", "lower": 0, "upper": 90, "grid": 1}]
         data, asked = dataset(most, attributes=numbers), request("evidence", max_queries=300)
         mechanism = EvidenceMechanism(Opening(data, asked, make_plan(data, asked), evidence=Pins((), ())))
-        question = data.space.compile(parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}))
+        question = parse_query({"type": "sum", "of": "n", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
         due = mechanism.decide(mechanism.start(), question, Wish())
         assert isinstance(due, Measure)
         assert due.strategy is not None

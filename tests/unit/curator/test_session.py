@@ -383,7 +383,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
     for _ in range(3):
         words = d.draw(queries(u))
         try:
-            query = s.dataset.space.compile(u_words(words))
+            query = u_words(words).compiled(s.dataset.space)
             due = s.consider(query)
         except (QueriesExhausted, UpdatesExhausted, InvalidQuery):
             continue
@@ -409,7 +409,7 @@ def test_every_answer_keeps_its_bound_while_the_noise_keeps_its_own(d) -> None:
 
 
 def u_words(words: Any) -> Any:
-    from app.spaces.query_request import parse_query
+    from app.spaces.queries.registry import parse_query
 
     return parse_query(words)
 

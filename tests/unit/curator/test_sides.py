@@ -34,8 +34,8 @@ from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.releases.pricing import Apart, price_of_degrees, price_of_edges
-from app.spaces.degrees import CompiledDegrees
-from app.spaces.query_request import parse_query
+from app.spaces.queries.degrees import CompiledDegrees
+from app.spaces.queries.registry import parse_query
 from app.spaces.tensor import DenseTensor
 
 pytestmark = pytest.mark.slow
@@ -158,7 +158,7 @@ def test_evidence_costs_what_a_node_can_move() -> None:
         ({"type": "degrees", "side": "left", "bins": [0, 2, 4]}, 2, 2, None),
         ({"type": "degrees", "side": "right", "bins": [0, 2, 4]}, 2 * MOST, 2 * MOST**2, None),
     ):
-        due = mechanism.decide(state, data.space.compile(parse_query(query)), Wish(within=within))
+        due = mechanism.decide(state, parse_query(query).compiled(data.space), Wish(within=within))
         assert isinstance(due, Measure)
         law, scale = due.terms.noise.law, due.terms.noise.scale
         event = (

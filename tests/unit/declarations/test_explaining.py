@@ -17,7 +17,8 @@ from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from app.services.query_bodies import compiled
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query, parse_wanted
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.request import parse_wanted
 from tests.foreign import FOREIGN
 from tests.strategies import BUDGET
 

@@ -20,7 +20,7 @@ from app.declarations.errors import InvalidDataset, InvalidRequest
 from app.declarations.spec import TableSpec, parse_spec, written
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from tests.strategies import BUDGET, bin_edges, universes
 
 OWN = {"name": "d", "budget": BUDGET}
@@ -236,7 +236,7 @@ def test_a_universe_that_cannot_be_addressed_is_refused() -> None:
     wide = space_of(parse_spec(table(*({"name": f"x{i}", "size": 1024} for i in range(50)))))
     assert wide.cells == 1024**50
     with pytest.raises(InvalidQuery, match="1,099,511,627,776 cells: ask by attributes"):
-        wide.compile(parse_query({"type": "sparse", "indices": [0], "weights": [1.0]}))
+        parse_query({"type": "sparse", "indices": [0], "weights": [1.0]}).compiled(wide)
     with pytest.raises(InvalidDataset, match="cells"):
         space_of(parse_spec(graph(nodes=2**20 + 1)))
     with pytest.raises(InvalidDataset, match="cells"):
@@ -293,7 +293,7 @@ def test_bins_in_decimal_steps_have_exactly_the_declared_edges(low: int, digits:
     space = space_of(parse_spec(spec))
     for i in {0, bins // 3, bins - 1}:
         between = [float((low + i) * step), float(upper)]
-        query = space.compile(parse_query({"type": "predicate", "where": {"x": {"between": between}}}))
+        query = parse_query({"type": "predicate", "where": {"x": {"between": between}}}).compiled(space)
         assert query.norm2sq == bins - i
 
 
@@ -307,7 +307,7 @@ def test_any_edge_can_be_named_by_its_nearest_number(low: Fraction, width: Fract
     space = space_of(parse_spec(table(attribute)))
     for i in range(bins):
         words = {"type": "predicate", "where": {"x": {"between": edges[i : i + 2]}}}
-        query = space.compile(parse_query(words))
+        query = parse_query(words).compiled(space)
         assert query.norm2sq == 1
         assert query.range == ((1.0, 1.0) if bins == 1 else (0.0, 1.0))
 
@@ -317,7 +317,7 @@ def test_a_number_beside_an_edge_is_none(asked: float) -> None:
     """Would catch edges compared with a tolerance: the asked range would not be the answered one."""
     space = space_of(parse_spec(table({"name": "x", "lower": 0, "upper": 1, "bins": 10})))
     with pytest.raises(InvalidQuery, match="bin edges"):
-        space.compile(parse_query({"type": "predicate", "where": {"x": {"between": [asked, 1]}}}))
+        parse_query({"type": "predicate", "where": {"x": {"between": [asked, 1]}}}).compiled(space)
 
 
 def test_edges_far_apart_keep_all_their_digits() -> None:
@@ -333,7 +333,7 @@ def test_integers_in_unit_bins_are_codes_but_for_the_last() -> None:
     space = space_of(parse_spec(table({"name": "x", "lower": 0, "upper": 3})))
 
     def cells(condition: Any) -> float:
-        return space.compile(parse_query({"type": "predicate", "where": {"x": condition}})).norm2sq
+        return parse_query({"type": "predicate", "where": {"x": condition}}).compiled(space).norm2sq
 
     assert cells({"equals": 1}) == 1
     assert cells({"in": [0, 1]}) == 2

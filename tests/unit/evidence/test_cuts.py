@@ -13,7 +13,7 @@ from app.declarations.spec import parse_spec
 from app.evidence.cuts import FEW, CutQuestion, Side
 from app.measurements.strategies.edges import CellKind, Edges
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, DenseTensor
 from tests.unit.evidence.graphs import KINDS, data, question, shapes, vector, weights

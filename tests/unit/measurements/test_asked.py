@@ -14,7 +14,7 @@ from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
 from app.measurements.strategies.asked import Asked, AskedRelease
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 from app.spaces.space import Space
 
 NOISE = Noise("gaussian", Decimal("2.5"), 3)
@@ -44,7 +44,7 @@ def test_documents_read_back_as_they_were(asked: dict[str, Any], declared: dict[
     if asked["type"] == "degrees" and declared is DIRECTED:
         asked = asked | {"side": "out"}
     where = space(declared)
-    query = where.compile(parse_query(asked))
+    query = parse_query(asked).compiled(where)
     made = Asked.of(query)
     made.check(where)
     assert made.cells == query.numbers
@@ -61,8 +61,8 @@ def test_documents_read_back_as_they_were(asked: dict[str, Any], declared: dict[
 def test_questions_that_differ_are_told_apart() -> None:
     """Would catch equality by the number of values alone."""
     where = space(DIRECTED)
-    made = Asked.of(where.compile(parse_query(CUT)))
-    other = Asked.of(where.compile(parse_query(CUT | {"right": [1, 2]})))
+    made = Asked.of(parse_query(CUT).compiled(where))
+    other = Asked.of(parse_query(CUT | {"right": [1, 2]}).compiled(where))
     assert made != other
     assert made != Asked(made.form, 2)
     assert made != made.document()
@@ -88,7 +88,7 @@ def test_questions_that_differ_are_told_apart() -> None:
 def test_what_is_no_document_is_refused(change: dict[str, Any]) -> None:
     """Would catch values of another number, and anything raised but ValueError."""
     where = space(DIRECTED)
-    document = AskedRelease(Asked.of(where.compile(parse_query(CUT))), NOISE, np.array([1])).document()
+    document = AskedRelease(Asked.of(parse_query(CUT).compiled(where)), NOISE, np.array([1])).document()
     assert AskedRelease.read(document).units.tolist() == [1]
     with pytest.raises(ValueError, match=r".+"):
         AskedRelease.read(document | change)
@@ -99,7 +99,7 @@ def test_a_query_of_another_space_is_refused(declared: dict[str, Any]) -> None:
     """The cut of a directed graph says nothing of other data. Would catch a record that is read for another data set,
     and a table whose counts would be asked.
     """
-    query = space(DIRECTED).compile(parse_query(CUT))
+    query = parse_query(CUT).compiled(space(DIRECTED))
     with pytest.raises(ValueError, match=r"query|table"):
         Asked.of(query).check(space(declared))
 
@@ -107,7 +107,7 @@ def test_a_query_of_another_space_is_refused(declared: dict[str, Any]) -> None:
 def test_a_table_is_not_asked() -> None:
     """Not even of two attributes, by a query that is one of its own. Would catch a check of the shape alone."""
     where = space(TABLE)
-    query = where.compile(parse_query({"type": "predicate", "where": {"a": "x"}}))
+    query = parse_query({"type": "predicate", "where": {"a": "x"}}).compiled(where)
     with pytest.raises(ValueError, match="table"):
         Asked.of(query).check(where)
 
@@ -117,12 +117,12 @@ def test_what_is_not_measured_by_itself_is_refused() -> None:
     canonical one, and numbers that are not the query's.
     """
     where = space(MATRIX)
-    zero = where.compile(parse_query(CUT | {"left": []}))
+    zero = parse_query(CUT | {"left": []}).compiled(where)
     assert zero.is_zero
     weights = np.random.default_rng(1).random((5, 4)).tolist()
-    dense = where.compile(parse_query({"type": "dense", "weights": weights}))
+    dense = parse_query({"type": "dense", "weights": weights}).compiled(where)
     assert dense.blob is not None
-    cut = where.compile(parse_query(CUT | {"left": [0, 2]}))
+    cut = parse_query(CUT | {"left": [0, 2]}).compiled(where)
     wrong = [
         Asked.of(zero),
         Asked.of(dense),

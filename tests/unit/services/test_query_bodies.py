@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.services.query_bodies import Asked, DenseBody, compiled
-from app.spaces.query_request import parse_wanted
+from app.spaces.queries.request import parse_wanted
 from tests.strategies import BUDGET, universe
 
 SPACE = universe(

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from app.spaces import blocks
-from app.spaces.blocks import CompiledBlocks
 from app.spaces.errors import InvalidQuery
-from app.spaces.query_request import parse_query
+from app.spaces.queries import blocks
+from app.spaces.queries.blocks import CompiledBlocks
+from app.spaces.queries.registry import from_canonical, parse_query
 from tests.strategies import BUDGET, Universe, Words, bipartites, data, graphs, matrices, neighbours, universe
 
 DIRECTED = universe({"name": "g", "kind": "graph", "nodes": 6, "directed": True, "budget": BUDGET})
@@ -172,7 +172,7 @@ def test_equal_sums_are_one_question(d: st.DataObject) -> None:
             other[side] = {renamed[name]: d.draw(st.permutations(words[side][name])) for name in order}
     again = asked(u, other)
     assert again.canonical_bytes == query.canonical_bytes
-    back = u.space.from_canonical(orjson.loads(query.canonical_bytes), {})
+    back = from_canonical(u.space, orjson.loads(query.canonical_bytes), {})
     assert isinstance(back, CompiledBlocks)
     assert back.canonical_bytes == query.canonical_bytes
     x = u.space.tensor(u.array(d.draw(data(u))))
@@ -320,7 +320,7 @@ def test_other_data_have_none(kind: str) -> None:
     spec: Words = {"name": "t", "kind": kind, "budget": BUDGET}
     u = universe(spec | ({"attributes": [{"name": "a", "size": 2}]} if kind == "table" else {}))
     with pytest.raises(InvalidQuery, match=f"blocks query does not fit a {kind}"):
-        u.space.compile(parse_query({"type": "blocks", "left": {"a": [0], "b": [1]}}))
+        parse_query({"type": "blocks", "left": {"a": [0], "b": [1]}}).compiled(u.space)
 
 
 @pytest.mark.parametrize(
@@ -346,4 +346,4 @@ def test_other_data_have_none(kind: str) -> None:
 def test_other_forms_are_none(u: Universe, form: Words) -> None:
     """What no question compiles to is refused. Would catch a second form of the same question."""
     with pytest.raises(InvalidQuery):
-        u.space.from_canonical({"type": "blocks"} | form, {})
+        from_canonical(u.space, {"type": "blocks"} | form, {})

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledLocal, CompiledPair, Query
+from app.spaces.queries.linear import CompiledLocal, CompiledPair
+from app.spaces.queries.registry import from_canonical
+from app.spaces.query import Query
 from tests.strategies import BUDGET, Universe, Words, bipartites, graphs, queries, tables, universe, universes
 
 AGES = [0.1 * i for i in range(4)]
@@ -62,7 +64,7 @@ def test_a_form_read_back_is_the_same_query(d) -> None:
     """Would catch a canonical form that loses something: a bit, a side, the order of indices."""
     u = d.draw(universes())
     query = u.compiled(d.draw(queries(u)))
-    again = u.space.from_canonical(orjson.loads(query.canonical_bytes), blobs(query))
+    again = from_canonical(u.space, orjson.loads(query.canonical_bytes), blobs(query))
     assert again.canonical_bytes == query.canonical_bytes
     assert u.weights(again) == u.weights(query)
     assert again.grid_bits == query.grid_bits
@@ -370,7 +372,7 @@ def test_what_is_not_canonical_is_refused(form: Any) -> None:
     (also the integer whose absolute value is negative), an index outside, and anything that ends in another
     exception or fills the memory."""
     with pytest.raises(InvalidQuery):
-        TABLE.space.from_canonical(form, {})
+        from_canonical(TABLE.space, form, {})
 
 
 @pytest.mark.parametrize(
@@ -399,7 +401,7 @@ def test_what_is_not_canonical_of_an_undirected_graph_is_refused(form: Any) -> N
     """As above; and weights of an undirected rank-one query that are below 0, where the weight of a pair could reach
     3, and a pair written the other way round or on the diagonal."""
     with pytest.raises(InvalidQuery):
-        GRAPH.space.from_canonical(form, {})
+        from_canonical(GRAPH.space, form, {})
 
 
 def blob_form(u: Universe, array: np.ndarray, bits: int = 20) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -427,7 +429,7 @@ def test_dense_weights_that_are_not_canonical_are_refused(u: Universe, array: np
     product spelled as an array, and an undirected array that is not symmetric with zero diagonal."""
     form, named = blob_form(u, array)
     with pytest.raises(InvalidQuery):
-        u.space.from_canonical(form, named)
+        from_canonical(u.space, form, named)
 
 
 def test_dense_weights_are_read_from_their_blob() -> None:
@@ -435,7 +437,7 @@ def test_dense_weights_are_read_from_their_blob() -> None:
     query = TABLE.compiled(DENSE_WORDS)
     form, named = blob_form(TABLE, np.rint(np.arange(24) / 24 * 2**20))
     assert form == query.canonical
-    assert TABLE.space.from_canonical(form, named).digest == query.digest
+    assert from_canonical(TABLE.space, form, named).digest == query.digest
 
 
 @pytest.mark.slow
@@ -459,7 +461,7 @@ def test_no_form_ends_in_another_exception(form: Any, kind: str, u: Universe) ->
     if isinstance(form, dict):
         form = {**form, "type": kind}
     try:
-        query = u.space.from_canonical(form, {})
+        query = from_canonical(u.space, form, {})
     except InvalidQuery:
         return
     assert query.canonical == form

@@ -21,11 +21,13 @@ from app.declarations.spec import parse_spec
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
-from app.spaces import conditions as conditions_module
-from app.spaces import query as query_module
 from app.spaces import records as records_module
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledLocal, CompiledMarginal, CompiledProduct, CompiledZero
+from app.spaces.queries import conditions as conditions_module
+from app.spaces.queries import linear as linear_module
+from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
+from app.spaces.queries.marginal import CompiledMarginal
+from app.spaces.queries.registry import from_canonical
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor
 from tests.strategies import BUDGET, Universe, Words, universe
@@ -129,12 +131,12 @@ def is_product(weights: np.ndarray) -> bool:
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(expressions(), st.integers(0, 10**6), st.sampled_from([query_module.BLOCK, 5, 1]))
+@given(expressions(), st.integers(0, 10**6), st.sampled_from([linear_module.BLOCK, 5, 1]))
 def test_any_expression_selects_what_it_says(where: Words, seed: int, block: int) -> None:
     """Exact answers in every layout of the data, and all that constructions ask of a query, in parts of any size. Would
     catch a connective that is read as another, axes in another order, and cells that lie in two parts or none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_module, "BLOCK", block)
+        patch.setattr(linear_module, "BLOCK", block)
         weights, query = chosen(where), TABLE.compiled(predicate(where))
         rng = np.random.default_rng(seed)
         x = rng.integers(0, 3, TABLE.space.shape)
@@ -184,7 +186,7 @@ def test_the_form_follows_from_the_cells_alone(where: Words) -> None:
             assert list(query.axes) == matters
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
     blobs = {} if query.blob is None else {query.canonical["sha256"]: query.blob}
-    again = TABLE.space.from_canonical(orjson.loads(query.canonical_bytes), blobs)
+    again = from_canonical(TABLE.space, orjson.loads(query.canonical_bytes), blobs)
     assert again.digest == query.digest
     assert TABLE.compiled(predicate({"not": {"not": where}})).digest == query.digest
     de_morgan = {"not": {"any": [{"not": where}, {"not": {"all": [where]}}]}}
@@ -237,7 +239,7 @@ def test_marginals_take_any_conditions(where: Words, attributes: list[str], edge
         assert query.told(query.exact(records)).tolist() == expected
     assert query.norm2sq == sum(map(len, told.values()))
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
-    assert TABLE.space.from_canonical(orjson.loads(query.canonical_bytes), {}).digest == query.digest
+    assert from_canonical(TABLE.space, orjson.loads(query.canonical_bytes), {}).digest == query.digest
     # The same cells spelled out one by one, and with more where nothing is counted.
     age, sex, code, flag = TABLE.space.shape
     spelled = [
@@ -351,7 +353,7 @@ def test_expressions_that_are_too_large_are_refused_before_anything_is_made() ->
     largest = wide(2**19, 2, 3)
     query = largest.compiled(predicate({"any": [{"x0": {"ge": 5}}, {"x1": 1}]}))
     assert query.canonical == {"type": "local", "axes": [0, 1], "ranges": [1, 2, 3, 4, 5, 6, 7, 8, 9, 2**20]}
-    assert largest.space.from_canonical(query.canonical, {}).digest == query.digest
+    assert from_canonical(largest.space, query.canonical, {}).digest == query.digest
 
 
 def test_a_universe_beyond_all_counting() -> None:
@@ -404,16 +406,16 @@ FORM = {"type": "local", "axes": [0, 1], "ranges": [1, 4, 6, 7]}
 def test_what_is_not_canonical_is_refused(form: Any) -> None:
     """An audit reads these from a stranger's file: would catch a second form of one query, a range outside, and
     anything that ends in another exception or fills the memory."""
-    assert TABLE.space.from_canonical(FORM, {}).canonical == FORM
+    assert from_canonical(TABLE.space, FORM, {}).canonical == FORM
     with pytest.raises(InvalidQuery):
-        TABLE.space.from_canonical(form, {})
+        from_canonical(TABLE.space, form, {})
 
 
 def test_forms_of_other_data_are_refused() -> None:
     """Would catch combinations of values of what has none."""
     graph = universe({"name": "g", "kind": "graph", "nodes": 4, "directed": True, "budget": BUDGET})
     with pytest.raises(InvalidQuery):
-        graph.space.from_canonical({"type": "local", "axes": [0], "ranges": [1, 2, 3, 4]}, {})
+        from_canonical(graph.space, {"type": "local", "axes": [0], "ranges": [1, 2, 3, 4]}, {})
 
 
 @pytest.mark.slow
@@ -430,7 +432,7 @@ def test_no_form_ends_in_another_exception(part: Any, place: str) -> None:
     """Whatever stands in a file, the reader refuses it or takes it."""
     form = FORM | {place: part}
     try:
-        query = TABLE.space.from_canonical(form, {})
+        query = from_canonical(TABLE.space, form, {})
     except InvalidQuery:
         return
     assert query.canonical == form

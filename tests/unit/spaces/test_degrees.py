@@ -12,8 +12,9 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.spaces.degrees import CompiledDegrees
 from app.spaces.errors import InvalidQuery
+from app.spaces.queries.degrees import CompiledDegrees
+from app.spaces.queries.registry import from_canonical
 from tests.strategies import BUDGET, Universe, Words, bipartites, data, graphs, universe
 
 DIRECTED = universe({"name": "g", "kind": "graph", "nodes": 4, "directed": True, "budget": BUDGET})
@@ -66,7 +67,7 @@ def test_nodes_are_counted_by_their_edges(d: st.DataObject) -> None:
         assert exact.tolist() == query.told(exact).tolist() == truth
     assert query.numbers == len(query.labels[0]["labels"]) == len(truth)
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
-    back = u.space.from_canonical(orjson.loads(query.canonical_bytes), {})
+    back = from_canonical(u.space, orjson.loads(query.canonical_bytes), {})
     assert isinstance(back, CompiledDegrees)
     assert (back.canonical, back.labels, back.nodes) == (query.canonical, query.labels, query.nodes)
 
@@ -132,7 +133,7 @@ def test_what_is_refused(u: Universe, words: Words, says: str) -> None:
 )
 def test_other_forms_are_none(u: Universe, form: Words) -> None:
     with pytest.raises(InvalidQuery):
-        u.space.from_canonical({"type": "degrees"} | form, {})
+        from_canonical(u.space, {"type": "degrees"} | form, {})
 
 
 # ---------------------------------------------------------------------------------------- what neighbours move them by

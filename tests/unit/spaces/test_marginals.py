@@ -13,10 +13,10 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.spaces import marginals
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledMarginal
-from app.spaces.query_request import parse_query
+from app.spaces.queries import marginal as marginal_module
+from app.spaces.queries.marginal import CompiledMarginal
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.records import RecordsTensor
 from tests.strategies import BUDGET, Universe, Words, bin_edges, conditions, tables, universe
 
@@ -174,7 +174,7 @@ def test_a_form_read_back_is_the_same_question(d: st.DataObject) -> None:
     if query is None:
         return
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
-    again = u.space.from_canonical(orjson.loads(query.canonical_bytes), {})
+    again = from_canonical(u.space, orjson.loads(query.canonical_bytes), {})
     assert isinstance(again, CompiledMarginal)
     assert again.canonical_bytes == query.canonical_bytes
     x = np.arange(np.prod(u.space.shape)).reshape(u.space.shape) % 97
@@ -293,9 +293,9 @@ def test_records_are_counted_in_the_cells_at_once() -> None:
 def test_the_largest_marginals() -> None:
     """Would catch a bound that is off by one: as many cells as are allowed are."""
     query = marginal(WIDE, {"attributes": ["x0", "x1"], "bins": {"x0": list(range(0, 2049, 64))}})
-    assert query.numbers == marginals.MOST_NUMBERS
+    assert query.numbers == marginal_module.MOST_NUMBERS
     assert query.exact(RecordsTensor([np.array([5, 5, 2047], np.uint16)] * 4, WIDE.space.shape)).sum() == 3
-    assert WIDE.space.from_canonical(query.canonical, {}).digest == query.digest
+    assert from_canonical(WIDE.space, query.canonical, {}).digest == query.digest
 
 
 FORM = {
@@ -310,9 +310,9 @@ def axis(form: Any) -> dict[str, Any]:
 
 
 def test_the_form_that_is_damaged_below_is_canonical() -> None:
-    assert TABLE.space.from_canonical(FORM, {}).canonical == FORM
+    assert from_canonical(TABLE.space, FORM, {}).canonical == FORM
     merged = axis({"cells": [0, 1, 0, -1]})
-    assert TABLE.space.from_canonical(merged, {}).canonical == merged
+    assert from_canonical(TABLE.space, merged, {}).canonical == merged
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_what_is_not_canonical_is_refused(form: Any) -> None:
     """An audit reads these from a stranger's file: would catch a second form of one question, a single cell that is no
     condition, an index outside, and anything that ends in another exception or fills the memory."""
     with pytest.raises(InvalidQuery):
-        TABLE.space.from_canonical(form, {})
+        from_canonical(TABLE.space, form, {})
 
 
 def test_forms_that_are_too_large_are_refused() -> None:
@@ -387,7 +387,7 @@ def test_forms_that_are_too_large_are_refused() -> None:
     every = {"range": [0, 2048]}
     for form in ([[0, every], [1, every]], [[0, every], [3, {"edges": [0, 5, 9]}]]):
         with pytest.raises(InvalidQuery, match="name fewer attributes"):
-            WIDE.space.from_canonical({"type": "marginal", "axes": form, "where": []}, {})
+            from_canonical(WIDE.space, {"type": "marginal", "axes": form, "where": []}, {})
 
 
 @pytest.mark.slow
@@ -409,7 +409,7 @@ def test_no_form_ends_in_another_exception(part: Any, place: str) -> None:
     if place == "all" and isinstance(part, dict):
         form = part | {"type": "marginal"}
     try:
-        query = TABLE.space.from_canonical(form, {})
+        query = from_canonical(TABLE.space, form, {})
     except InvalidQuery:
         return
     assert query.canonical == form

@@ -30,7 +30,7 @@ from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import parse_query
 
 RATINGS = {
     "name": "ratings",
@@ -105,7 +105,7 @@ def test_extreme_entries_of_either_sign_sum_exactly(d) -> None:
         {"type": "sparse", "indices": [0, 7, 23], "weights": dense[:3].tolist()},
         {"type": "cut", "left": "all", "right": [0, 2]},
     ):
-        query = s.compile(parse_query(words))
+        query = parse_query(words).compiled(s)
         weights = matrix_of(query, (6, 4))
         truth = sum(
             Fraction(float(w)) * entry for w, entry in zip(weights.reshape(-1), x.reshape(-1).tolist(), strict=True)
@@ -120,7 +120,7 @@ def test_a_gamma_between_two_answers_is_rounded_up(first: int, second: int, scal
     answers one whole unit further apart than gamma."""
     s = space(rows=1, columns=1, lower=0, upper=1 - 2.0**-20, grid=2.0**-20).with_capacity(2 ** (26 + scale))
     assert s.answer_bits < 20
-    query = s.compile(parse_query({"type": "cut", "left": "all", "right": "all"}))
+    query = parse_query({"type": "cut", "left": "all", "right": "all"}).compiled(s)
     values = [
         Fraction(s.to_answer_grid(query.exact(s.tensor(np.array([[min(x, 2**20 - 1)]]))), query), 2**s.answer_bits)
         for x in (first, second)
@@ -133,7 +133,7 @@ def test_a_gamma_between_two_answers_is_rounded_up(first: int, second: int, scal
 def test_that_rounding_is_attained() -> None:
     """The two ends of the interval land ``sensitivity`` apart: the rounded-up gamma is not merely cautious."""
     s = space(rows=1, columns=1, lower=0, upper=1 - 2.0**-20, grid=2.0**-20).with_capacity(2**39)
-    query = s.compile(parse_query({"type": "cut", "left": "all", "right": "all"}))
+    query = parse_query({"type": "cut", "left": "all", "right": "all"}).compiled(s)
     low, high = (s.to_answer_grid(query.exact(s.tensor(np.array([[x]]))), query) for x in (0, 2**20 - 1))
     assert Fraction(high - low, 2**s.answer_bits) == s.sensitivity > s.unit
 
@@ -159,7 +159,7 @@ class TestBlocks:
 
     def test_sum(self) -> None:
         """Would catch rows and columns that are swapped."""
-        query = space().compile(parse_query({"type": "cut", "left": [1, 3], "right": [2]}))
+        query = parse_query({"type": "cut", "left": [1, 3], "right": [2]}).compiled(space())
         assert query.exact(space().tensor(self.x)) == int(self.x[[1, 3], 2].sum())
         assert query.rounding == 0
 
@@ -170,7 +170,7 @@ class TestBlocks:
         s, (rows, columns) = space(), shape
         u, v = np.zeros(4), np.zeros(3)
         u[:rows], v[:columns] = 1 / rows, 1 / columns
-        query = s.compile(parse_query({"type": "rank_one", "left": u.tolist(), "right": v.tolist()}))
+        query = parse_query({"type": "rank_one", "left": u.tolist(), "right": v.tolist()}).compiled(s)
         exact = Fraction(query.exact(s.tensor(self.x)), 2 ** (query.grid_bits + s.data_bits))
         mean = Fraction(int(self.x[:rows, :columns].sum()), rows * columns * 1024)
         total = Fraction(int(np.abs(self.x[:rows, :columns]).sum()), 1024)
@@ -183,9 +183,9 @@ class TestBlocks:
         """Would catch labels, negative and too large positions being taken."""
         for side in (["a"], [-1], [4], [1.0]):
             with pytest.raises(InvalidQuery):
-                space().compile(parse_query({"type": "cut", "left": side, "right": "all"}))
+                parse_query({"type": "cut", "left": side, "right": "all"}).compiled(space())
         with pytest.raises(InvalidQuery, match="does not fit a matrix"):
-            space().compile(parse_query({"type": "elements", "weights": {"a": 1.0}}))
+            parse_query({"type": "elements", "weights": {"a": 1.0}}).compiled(space())
 
 
 class TestPublicFacts:

@@ -21,9 +21,11 @@ from app.curator.facts import grid_of, measure
 from app.declarations.spec import parse_spec
 from app.spaces.errors import InvalidQuery
 from app.spaces.factory import space_of
-from app.spaces.multiset import CompiledElements, ElementsTensor
-from app.spaces.query import CompiledZero
-from app.spaces.query_request import parse_query
+from app.spaces.multiset import ElementsTensor
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.elements import CompiledElements
+from app.spaces.queries.linear import CompiledZero
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.storage.private_data import ElementsData
 
 WORDS = {"name": "words", "kind": "multiset", "budget": {"epsilon": 1.0, "delta": 1e-6}}
@@ -49,7 +51,7 @@ def private(counts: dict[str, int]) -> ElementsTensor:
 
 
 def compiled(weights: dict[str, float]) -> Any:
-    return SPACE.compile(parse_query({"type": "elements", "weights": weights}))
+    return parse_query({"type": "elements", "weights": weights}).compiled(SPACE)
 
 
 @given(ASKED, st.dictionaries(TEXT, st.integers(0, 10**6), max_size=8))
@@ -77,7 +79,7 @@ def test_the_canonical_form_is_one_and_in_rfc_8785_bytes(asked: dict[str, float]
     assert json.loads(query.canonical_bytes) == query.canonical
     again = compiled(dict(reversed(asked.items())) | {"never asked for": 0.0})
     assert again.digest == query.digest
-    assert SPACE.from_canonical(json.loads(query.canonical_bytes), {}).canonical_bytes == query.canonical_bytes
+    assert from_canonical(SPACE, json.loads(query.canonical_bytes), {}).canonical_bytes == query.canonical_bytes
     if isinstance(query, CompiledElements):
         names = [e.encode() for e in query.elements]
         assert names == sorted(set(names))
@@ -125,7 +127,7 @@ def test_half_of_a_surrogate_pair_is_no_text() -> None:
 def test_forms_that_are_not_canonical_are_refused(form: dict[str, Any]) -> None:
     """Would catch a transcript whose queries are not what their bytes say."""
     with pytest.raises(InvalidQuery):
-        SPACE.from_canonical(form, {})
+        from_canonical(SPACE, form, {})
 
 
 def test_other_queries_do_not_fit() -> None:
@@ -137,9 +139,9 @@ def test_other_queries_do_not_fit() -> None:
         {"type": "cut", "left": "all", "right": "all"},
     ):
         with pytest.raises(InvalidQuery, match="does not fit a multiset"):
-            SPACE.compile(parse_query(words))
+            parse_query(words).compiled(SPACE)
     with pytest.raises(InvalidQuery):
-        SPACE.compile_dense(np.ones(1))
+        dense_of(SPACE, np.ones(1))
     with pytest.raises(InvalidQuery):
         compiled({"a": 1.5})
     assert isinstance(compiled({"a": 0.0}), CompiledZero)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions import dense
-from app.spaces import query as query_module
 from app.spaces import tensor as tensor_module
-from app.spaces.query import CompiledPair, CompiledProduct
+from app.spaces.queries import linear as linear_module
+from app.spaces.queries.linear import CompiledPair, CompiledProduct
 from app.spaces.tensor import BLOCK, DenseTensor, LowRankTensor
 from tests.strategies import (
     BUDGET,
@@ -119,7 +119,7 @@ def test_rare_forms_keep_every_law(u: Universe, words: Words, block: int, monkey
     """What the properties below ask of drawn queries, of each of these for certain: would catch a mirrored cell that
     is forgotten, a block that is paired up, a list of cells that is read in another order. In parts of few cells too,
     as large spaces have many: would catch cells that are left out or taken twice where one part ends."""
-    monkeypatch.setattr(query_module, "BLOCK", block)
+    monkeypatch.setattr(linear_module, "BLOCK", block)
     monkeypatch.setattr(tensor_module, "BLOCK", block)
     query, rng = u.compiled(words), np.random.default_rng(3)
     weights = real_array(u, u.weights(query))

@@ -16,7 +16,7 @@ from app.curator.facts import measure
 from app.declarations.spec import parse_spec
 from app.spaces import records
 from app.spaces.factory import space_of
-from app.spaces.query_request import parse_query
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.records import RecordsTensor
 from tests.strategies import BUDGET, answer, asked, queries, universe
 
@@ -91,7 +91,7 @@ def test_marginals_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     data = tensor([(1, 2, 0)] * 5)
     space = TABLE.space
     for where in ({"x0": {"equals": 1}}, {"x0": {"equals": 1}, "x1": {"equals": 2}}, {"x1": {"equals": 2}}) * 2:
-        assert space.compile(parse_query({"type": "predicate", "where": where})).exact(data) == 5
+        assert parse_query({"type": "predicate", "where": where}).compiled(space).exact(data) == 5
         assert data._held <= 8 * 20
 
 
@@ -105,10 +105,10 @@ def test_a_universe_beyond_all_counting() -> None:
     columns = [rng.integers(0, length, 1000).astype(np.uint8) for length in space.shape]
     data = RecordsTensor(columns, space.shape)
     where = {"x0": {"in": [1, 2]}, "x49": {"equals": 7}, "y": {"between": [0, 50]}}
-    query = space.compile(parse_query({"type": "predicate", "where": where}))
+    query = parse_query({"type": "predicate", "where": where}).compiled(space)
     truth = sum(a in (1, 2) and b == 7 and c < 50 for a, b, c in zip(columns[0], columns[49], columns[50], strict=True))
     assert query.exact(data) == truth
-    every = space.compile(parse_query({"type": "predicate", "where": {f"x{i}": {"in": [0, 1, 2]} for i in range(50)}}))
+    every = parse_query({"type": "predicate", "where": {f"x{i}": {"in": [0, 1, 2]} for i in range(50)}}).compiled(space)
     assert every.exact(data) == sum(all(columns[i][r] < 3 for i in range(50)) for r in range(1000))
     assert math.prod(data.marginal((0, 25, 50)).shape) == 8 * 8 * 100
-    assert space.from_canonical(query.canonical, {}).digest == query.digest
+    assert from_canonical(space, query.canonical, {}).digest == query.digest

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.spaces import query_request
 from app.spaces.errors import InvalidQuery
-from app.spaces.query_request import parse_query
+from app.spaces.queries import registry
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.registry import parse_query
 from tests.strategies import BUDGET, Universe, queries, universe, universes
 
 TABLE = universe(
@@ -268,7 +269,7 @@ def test_what_does_not_fit_is_refused(u: Universe, words: Any, says: str) -> Non
     """Would catch a query that is answered though it was not understood, one that ends in another exception (a 500),
     and a refusal that does not say what to change."""
     with pytest.raises(InvalidQuery, match=says) as refused:
-        u.space.compile(parse_query(words))
+        parse_query(words).compiled(u.space)
     assert refused.value.code == "invalid-query"
     assert len(refused.value.detail) < 400
 
@@ -297,7 +298,7 @@ def test_what_does_not_fit_is_refused(u: Universe, words: Any, says: str) -> Non
 def test_arrays_that_do_not_fit_are_refused(array: np.ndarray) -> None:
     """Bodies in .npy and Arrow come as arrays of any type: would catch one that is converted instead of refused."""
     with pytest.raises(InvalidQuery):
-        BIPARTITE.space.compile_dense(array)
+        dense_of(BIPARTITE.space, array)
 
 
 @pytest.mark.parametrize("kind", ["<f8", ">f8", "<f4", "<f2", "<i8", ">i4", "u1", "g"])
@@ -306,9 +307,9 @@ def test_arrays_of_any_number_type_and_layout_are_the_same_query(kind: str, orde
     """Would catch a weight taken from the wrong cell of a column-major array, or bytes in the wrong order."""
     array = np.array([[1, 0, 0], [0, 1, 1]]).astype(kind)
     words = dense([[1, 0, 0], [0, 1, 1]])
-    compiled = BIPARTITE.space.compile_dense(np.asarray(array, order=order))
+    compiled = dense_of(BIPARTITE.space, np.asarray(array, order=order))
     assert compiled.digest == BIPARTITE.compiled(words).digest
-    assert BIPARTITE.space.compile_dense(array.reshape(-1)).digest == compiled.digest
+    assert dense_of(BIPARTITE.space, array.reshape(-1)).digest == compiled.digest
 
 
 @pytest.mark.slow
@@ -335,7 +336,7 @@ def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
     node, key = d.draw(st.sampled_from(paths))
     node[key] = odd
     try:
-        query = u.space.compile(parse_query(words))
+        query = parse_query(words).compiled(u.space)
     except InvalidQuery:
         return
     assert -1 <= query.range[0] <= query.range[1] <= 1
@@ -357,7 +358,7 @@ def test_a_damaged_query_is_refused_or_answered_but_never_fails(d) -> None:
 def test_of_a_wrong_list_the_first_item_is_told(asked: Any) -> None:
     """Each problem takes about a kilobyte. Would catch a body of some megabytes that takes gigabytes to refuse."""
     with pytest.raises(ValidationError) as refused:
-        query_request._ADAPTER.validate_python(asked)
+        registry._ADAPTER.validate_python(asked)
     assert refused.value.error_count() < 12
     with pytest.raises(InvalidQuery) as told:
         parse_query(asked)

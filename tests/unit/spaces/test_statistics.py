@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledMarginal
-from app.spaces.query_request import parse_query
-from app.spaces.statistics import CompiledStatistic
+from app.spaces.queries.marginal import CompiledMarginal
+from app.spaces.queries.registry import from_canonical, parse_query
+from app.spaces.queries.statistic import CompiledStatistic
 from tests.strategies import BUDGET, Words, universe
 
 TABLE = universe(
@@ -84,7 +84,7 @@ def test_a_form_read_back_is_the_same_question(words: Words) -> None:
     if query is None:
         return
     assert rfc8785.dumps(query.canonical) == query.canonical_bytes
-    again = TABLE.space.from_canonical(orjson.loads(query.canonical_bytes), {})
+    again = from_canonical(TABLE.space, orjson.loads(query.canonical_bytes), {})
     assert isinstance(again, CompiledStatistic)
     assert again.canonical_bytes == query.canonical_bytes
     assert again.digest == query.digest
@@ -285,7 +285,7 @@ def test_answers_fit_their_grid(kind: int, capacity: int, low: int, places: int)
 def test_what_is_refused(words: Words, says: str) -> None:
     """With a text that names the field and what is allowed. Would catch nonsense that is answered."""
     with pytest.raises(InvalidQuery) as refused:
-        TABLE.space.compile(parse_query(words))
+        parse_query(words).compiled(TABLE.space)
     assert says in str(refused.value)
 
 
@@ -306,7 +306,7 @@ FORM = {
 
 
 def test_the_form_that_is_damaged_below_is_canonical() -> None:
-    assert TABLE.space.from_canonical(FORM, {}).canonical == FORM
+    assert from_canonical(TABLE.space, FORM, {}).canonical == FORM
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_what_is_not_canonical_is_refused(change: Words) -> None:
     """An audit reads these from a stranger's file. Would catch a second form of one question, an attribute without
     numbers, a level out of range, weights that are no counts, and anything that ends in another exception."""
     with pytest.raises(InvalidQuery):
-        TABLE.space.from_canonical({**FORM, **change}, {})
+        from_canonical(TABLE.space, {**FORM, **change}, {})
 
 
 @pytest.mark.slow
@@ -368,7 +368,7 @@ def test_no_form_ends_in_another_exception(part: Any, place: str) -> None:
     """Whatever stands in a file, the reader refuses it or takes it."""
     form: Any = FORM | {place: part}
     try:
-        query = TABLE.space.from_canonical(form, {})
+        query = from_canonical(TABLE.space, form, {})
     except InvalidQuery:
         return
     assert query.canonical == form

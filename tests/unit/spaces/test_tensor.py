@@ -14,10 +14,12 @@ from scipy.sparse import csr_array
 
 from app.constructions.dense import add_to
 from app.spaces import tensor as tensor_module
-from app.spaces.compilation import axis_members, distinct
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import CompiledDense
-from app.spaces.query_request import parse_query
+from app.spaces.queries.cells import dense_of
+from app.spaces.queries.linear import CompiledDense
+from app.spaces.queries.registry import parse_query
+from app.spaces.queries.weights import product
+from app.spaces.sided import axis_members, distinct
 from app.spaces.tensor import Axis, DenseTensor, IntArray, SparseTensor, index_set
 from tests.strategies import BUDGET, Universe, universe
 
@@ -46,7 +48,7 @@ def test_dense_queries_are_exact_up_to_the_capacity(capacity: int, sign: int) ->
     counts = full(capacity, CELLS, rng).reshape(u.space.shape)
     bits = u.space.axis_bits(1)
     integers = rng.integers((1 << bits) - 999, (1 << bits) - 1, CELLS) * sign
-    query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
+    query = dense_of(u.space, np.ldexp(integers.astype(np.float64), -bits))
     truth = sum(a * b for a, b in zip(counts.reshape(-1).tolist(), integers.tolist(), strict=True))
     assert isinstance(query, CompiledDense)
     assert query.grid_bits == bits
@@ -64,7 +66,7 @@ def test_a_single_odd_unit_beside_everything_else_is_seen(left: int, odd: int) -
     counts[3], counts[700] = left - odd, odd
     integers = np.arange(1000)
     integers[3], integers[700] = (1 << bits) - 1, 1
-    query = u.space.compile_dense(np.ldexp(integers.astype(np.float64), -bits))
+    query = dense_of(u.space, np.ldexp(integers.astype(np.float64), -bits))
     assert isinstance(query, CompiledDense)
     counts = counts.reshape(u.space.shape)
     assert query.exact(u.space.tensor(counts)) == (left - odd) * ((1 << bits) - 1) + odd
@@ -110,8 +112,8 @@ def test_the_largest_graphs_are_exact_for_cuts_and_refuse_weights() -> None:
     assert u.space.capacity_units < 2**61
     sides = np.full(2**20, 0.5)
     with pytest.raises(InvalidQuery, match="use 0/1 weights"):
-        u.space.product({0: sides, 1: sides})
-    halves = u.space.product({0: sides})
+        product(u.space, {0: sides, 1: sides})
+    halves = product(u.space, {0: sides})
     assert halves.exact(u.space.tensor(matrix)) == sum(values)
     assert halves.grid_bits == 1
 
@@ -196,7 +198,7 @@ def test_marginals_of_a_wide_table_never_change_an_answer(d) -> None:
     for _ in range(6):
         named = d.draw(st.lists(st.integers(0, 13), unique=True, max_size=13))
         where = {f"x{i}": {"equals": d.draw(st.integers(0, 1))} for i in named}
-        query = u.space.compile(parse_query({"type": "predicate", "where": where}))
+        query = parse_query({"type": "predicate", "where": where}).compiled(u.space)
         cells = tuple(where[f"x{i}"]["equals"] if f"x{i}" in where else slice(None) for i in range(14))
         assert query.exact(shared) == int(array[cells].sum(dtype=object))
 
@@ -212,7 +214,7 @@ def test_the_store_of_marginals_is_bounded(dtype: type) -> None:
     limit = max(array.nbytes // 4, 1 << 22)
     for axes in (20, 19, 21, 5, 22, 18):
         where = {f"x{i}": {"equals": 1} for i in range(23 - axes, 23)}
-        query = u.space.compile(parse_query({"type": "predicate", "where": where}))
+        query = parse_query({"type": "predicate", "where": where}).compiled(u.space)
         assert query.exact(tensor) == 7
         assert sum(m.nbytes for m in tensor._marginals.values()) <= limit
         assert tensor._held == sum(m.nbytes for m in tensor._marginals.values())
@@ -222,7 +224,7 @@ def test_a_changed_hypothesis_forgets_its_marginals() -> None:
     """Would catch an answer from before an update."""
     u = cube(13)
     h = DenseTensor(np.ones(u.space.shape))
-    query = u.space.compile(parse_query({"type": "predicate", "where": {"x3": {"equals": 1}}}))
+    query = parse_query({"type": "predicate", "where": {"x3": {"equals": 1}}}).compiled(u.space)
     assert query.inner(h) == 2**12
     add_to(query, h.array, 1.0)
     h.touch()

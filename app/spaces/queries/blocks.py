@@ -8,25 +8,28 @@ named and ordered, equal sums are one question.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.sparse import csr_array
 
 from app.declarations.naming import cut
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.marginals import MOST_NUMBERS, read_labels
-from app.spaces.query import Cells, Query
-from app.spaces.query_request import BlocksQuery, Node
+from app.spaces.partition import Cells
+from app.spaces.queries.marginal import MOST_NUMBERS, read_labels
+from app.spaces.queries.request import Groups, Node, Request, does_not_fit
+from app.spaces.query import Query
 from app.spaces.records import parts_of
+from app.spaces.sided import SidedSpace
+from app.spaces.space import Space
 from app.spaces.tensor import (
     Array,
     DenseTensor,
     IntArray,
-    Members,
     PrivateTensor,
     SparseTensor,
     Tensor,
@@ -35,6 +38,28 @@ from app.spaces.tensor import (
 
 #: Entries of an array, or of a list of them, that are looked at at a time.
 _PART = 1 << 20
+
+
+class BlocksQuery(Request):
+    """The weight of all edges from each group of nodes to the left to each to the right; of a matrix sums of entries.
+
+    The groups of a side are disjoint, and nodes in none of them are not counted. Of an undirected graph there is one
+    number for each unordered pair of groups, which stands at both of its places.
+    """
+
+    type: Literal["blocks"]
+    left: Groups = Field(description="groups of nodes, or of rows, by what they are called")
+    right: Groups | None = Field(
+        default=None, description="of the nodes to the right, or of columns; those to the left where it is left out"
+    )
+    only: Literal["within"] | None = Field(
+        default=None, description="within: only from each group to the one of the same name, one number a name"
+    )
+
+    def compiled(self, space: Space) -> Query:
+        if not isinstance(space, SidedSpace):
+            raise does_not_fit(self.type, space)
+        return _compiled(self, space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,21 +219,6 @@ def _numbers(shape: tuple[int, ...], *, symmetric: bool) -> int:
     return shape[0] * (shape[0] + 1) // 2 if symmetric and len(shape) == 2 else math.prod(shape)
 
 
-@dataclass(frozen=True)
-class Side:
-    """What is known of a side whose nodes are grouped.
-
-    Attributes:
-        length: how many nodes there are.
-        members: the distinct numbers of nodes as they are asked for, and the words that a refusal begins with.
-        called: what a node is called in a refusal.
-    """
-
-    length: int
-    members: Callable[[Literal["all"] | Sequence[Node], str], Members]
-    called: Callable[[int], str]
-
-
 @dataclass(frozen=True, eq=False)
 class _Grouped:
     """The groups of a side: for each node the number of its group, -1 for none; of each group the least node."""
@@ -217,31 +227,25 @@ class _Grouped:
     firsts: IntArray
 
 
-def compiled(request: BlocksQuery, left: Side, right: Side, *, alike: bool, symmetric: bool) -> CompiledBlocks:
+def _compiled(request: BlocksQuery, space: SidedSpace) -> CompiledBlocks:
     """The blocks that are asked for.
-
-    Args:
-        request: the words.
-        left: of the nodes to the left.
-        right: of those to the right.
-        alike: whether the two sides are the same nodes.
-        symmetric: whether the graph is undirected.
 
     Raises:
         InvalidQuery: when a node is unknown or in two groups of a side, a group is empty, the two sides do not go
             together, or there are less than two numbers, or too many.
     """
+    symmetric = space.symmetric
     within = request.only is not None
     others = request.left if request.right is None else request.right
-    if request.right is None and not alike:
+    if request.right is None and space.kind != "graph":
         raise InvalidQuery("right: must be given: the nodes to the right are others than those to the left")
     if (within or symmetric) and others.keys() != request.left.keys():
         apart = min(others.keys() ^ request.left.keys())
         why = "of an undirected graph both sides are the same groups" if symmetric else "within groups both sides have"
         raise InvalidQuery(f"right: {why} the same labels, and {cut(apart)!r} is on one side alone")
     check_numbers((len(request.left),) if within else (len(request.left), len(others)), symmetric=symmetric)
-    rows = _grouped(request.left, left, "left")
-    columns = rows if request.right is None else _grouped(request.right, right, "right")
+    rows = _grouped(request.left, space, 0)
+    columns = rows if request.right is None else _grouped(request.right, space, 1)
     names, others_names = tuple(request.left), tuple(others)
     cells = Cells.of(rows.labels)
     numbered = _labels(cells)[rows.firsts]
@@ -257,25 +261,25 @@ def compiled(request: BlocksQuery, left: Side, right: Side, *, alike: bool, symm
     same = np.array([*(number_of[name] for name in others_names), -1])[columns.labels]
     if symmetric and not np.array_equal(same, _labels(cells)):
         raise InvalidQuery("right: of an undirected graph it is the same groups as left: leave it out")
-    across = cells if symmetric else Cells(right.length, same)
+    across = cells if symmetric else Cells(space.shape[1], same)
     axes = [AskedGroups("group" if within else "left", names, numbered)]
     if not within:
         axes.append(AskedGroups("right", others_names, np.array([number_of[name] for name in others_names])))
     return CompiledBlocks(cells, across, tuple(axes), within, symmetric)
 
 
-def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], side: Side, name: str) -> _Grouped:
-    labels = np.full(side.length, -1, np.int64)
+def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], space: SidedSpace, side: int) -> _Grouped:
+    name, labels = ("left", "right")[side], np.full(space.shape[side], -1, np.int64)
     firsts = np.zeros(len(groups), np.int64)
     for number, (label, asked) in enumerate(groups.items()):
-        members = listed_members(side.members(asked, f"{name}.{cut(label)}"))
+        members = listed_members(space.members(asked, side, f"{name}.{cut(label)}"))
         if not len(members):
             raise InvalidQuery(f"{name}.{cut(label)}: must not be empty")
         taken = members[labels[members] >= 0]
         if len(taken):
+            node = space.called(side, int(taken[0]))
             raise InvalidQuery(
-                f"{name}.{cut(label)}: node {side.called(int(taken[0]))} is in another group too: the groups of a side "
-                "are disjoint"
+                f"{name}.{cut(label)}: node {node} is in another group too: the groups of a side are disjoint"
             )
         labels[members], firsts[number] = number, members[0]
     return _Grouped(labels, firsts)
@@ -296,14 +300,14 @@ def check_numbers(shape: tuple[int, ...], *, symmetric: bool) -> None:
         )
 
 
-def read(shape: tuple[int, int], form: Mapping[str, Any], *, symmetric: bool) -> CompiledBlocks:
+def read(space: SidedSpace, form: Mapping[str, Any]) -> CompiledBlocks:
     """The blocks of a canonical form, told by the numbers of their groups.
 
     Raises:
         InvalidQuery: when its numbers are out of range.
         AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
     """
-    within = "only" in form
+    within, shape, symmetric = "only" in form, space.shape, space.symmetric
     left = Cells.of(read_labels(form["left"], shape[0]))
     right = left
     if not symmetric:

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import (
+from app.spaces.queries.linear import (
     MOST_LOCAL,
-    Blobs,
     CompiledDense,
     CompiledLocal,
     CompiledPair,
     CompiledProduct,
     CompiledSparse,
     CompiledZero,
-    Query,
 )
+from app.spaces.query import Blobs, Query
 from app.spaces.space import DEFAULT_BITS, FACTOR_BITS, Space
 from app.spaces.tensor import Array, Axis, IntArray, Members, count_of, index_set, listed_members
 

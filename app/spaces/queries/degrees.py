@@ -5,18 +5,62 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, StrictInt
+from pydantic import field_validator as _field_validator
 
 from app.spaces.errors import InvalidQuery
+from app.spaces.graph import GraphSpace
 from app.spaces.lazy import lazy
+from app.spaces.queries.request import Request, does_not_fit
 from app.spaces.query import Query
-from app.spaces.query_request import DegreesQuery
+from app.spaces.space import Space
 from app.spaces.tensor import IntArray, PrivateTensor, Tensor
 
 #: What the sides of a graph are called that nodes are counted on: as ends of edges, and as units of privacy.
 _SIDES = (("left", "out", "source"), ("right", "in", "target"))
+
+
+class DegreesQuery(Request):
+    """How many nodes of a graph without weights have a degree in each bin."""
+
+    type: Literal["degrees"]
+    side: Literal["left", "right", "out", "in"] | None = Field(
+        default=None,
+        description="whose degrees; of a directed graph out is left and in is right, of an undirected "
+        "graph it is left out",
+    )
+    bins: Annotated[list[StrictInt], Field(fail_fast=True)] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=1 << 16,
+        description="the least degree of each bin, ascending from 0, the last bin without end; doubling where it is "
+        "left out",
+    )
+
+    @_field_validator("bins")
+    @classmethod
+    def _from_none(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and (value[0] != 0 or any(b <= a for a, b in pairwise(value))):
+            raise ValueError("bins ascend from 0")
+        return value
+
+    def compiled(self, space: Space) -> Query:
+        if not isinstance(space, GraphSpace):
+            raise does_not_fit(self.type, space)
+        _check_degrees(space)
+        axis, sides = 0, ("left", "right") if space.kind == "bipartite" else ("out", "in", "left", "right")
+        if space.symmetric and self.side is not None:
+            raise InvalidQuery("side: an undirected graph has one degree a node: leave it out")
+        if not space.symmetric:
+            if self.side not in sides:
+                raise InvalidQuery(f"side: say of which nodes: {', '.join(sides)}")
+            axis = int(self.side in _SIDES[1])
+        most = _most(space, axis)
+        edges = [0, *(1 << power for power in range(most.bit_length()))] if self.bins is None else self.bins
+        return _checked(space, axis, edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,45 +148,42 @@ class CompiledDegrees(Query):
         return [{"attribute": "degree", "labels": [*ends, f"{self.edges[-1]}+"]}]
 
 
-def compiled(request: DegreesQuery, shape: tuple[int, int], *, kind: str, symmetric: bool) -> CompiledDegrees:
-    """The degrees that are asked for.
-
-    Raises:
-        InvalidQuery: when the graph has no such side, or a bin that no node can be in.
-    """
-    axis, sides = 0, ("left", "right") if kind == "bipartite" else ("out", "in", "left", "right")
-    if symmetric and request.side is not None:
-        raise InvalidQuery("side: an undirected graph has one degree a node: leave it out")
-    if not symmetric:
-        if request.side not in sides:
-            raise InvalidQuery(f"side: say of which nodes: {', '.join(sides)}")
-        axis = int(request.side in _SIDES[1])
-    most = _most(shape, axis, kind)
-    edges = [0, *(1 << power for power in range(most.bit_length()))] if request.bins is None else request.bins
-    return _checked(axis, edges, shape, most, symmetric=symmetric)
-
-
-def read(form: Mapping[str, Any], shape: tuple[int, int], *, kind: str, symmetric: bool) -> CompiledDegrees:
+def read(space: GraphSpace, form: Mapping[str, Any]) -> CompiledDegrees:
     """The degrees of a canonical form.
 
     Raises:
         InvalidQuery: when its numbers are out of range.
         AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
     """
+    _check_degrees(space)
     axis, edges = form["axis"], form["bins"]
-    if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if symmetric else 2):
+    if any(type(number) is not int for number in (axis, *edges)) or not 0 <= axis < (1 if space.symmetric else 2):
         raise InvalidQuery("canonical axes and bins are whole numbers in range")
     if len(edges) < 2 or edges[0] != 0 or any(b <= a for a, b in pairwise(edges)):
         raise InvalidQuery("canonical bins are out of range or order")
-    return _checked(axis, edges, shape, _most(shape, axis, kind), symmetric=symmetric)
+    return _checked(space, axis, edges)
 
 
-def _most(shape: tuple[int, int], axis: int, kind: str) -> int:
+def _most(space: GraphSpace, axis: int) -> int:
     """The largest degree that a node can have."""
-    return shape[1 - axis] - (kind == "graph")
+    return space.shape[1 - axis] - (space.kind == "graph")
 
 
-def _checked(axis: int, edges: Sequence[int], shape: tuple[int, int], most: int, *, symmetric: bool) -> CompiledDegrees:
+def _checked(space: GraphSpace, axis: int, edges: Sequence[int]) -> CompiledDegrees:
+    most = _most(space, axis)
     if edges[-1] > most:
         raise InvalidQuery(f"bins: no node of this side has more than {most:,} neighbours: leave out what begins above")
-    return CompiledDegrees(axis, tuple(edges), shape[axis], symmetric)
+    return CompiledDegrees(axis, tuple(edges), space.shape[axis], space.symmetric)
+
+
+def _check_degrees(space: GraphSpace) -> None:
+    """Refuse degrees that are no whole numbers.
+
+    Raises:
+        InvalidQuery: naming what serves.
+    """
+    if space.data_bits:
+        raise InvalidQuery(
+            "degrees are of graphs without weights, where they are whole numbers: ask for sums of weights with "
+            "blocks or cuts"
+        )

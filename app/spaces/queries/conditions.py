@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import MOST_LOCAL
-from app.spaces.query_request import Condition, Where
+from app.spaces.queries.linear import MOST_LOCAL
+from app.spaces.queries.request import Condition, Where
 from app.spaces.tensor import Members, meeting
 from app.spaces.values import Values
 

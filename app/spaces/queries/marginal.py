@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, StrictStr
+from pydantic import model_validator as _model_validator
 
-from app.spaces.canonical import read_members, read_selection
 from app.spaces.errors import InvalidQuery
-from app.spaces.query import AskedAxis, Cells, CompiledMarginal
-from app.spaces.tensor import Array, IntArray, Members, count_of, index_set, listed_members
-from app.spaces.values import Values
+from app.spaces.lazy import lazy
+from app.spaces.partition import Cells
+from app.spaces.queries import conditions
+from app.spaces.queries.canonical import read_members, read_selection
+from app.spaces.queries.linear import axis_canonical, ranges_of
+from app.spaces.queries.predicate import values_looked_at, within
+from app.spaces.queries.request import Request, Value, Where
+from app.spaces.query import Query
+from app.spaces.records import RecordsTensor
+from app.spaces.space import Space
+from app.spaces.table import TableSpace
+from app.spaces.tensor import Array, Axis, IntArray, Members, PrivateTensor, Tensor, count_of, index_set, listed_members
+from app.spaces.values import Label, Values
 
 #: Attributes, ascending, and for each combination of their values whether it is selected.
 Among = tuple[tuple[int, ...], Array]
@@ -27,8 +40,172 @@ MOST_NUMBERS = 1 << 16
 MOST_VALUES = 1 << 24
 
 
+_ALL = slice(None)
+
+
+class MarginalQuery(Request):
+    """How many records have each combination of values of some attributes, among those that satisfy every condition.
+
+    ``bins`` merges the values of an attribute: its edges are declared bin edges (of codes the integers from 0 to the
+    size), each bin reaches up to the next edge, and what lies outside of the first and the last is not counted.
+    """
+
+    type: Literal["marginal"]
+    attributes: list[StrictStr] = Field(min_length=1, max_length=60)
+    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+    where: Where = Field(default_factory=Where)
+
+    @_model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError("attributes must be distinct")
+        if not self.bins.keys() <= set(self.attributes):
+            raise ValueError("bins are of attributes that are asked for")
+        return self
+
+    def compiled(self, space: Space) -> Query:
+        if not isinstance(space, TableSpace):
+            raise InvalidQuery(f"marginals are of the attributes of a table, and this is a {space.kind} data set")
+        return marginal(space, self)
+
+    def looked_at(self, space: Space) -> int:
+        return values_looked_at(space, self.where, self.attributes)
+
+
+@dataclass(frozen=True, eq=False)
+class AskedAxis:
+    """An attribute of a marginal as it was asked for: the cells of the answer, and what they are called."""
+
+    axis: int
+    values: Values
+    cells: Cells
+
+    @property
+    def name(self) -> str:
+        """The attribute's."""
+        return self.values.attribute.name
+
+    @lazy
+    def labels(self) -> tuple[Label, ...]:
+        """What the cells are called."""
+        return self.values.labels(self.cells.members)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledMarginal(Query):
+    """The counts of a table's records by their values of some attributes, among those that satisfy conditions.
+
+    Its numbers stand in row-major order of ``axes``, which ascend. Attributes of which the answer has a single cell
+    are none of them: they are conditions. How the answer is told (``asked``) is no part of the question: two orders of
+    the same attributes are one.
+
+    Attributes:
+        axes: attributes of which there are two cells or more.
+        cells: of each of them.
+        where: attributes that records are selected by, each by itself, ascending, and the values that are selected.
+        among: attributes that records are selected by together, ascending, and for each combination of their values
+            whether it is selected; it depends on each of them and is no product. Of attributes that are counted too no
+            other values are selected than those. None where there are none.
+        universe: how many values each attribute of the table has.
+        asked: for the answer alone, the attributes in the order they were asked.
+    """
+
+    axes: tuple[int, ...]
+    cells: tuple[Cells, ...]
+    where: tuple[tuple[int, Members], ...]
+    universe: tuple[int, ...]
+    asked: tuple[AskedAxis, ...]
+    among: tuple[tuple[int, ...], Array] | None = None
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @lazy
+    def shape(self) -> tuple[int, ...]:
+        """How many cells there are along each axis."""
+        return tuple(cells.count for cells in self.cells)
+
+    @lazy
+    def numbers(self) -> int:  # type: ignore[override]
+        return math.prod(self.shape)
+
+    def exact(self, data: PrivateTensor) -> IntArray:
+        selected, told = dict(self.where), dict(zip(self.axes, self.cells, strict=True))
+        together = () if self.among is None else self.among[0]
+        named = tuple(sorted({*selected, *told, *together}))
+        if isinstance(data, RecordsTensor) and not data.few(named):
+            cells = [(axis, told[axis].labels) for axis in self.axes]
+            return data.tallied(cells, self.shape, self.where, self.among)
+        counts = data.marginal(named)
+        if self.among is not None:
+            shape = [self.universe[axis] if axis in together else 1 for axis in named]
+            counts = counts * self.among[1].reshape(shape)
+        # From the last axis on, so that those before keep their places.
+        for place, axis in reversed(list(enumerate(named))):
+            if axis in told:
+                counts = told[axis].summed(counts, place)
+            else:
+                index = selected.get(axis, _ALL)
+                counts = counts[(slice(None),) * place + (index,)].sum(axis=place, dtype=np.int64)
+        return np.array(counts, dtype=np.int64).reshape(-1)
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("a marginal is no single sum")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    @lazy
+    def norm2sq(self) -> float:
+        """Each cell of the universe that is counted weighs one in one of the numbers."""
+        counted = dict(enumerate(self.universe))
+        counted |= {axis: len(cells.kept) for axis, cells in zip(self.axes, self.cells, strict=True)}
+        counted |= {axis: Axis(self.universe[axis], index).count for axis, index in self.where}
+        if self.among is not None:
+            counted |= dict.fromkeys(self.among[0], 1) | {-1: int(np.count_nonzero(self.among[1]))}
+        return math.prod(map(float, counted.values()))
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        form: dict[str, Any] = {
+            "axes": [[axis, cells.canonical] for axis, cells in zip(self.axes, self.cells, strict=True)],
+            "type": "marginal",
+            "where": [[axis, axis_canonical(Axis(self.universe[axis], index))] for axis, index in self.where],
+        }
+        if self.among is not None:
+            form["among"] = {"axes": list(self.among[0]), "ranges": ranges_of(self.among[1])}
+        return form
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        """The axes of the answer as JSON, in the order asked: the attribute of each, and what its cells are called."""
+        return [{"attribute": asked.name, "labels": list(asked.labels)} for asked in self.asked]
+
+    def told(self, values: Array) -> Array:
+        """Numbers, one a cell in the order of :meth:`exact`, in the order of the answer: row-major as it was asked."""
+        order = [self.axes.index(asked.axis) for asked in self.asked if asked.axis in self.axes]
+        return values.reshape(self.shape).transpose(order).reshape(-1)
+
+
 class SingleCell(InvalidQuery):
     """A marginal of one cell was asked for."""
+
+
+def marginal(space: TableSpace, asked: MarginalQuery, there: Mapping[int, Members] = MappingProxyType({})) -> Query:
+    """The marginal that is asked for; for statistics, among those that are ``there``: by axis the values that count.
+
+    Raises:
+        InvalidQuery: when it does not fit the table, or less than two cells are left, or too many.
+    """
+    axes = [space.named(name)[0] for name in asked.attributes]
+    check_values(space.shape, axes)
+    edges = {axis: values.bins(asked.bins[name]) for name in asked.bins for axis, values in [space.named(name)]}
+    selected = conditions.selected(asked.where, space.named)
+    if selected is not None:
+        return _compiled(space.values, axes, edges, within(selected, there))
+    among = conditions.combinations(asked.where, space.named)
+    return _compiled(space.values, axes, edges, there, among)
 
 
 def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
@@ -45,7 +222,7 @@ def check_values(universe: Sequence[int], axes: Collection[int]) -> None:
         )
 
 
-def compiled(
+def _compiled(
     values: Sequence[Values],
     axes: Sequence[int],
     edges: Mapping[int, IntArray],
@@ -177,14 +354,14 @@ def _check_numbers(numbers: int) -> None:
         )
 
 
-def read(values: Sequence[Values], form: Mapping[str, Any]) -> CompiledMarginal:
+def read(space: TableSpace, form: Mapping[str, Any]) -> CompiledMarginal:
     """The marginal of a canonical form, told by its axes in ascending order.
 
     Raises:
         InvalidQuery: when its numbers are out of range.
         AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
     """
-    lengths = [v.attribute.length for v in values]
+    values, lengths = space.values, space.shape
     named = [axis for part in ("axes", "where") for axis, _ in form[part]]
     together = tuple(form["among"]["axes"]) if "among" in form else ()
     every = [*named, *(axis for axis in together if axis not in named)]

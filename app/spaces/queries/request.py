@@ -1,0 +1,175 @@
+"""Query requests: queries as an analyst writes them.
+
+Here is what the words of several kinds have in common; those of a kind stand with it, and say what they compile to: the
+exact query, once, on a space. Weights are finite; whether they fit the space is the compiler's question.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+from pydantic import field_validator as _field_validator
+from pydantic import model_validator as _model_validator
+
+from app.declarations.explaining import explain
+from app.spaces.errors import InvalidQuery
+from app.spaces.query import Query
+from app.spaces.space import Space
+
+Weight = Annotated[float, Field(strict=True)]
+Value = StrictInt | StrictStr | Annotated[float, Field(strict=True)]
+Node = StrictInt | StrictStr
+#: In a list only the first wrong item is described: a problem takes a hundred times the memory of its item.
+Nodes = Annotated[list[Node], Field(fail_fast=True)]
+Weights = Annotated[list[Weight], Field(fail_fast=True)]
+#: Groups of nodes by what they are called.
+Groups = Annotated[dict[StrictStr, Literal["all"] | Nodes], Field(min_length=1)]
+
+
+class QueryModel(BaseModel):
+    """What is wanted of an answer, whatever is asked. It is no part of the question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    unverified: StrictBool = Field(
+        default=False, description="answer from the hypothesis, free of charge and without an error bound"
+    )
+    within: Weight | None = Field(
+        default=None, gt=0, description="largest half-width of the answer's interval, in counts"
+    )
+    confidence: Weight | None = Field(
+        default=None, gt=0, lt=1, description="of the answer's interval; the session's where it is left out"
+    )
+    adaptive: StrictBool = Field(
+        default=False,
+        description="whether the question was chosen by what was released before, which takes a wider interval",
+    )
+
+    @_model_validator(mode="after")
+    def _has_an_interval(self) -> Self:
+        if self.unverified and self.within is not None:
+            raise ValueError("an unverified answer has no interval: leave within out")
+        return self
+
+
+#: The fields that are no part of a question.
+WANTED = frozenset(QueryModel.model_fields)
+
+
+class Request(QueryModel):
+    """A query of some kind, and what is wanted of its answer."""
+
+    @abstractmethod
+    def compiled(self, space: Space) -> Query:
+        """What is asked for, as exact weights on a space.
+
+        Raises:
+            InvalidQuery: when it does not fit the space.
+        """
+
+    def looked_at(self, space: Space) -> int:
+        """The most values that compiling it and counting what it asks write out, beside those that it lists."""
+        return sum(space.shape)
+
+
+def does_not_fit(kind: str, space: Space) -> InvalidQuery:
+    """The refusal of a kind of query that data sets of the space's kind do not have."""
+    if space.kind == "multiset":
+        return InvalidQuery(f"a {kind} query does not fit a multiset: name elements with their weights")
+    return InvalidQuery(f"a {kind} query does not fit a {space.kind} data set")
+
+
+class Condition(BaseModel):
+    """A set of values of one attribute: one of ``between``, ``in`` and ``equals``, or comparisons.
+
+    Of comparisons there is one from below (``ge`` or ``gt``), one from above (``lt`` or ``le``), or one of each.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    between: tuple[Value, Value] | None = Field(
+        default=None, description="numeric: half-open, on bin edges where there is no grid; codes and dates: inclusive"
+    )
+    in_: Annotated[list[Value | None], Field(fail_fast=True)] | None = Field(default=None, alias="in", min_length=1)
+    equals: Value | None = Field(default=None, description="null: records without a value")
+    ge: Value | None = Field(default=None, description="at least; numeric: a bin edge")
+    gt: Value | None = Field(default=None, description="above; codes, and bins that are one integer wide")
+    lt: Value | None = Field(default=None, description="below; numeric: a bin edge")
+    le: Value | None = Field(default=None, description="at most; as gt, or the last bin edge")
+
+    @_model_validator(mode="after")
+    def _one(self) -> Self:
+        compared = any(bound is not None for bound in (self.ge, self.gt, self.lt, self.le))
+        if (self.between is not None) + (self.in_ is not None) + ("equals" in self.model_fields_set) + compared != 1:
+            raise ValueError("give exactly one of between, in, equals, or comparisons")
+        if (self.ge is not None and self.gt is not None) or (self.lt is not None and self.le is not None):
+            raise ValueError("give at most one of ge and gt, and one of lt and le")
+        return self
+
+    @property
+    def names_missing(self) -> bool:
+        """Whether it is of the records without a value."""
+        return self.equals is None and "equals" in self.model_fields_set
+
+
+def _spelled_out(condition: Any) -> Any:
+    """A bare value as the condition that it equals, a bare list as that it holds."""
+    if isinstance(condition, dict | Condition):
+        return condition
+    return {"in": condition} if isinstance(condition, list) else {"equals": condition}
+
+
+class Where(BaseModel):
+    """Conditions by attribute, all of which must hold.
+
+    Beside attributes there may be ``all`` and ``any``, lists of further conditions, and ``not``, what must not hold.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+
+    __pydantic_extra__: dict[
+        str,
+        Annotated[
+            Condition,
+            BeforeValidator(_spelled_out, json_schema_input_type=Condition | Value | None | list[Value | None]),
+        ],
+    ]
+    all: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    any: Annotated[list[Where], Field(fail_fast=True)] = Field(default_factory=list, min_length=1)
+    not_: Where | None = Field(default=None, alias="not")
+
+    @_field_validator("not_", mode="before")
+    @classmethod
+    def _something(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("must be conditions")
+        return value
+
+    @property
+    def conditions(self) -> dict[str, Condition]:
+        """Those by attribute."""
+        return self.__pydantic_extra__
+
+
+def parse_wanted(given: Mapping[str, Any]) -> QueryModel:
+    """What is wanted of the answer to a query that says nothing of it.
+
+    Raises:
+        InvalidQuery: when a field is unknown or not of its kind.
+    """
+    try:
+        return QueryModel.model_validate(given)
+    except ValidationError as error:
+        raise InvalidQuery(explain(error, QueryModel, given)) from None

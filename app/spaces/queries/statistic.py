@@ -1,0 +1,247 @@
+"""Statistics of numbers that records have: sums, means, variances and quantiles of one attribute on a grid.
+
+None of them is a sum with weights in [-1, 1], so that none has an inner product with the data. Each follows from counts
+of records and from moments of the attribute, which whoever answers it measures (:mod:`app.evidence.statistics`). Here
+is what is asked: the kind, the attribute, and the records that it is asked of, or the groups of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, StrictStr
+from pydantic import field_validator as _field_validator
+from pydantic import model_validator as _model_validator
+
+from app.spaces.errors import InvalidQuery
+from app.spaces.lazy import lazy
+from app.spaces.queries.linear import CompiledLocal, CompiledProduct, CompiledZero
+from app.spaces.queries.marginal import CompiledMarginal, MarginalQuery, SingleCell, marginal
+from app.spaces.queries.predicate import predicate, values_looked_at
+from app.spaces.queries.request import Request, Value, Weight, Where, does_not_fit
+from app.spaces.query import Query
+from app.spaces.space import Space
+from app.spaces.table import TableSpace
+from app.spaces.tensor import Array, IntArray, Members, PrivateTensor, Tensor
+
+#: What is asked of an attribute.
+StatisticKind = Literal["sum", "mean", "variance", "quantile"]
+#: Answers are whole multiples of a power of two that many bits below the largest that there can be.
+_BITS = 50
+
+
+class StatisticQuery(Request):
+    """A statistic of an attribute that is declared with a grid, over the records that satisfy every condition.
+
+    Records without a value of the attribute are none of them. With ``group_by`` there is one for each combination of
+    values of some attributes, which ``bins`` merges as in a marginal.
+    """
+
+    of: StrictStr = Field(description="the attribute")
+    where: Where = Field(default_factory=Where)
+    group_by: list[StrictStr] = Field(default_factory=list, max_length=60)
+    bins: dict[str, Annotated[list[Value], Field(fail_fast=True, min_length=2)]] = Field(default_factory=dict)
+
+    @_model_validator(mode="after")
+    def _grouped_once(self) -> Self:
+        if len(set(self.group_by)) < len(self.group_by):
+            raise ValueError("group_by: attributes must be distinct")
+        if not self.bins.keys() <= set(self.group_by):
+            raise ValueError("bins are of attributes that are grouped by")
+        return self
+
+    @property
+    def kind(self) -> StatisticKind:
+        """Which."""
+        kind: StatisticKind = self.type  # type: ignore[attr-defined]
+        return kind
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Of quantiles the parts that are asked for."""
+        return ()
+
+    def compiled(self, space: Space) -> Query:
+        if not isinstance(space, TableSpace):
+            raise does_not_fit(self.kind, space)
+        axis, values = space.named(self.of)
+        attribute = values.attribute
+        if attribute.kind != "numbers":
+            raise InvalidQuery(
+                f"{self.of}: a {self.kind} is of numbers on a grid, and this attribute is declared without one"
+            )
+        # Whatever its value is, there must be one.
+        there: dict[int, Members] = {axis: slice(0, attribute.places)} if attribute.missing else {}
+        if self.group_by:
+            words = {"type": "marginal", "attributes": self.group_by, "bins": self.bins}
+            asked = MarginalQuery.model_validate(words).model_copy(update={"where": self.where})
+            try:
+                base = marginal(space, asked, there)
+            except SingleCell:
+                raise InvalidQuery(
+                    f"group_by: a single group is left: ask for its {self.kind} without group_by, by a condition in "
+                    "where"
+                ) from None
+        else:
+            base = predicate(space, self.where, there)
+        return _of(space, self.kind, axis, base, self.levels)
+
+    def looked_at(self, space: Space) -> int:
+        return values_looked_at(space, self.where, [*self.group_by, self.of])
+
+
+class SumQuery(StatisticQuery):
+    """The sum of an attribute."""
+
+    type: Literal["sum"]
+
+
+class MeanQuery(StatisticQuery):
+    """The mean of an attribute."""
+
+    type: Literal["mean"]
+
+
+class VarianceQuery(StatisticQuery):
+    """The variance of an attribute: the mean square of what values differ from their mean by."""
+
+    type: Literal["variance"]
+
+
+class QuantileQuery(StatisticQuery):
+    """Quantiles of an attribute: the least values that a part ``q`` of the records, or more, do not pass."""
+
+    type: Literal["quantile"]
+    q: Weight | Annotated[list[Weight], Field(fail_fast=True, min_length=1, max_length=100)] = Field(
+        description="a number between 0 and 1, or several, ascending"
+    )
+
+    @_field_validator("q")
+    @classmethod
+    def _ascending(cls, value: float | list[float]) -> float | list[float]:
+        levels = value if isinstance(value, list) else [value]
+        if not all(0 < level < 1 for level in levels):
+            raise ValueError("a quantile's q lies between 0 and 1")
+        if any(b <= a for a, b in pairwise(levels)):
+            raise ValueError("several q ascend")
+        return value
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """All that is asked for."""
+        return tuple(self.q) if isinstance(self.q, list) else (self.q,)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledStatistic(Query):
+    """A statistic of an attribute over records, or over each of several groups of them.
+
+    Attributes:
+        kind: which.
+        axis: of the attribute.
+        low: its least number.
+        step: of its grid.
+        places: how many numbers it has.
+        base: the numbers of records that it is asked of. Those without a value of the attribute count for nothing,
+            whether they are among these or not.
+        levels: of quantiles the parts of the records that lie below, ascending; empty otherwise.
+        answer_bits: answers are whole multiples of ``2^-answer_bits``.
+    """
+
+    kind: StatisticKind
+    axis: int
+    low: Fraction
+    step: Fraction
+    places: int
+    base: Query
+    levels: tuple[float, ...]
+    answer_bits: int
+
+    grid_bits = 0
+    rounding = 0.0
+
+    @property
+    def high(self) -> Fraction:
+        """The largest number of the attribute."""
+        return self.low + (self.places - 1) * self.step
+
+    @property
+    def numbers(self) -> int:  # type: ignore[override]
+        return self.base.numbers * max(1, len(self.levels))
+
+    @property
+    def is_zero(self) -> bool:  # type: ignore[override]
+        return self.kind == "sum" and self.base.is_zero
+
+    def exact(self, data: PrivateTensor) -> int | IntArray:
+        raise TypeError("a statistic is no sum of counts")
+
+    def inner(self, hypothesis: Tensor) -> float:
+        raise TypeError("a statistic is no sum of counts")
+
+    @property
+    def range(self) -> tuple[float, float]:
+        raise TypeError("a statistic has no weights")
+
+    @property
+    def norm2sq(self) -> float:
+        raise TypeError("a statistic has no weights")
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        form = {"base": self.base.canonical, "of": self.axis, "type": self.kind}
+        return form | ({"q": [repr(level) for level in self.levels]} if self.levels else {})
+
+    @lazy
+    def labels(self) -> list[dict[str, Any]]:
+        """The axes of the answer as JSON: those of the groups, and one of the parts where there are several."""
+        axes = list(self.base.labels)
+        return [*axes, {"attribute": "q", "labels": list(self.levels)}] if len(self.levels) > 1 else axes
+
+    def told(self, values: Array) -> Array:
+        """Numbers, group by group and for each group one a level, in the order of the answer."""
+        each = values.reshape(self.base.numbers, -1)
+        return np.stack([self.base.told(column) for column in each.T], axis=1).reshape(-1)
+
+
+def _of(space: TableSpace, kind: StatisticKind, axis: int, base: Query, levels: tuple[float, ...]) -> CompiledStatistic:
+    attribute = space.attributes[axis]
+    low, high = attribute.bounds
+    bits = answer_bits(kind, low, high, space.capacity)
+    return CompiledStatistic(kind, axis, low, attribute.step, attribute.places, base, levels, bits)
+
+
+def read(space: TableSpace, form: Mapping[str, Any], read_base: Callable[[Mapping[str, Any]], Query]) -> Query:
+    """The statistic of a canonical form, and of that of what it is asked of.
+
+    Raises:
+        InvalidQuery: when its numbers are out of range.
+        AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
+    """
+    axis, levels = form["of"], tuple(float(level) for level in form.get("q", ()))
+    if type(axis) is not int or not 0 <= axis < len(space.attributes) or space.attributes[axis].kind != "numbers":
+        raise InvalidQuery("a canonical statistic is of an attribute on a grid")
+    if (form["type"] == "quantile") != bool(levels) or not all(
+        low < level < high for low, level, high in zip((0.0, *levels), levels, (*levels[1:], 1.0), strict=False)
+    ):
+        raise InvalidQuery("canonical levels are out of range")
+    base = read_base(form["base"])
+    if not isinstance(base, CompiledMarginal | CompiledProduct | CompiledLocal | CompiledZero) or base.grid_bits:
+        raise InvalidQuery("a canonical statistic is of counted records")
+    return _of(space, form["type"], axis, base, levels)
+
+
+def answer_bits(kind: StatisticKind, low: Fraction, high: Fraction, capacity: int) -> int:
+    """The grid that answers of a kind live on, as bits: fine beside the largest answer that there can be."""
+    largest = max(abs(low), abs(high))
+    if kind == "sum":
+        largest *= capacity
+    if kind == "variance":
+        largest = (high - low) ** 2
+    return _BITS - math.ceil(largest).bit_length()
