@@ -16,7 +16,6 @@ Constants, each with its reason, are in docs/graphs.md.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import digamma
 
+from app.estimation.scores import Scores
 from app.evidence.cut_posterior import CutPosterior, Known
 from app.evidence.cuts import CutQuestion
 from app.evidence.edge_values import EdgeValues, Sums
@@ -48,11 +48,8 @@ WORTH_KEEPING, KEPT_ANYHOW = 0.02, 50
 _REFIT, _SLOWLY = 4, 200
 #: Where the number of questions is not declared it is taken to be twice those asked and so many.
 _UNDECLARED = 100
-#: How many past payments tell how far predictions are off, what the first few weigh against, and what each is held to.
-_SCORED, _SCORE_PRIOR = 50, 10.0
-_LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
-#: What the square of predictions' errors over that of their standard errors is held within.
-_LEAST_KAPPA, _MOST_KAPPA = 1.0, 4.0
+#: What the square of predictions' errors over that of their standard errors is held above.
+_LEAST_KAPPA = 1.0
 #: Questions from whose edges the factor is found where edges alone were measured, and when it is found anew.
 _LOOKED = 300
 
@@ -151,7 +148,7 @@ class GraphPolicy:
         self.posterior = CutPosterior(expectation(kind, shape, known))
         self._asked = self._measured = 0
         self._next_refit, self._next_look = _REFIT, 2 * _REFIT
-        self._scores: deque[float] = deque(maxlen=_SCORED)
+        self._scores = Scores(_LEAST_KAPPA)
         self._scales = Scales()
         #: What was measured last, and how it is shown.
         self._drawn: tuple[Hashable, float] | None = None
@@ -168,8 +165,7 @@ class GraphPolicy:
     @property
     def kappa(self) -> float:
         """What standard errors of predictions are multiplied by: how far the last ones were off."""
-        square = (_SCORE_PRIOR + sum(self._scores)) / (_SCORE_PRIOR + len(self._scores))
-        return math.sqrt(min(max(square, _LEAST_KAPPA), _MOST_KAPPA))
+        return self._scores.kappa
 
     @property
     def questions(self) -> int:
@@ -235,9 +231,7 @@ class GraphPolicy:
             value: that was measured, in cells.
             variance: of its noise.
         """
-        if prediction.standard_error > 0:
-            square = ((value - prediction.value) ** 2 - variance) / prediction.standard_error**2
-            self._scores.append(min(max(square, _LEAST_SCORE), _MOST_SCORE))
+        self._scores.learn((value - prediction.value) ** 2, variance, prediction.standard_error)
         self._drawn = None
         if self.edges is None and name not in self._unbiased:
             residual, foretold = value - prediction.value, prediction.standard_error**2

@@ -25,6 +25,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
+from app.estimation.scores import Scores
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
 from app.evidence.estimates import Estimates, around, possible
@@ -69,13 +70,11 @@ MOST_BINS, LEAST_BINS = 20, 7
 WHOLE = 0.2
 #: Standard deviations of its own measured value within which a sum is shown, or a cell among others.
 REACH, CELL_REACH = 1.5, 2.5
-#: How many past questions tell the part of them that is paid for, how many past payments tell how far predictions are
-#: off, and what the first few weigh against.
-_RECENT, _SCORED, _PAID_PRIOR, _SCORE_PRIOR = 100, 50, 5.0, 10.0
+#: How many past questions tell the part of them that is paid for, and what the first few weigh against.
+_RECENT, _PAID_PRIOR = 100, 5.0
 _LEAST_PAID = 0.15
-_LEAST_SCORE, _MOST_SCORE = -1.0, 6.0
-#: What the square of predictions' errors over that of their standard errors is held within.
-_LEAST_KAPPA, _MOST_KAPPA = 0.25, 4.0
+#: What the square of predictions' errors over that of their standard errors is held above.
+_LEAST_KAPPA = 0.25
 #: Where the number of questions is not declared it is taken to be twice those asked and so many.
 _UNDECLARED = 100
 #: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
@@ -215,7 +214,7 @@ class Policy:
         self._sets: dict[tuple[int, ...], None] = {}
         self._again = 0
         self._paid: deque[bool] = deque(maxlen=_RECENT)
-        self._scores: deque[float] = deque(maxlen=_SCORED)
+        self._scores = Scores(_LEAST_KAPPA)
         self._whole: set[tuple[int, ...]] = set()
         self._largest = 3
         #: How often each marginal was bought.
@@ -230,8 +229,7 @@ class Policy:
     @property
     def kappa(self) -> float:
         """What standard errors of predictions are multiplied by: how far the last ones were off."""
-        square = (_SCORE_PRIOR + sum(self._scores)) / (_SCORE_PRIOR + len(self._scores))
-        return math.sqrt(min(max(square, _LEAST_KAPPA), _MOST_KAPPA))
+        return self._scores.kappa
 
     def _mode(self) -> Mode:
         means, d = self._means, len(self._attributes)
@@ -474,12 +472,10 @@ class Policy:
         self._bought[measurement.marginal] += 1
         if self._is_whole(measurement.marginal):
             self._whole.add(measurement.marginal.attributes)
-        expected = bought.prediction.standard_error
-        if self.mode in ("lift", "contract") and expected > 0:
+        if self.mode in ("lift", "contract"):
             values, variances = own(question, measurement)
             squared = float(np.mean(np.square(values - bought.prediction.values)))
-            score = (squared - float(variances.mean())) / expected**2
-            self._scores.append(min(max(score, _LEAST_SCORE), _MOST_SCORE))
+            self._scores.learn(squared, float(variances.mean()), bought.prediction.standard_error)
 
     def shown(
         self,

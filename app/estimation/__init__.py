@@ -1,0 +1,1 @@
+"""What estimates of every kind share: averages by precision, intervals, and how far predictions were off."""
