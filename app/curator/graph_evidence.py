@@ -43,8 +43,8 @@ from app.evidence.cuts import CutQuestion
 from app.evidence.estimates import shown_errors
 from app.evidence.flips import flips_quantile
 from app.evidence.graph_policy import GraphMeans, GraphPolicy, Learnt, Prediction, Shown
-from app.evidence.noise_choice import LEAST_SCALE, SLACK, largest_noise, noise_on_grid, rounded_up
-from app.evidence.policy import FAR, OLD_PART, OutOfReach, of_looks, squared
+from app.evidence.noise_choice import SLACK, cheapest_noise, noise_on_grid
+from app.evidence.policy import OLD_PART, OutOfReach, of_looks, squared
 from app.evidence.tails import Term, norm_quantile, normal_quantile, quantile, reach
 from app.measurements.noise import BitFlips, Noise, NoiseKind
 from app.measurements.strategies.asked import Asked, AskedRelease
@@ -410,29 +410,18 @@ class GraphMechanism(RecordedMechanism):
             )
 
         missing = max(squared(normal_quantile(confidence) / within) - (1 / v if v else 0.0) for _, v in alike)
-        deviation = min(
-            1 / math.sqrt(max(missing, squared(1 / within) * SLACK)), math.ldexp(_GREATEST_UNITS, -self._bits)
-        )
-        pure = self._plan.regime == "pure"
-        kinds: list[NoiseKind] = ["laplace"] if pure else ["gaussian", "laplace"]
-        offered: list[tuple[Amounts, Noise]] = []
         most = math.ldexp(_GREATEST_UNITS, -self._bits)
-        for kind in kinds:
-            about = deviation / math.sqrt(2) if kind == "laplace" else deviation
-            # Nothing is gained by looking for what would cost more by far.
-            far = Noise(kind, rounded_up(min(FAR * about, most), math.ldexp(LEAST_SCALE, -self._bits)), self._bits)
-            if offered and self._price(query, far).renyi > offered[0][0].renyi:
-                continue
-            scale = largest_noise(kind, meets, about, self._bits, most)
-            if scale is not None:
-                noise = Noise(kind, scale, self._bits)
-                offered.append((self._price(query, noise), noise))
+        deviation = min(1 / math.sqrt(max(missing, squared(1 / within) * SLACK)), most)
+        pure = self._plan.regime == "pure"
+        about: dict[NoiseKind, float] = {} if pure else {"gaussian": deviation}
+        about["laplace"] = deviation / math.sqrt(2)
+        noise = cheapest_noise(about, meets, lambda noise: self._price(query, noise).renyi, self._bits, most)
         held = float((left.pure if pure else left.renyi) or 0)
-        if not offered:
+        if noise is None:
             raise out_of_reach(OutOfReach(math.inf, held), self._plan)
-        price, noise = min(offered, key=lambda each: each[0].renyi)
         due = self._due(query, noise, self._expected(policy, query), wish, left)
         if due is None:
+            price = self._price(query, noise)
             needed = float((price.pure if pure else price.renyi) or 0)
             raise out_of_reach(OutOfReach(max(needed, math.nextafter(held, math.inf)), held), self._plan)
         return due

@@ -7,8 +7,9 @@ noise Laplace costs less. Which it is is computed, not guessed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import TypeVar
 
 from scipy.optimize import brentq
 
@@ -21,18 +22,17 @@ _GREATEST_UNITS = 2.0**54
 _UP, _DOWN = Context(prec=4, rounding=ROUND_CEILING), Context(prec=4, rounding=ROUND_FLOOR)
 #: How near the largest scale is found that is small enough.
 _NEAR = 2e-4
+#: How many times the scale of a guess noise may have that gets somewhere.
+_FAR = 4.0
 #: What rounding of floats may add up to: scales are this part larger before they are rounded up.
 SLACK = 1e-9
+
+_Price = TypeVar("_Price", float, Decimal)
 
 
 def rounded_up(value: float, least: float = LEAST_SCALE) -> Decimal:
     """A scale of few digits that costs no more; ``least`` is the smallest that there is."""
     return _UP.create_decimal_from_float(max(value, least) * (1 + SLACK))
-
-
-def rounded_down(value: float) -> Decimal:
-    """A scale of few digits that errs no more."""
-    return _DOWN.create_decimal_from_float(value)
 
 
 def laplace_cost(scale: float, order: float, moved: int = 1) -> float:
@@ -100,22 +100,45 @@ def noise_on_grid(share: float, order: float, absolute: int, squared: int, bits:
     return Noise(found[0], rounded_up(math.ldexp(float(found[1]), -bits), math.ldexp(LEAST_SCALE, -bits)), bits)
 
 
-def largest_noise(
-    kind: NoiseKind, meets: Callable[[Noise], bool], about: float, bits: int = 0, most: float = GREATEST_SCALE
-) -> Decimal | None:
-    """The largest scale of few digits with which noise is small enough; None where none is.
+def cheapest_noise(
+    about: Mapping[NoiseKind, float],
+    meets: Callable[[Noise], bool],
+    price: Callable[[Noise], _Price],
+    bits: int = 0,
+    most: float = GREATEST_SCALE,
+) -> Noise | None:
+    """The noise that is small enough and costs least: the largest of one of some laws; None where none is small enough.
 
     Args:
-        kind: of the noise.
-        meets: whether noise is small enough, as all smaller noise then is.
-        about: the scale to look around.
+        about: the laws, the first one where two cost the same, and of each the scale to look around.
+        meets: whether noise is small enough, as all smaller noise of its law then is.
+        price: what noise costs, larger noise of a law no more.
         bits: of the grid that noise lies on.
         most: the greatest scale.
     """
+    best: tuple[_Price, Noise] | None = None
+    for kind, scale in about.items():
+        # Nothing is gained by looking for what would cost more by far.
+        far = Noise(kind, rounded_up(min(_FAR * scale, most), math.ldexp(LEAST_SCALE, -bits)), bits)
+        if best is not None and price(far) > best[0]:
+            continue
+        noise = _largest_noise(kind, meets, scale, bits, most)
+        if noise is not None and (best is None or price(noise) < best[0]):
+            best = price(noise), noise
+    return None if best is None else best[1]
+
+
+def _largest_noise(
+    kind: NoiseKind, meets: Callable[[Noise], bool], about: float, bits: int, most: float
+) -> Noise | None:
+    """The noise of a law and of the largest scale of few digits that is small enough; None where none is."""
     least = math.ldexp(LEAST_SCALE, -bits)
 
+    def noise(scale: float) -> Noise:
+        return Noise(kind, _DOWN.create_decimal_from_float(scale), bits)
+
     def small(scale: float) -> bool:
-        return meets(Noise(kind, rounded_down(scale), bits))
+        return meets(noise(scale))
 
     low = high = min(max(about, least), most)
     while not small(low):
@@ -126,8 +149,8 @@ def largest_noise(
         while high < most and small(high):
             low, high = high, min(1.5 * high, most)
         if small(high):
-            return rounded_down(high)
+            return noise(high)
     while high > low * (1 + _NEAR):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if small(middle) else (low, middle)
-    return rounded_down(low)
+    return noise(low)

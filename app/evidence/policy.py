@@ -33,8 +33,8 @@ from app.evidence.fits import Fit, LocalFits
 from app.evidence.noise_choice import (
     GREATEST_SCALE,
     SLACK,
+    cheapest_noise,
     laplace_cost,
-    largest_noise,
     least_noise,
     rounded_up,
 )
@@ -79,8 +79,6 @@ _LEAST_KAPPA = 0.25
 _UNDECLARED = 100
 #: Of what the interval of a question may miss that was chosen by what was released, the part of what was released.
 OLD_PART = 0.1
-#: How many times the scale of a guess noise may have that gets somewhere.
-FAR = 4.0
 #: Below it no variance is looked for.
 _LEAST_VARIANCE = 1e-9
 #: Of about how many attributes, and sets of them, errors are foretold.
@@ -329,19 +327,12 @@ class Policy:
         Raises:
             OutOfReach: when there is no noise so small.
         """
-        kinds: list[NoiseKind] = ["laplace"] if self.pure else ["gaussian", "laplace"]
-        best: tuple[float, Buy] | None = None
-        for kind in kinds:
-            about = math.sqrt(guess / 2 if kind == "laplace" else guess)
-            # Nothing is gained by looking for what would cost more by far.
-            if best is not None and self.price(kind, rounded_up(FAR * about)) > best[0]:
-                continue
-            scale = largest_noise(kind, meets, about)
-            if scale is not None and (best is None or self.price(kind, scale) < best[0]):
-                best = self.price(kind, scale), Buy.of(marginal, kind, scale)
-        if best is None:
+        about: dict[NoiseKind, float] = {} if self.pure else {"gaussian": math.sqrt(guess)}
+        about["laplace"] = math.sqrt(guess / 2)
+        noise = cheapest_noise(about, meets, lambda noise: self.price(noise.kind, noise.scale))
+        if noise is None:
             raise OutOfReach(math.inf, left)
-        return best[1]
+        return Buy.of(marginal, noise.kind, noise.scale)
 
     def _paid_for(self, buy: Buy, left: float) -> Buy:
         """A purchase that there is enough left for.

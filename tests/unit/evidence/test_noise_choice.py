@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.noise_choice import LEAST_SCALE, laplace_cost, least_noise
+from app.evidence.noise_choice import LEAST_SCALE, cheapest_noise, laplace_cost, least_noise
 from app.measurements.noise import Noise, NoiseKind
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, pure_cost, renyi_cost
 
@@ -104,3 +105,41 @@ def test_next_to_nothing_buys_nothing(pure: bool) -> None:
     assert found is not None
     assert least_noise(1e-3, 30.0, [1], 1.0, 0.9 * float(found[1]), pure=pure) is None
     assert least_noise(1e-40, 30.0, [1], 1.0, 1e300, pure=pure) is None
+
+
+@given(
+    st.floats(0.5, 3).map(lambda power: 10**power),
+    st.floats(-1, 1).map(lambda power: 10**power),
+    st.sampled_from([0, 5]),
+    st.sampled_from([("gaussian",), ("laplace",), ("gaussian", "laplace")]),
+    st.floats(0.2, 5),
+)
+def test_the_cheapest_that_is_small_enough(
+    most: float, off: float, bits: int, kinds: tuple[NoiseKind, ...], dearer: float
+) -> None:
+    """Against the scales at which the variances of both laws are what is allowed, wherever the search begins. Would
+    catch a law that is dearer, noise that is too large, and noise that is smaller than it has to be by more than a few
+    parts in a thousand.
+    """
+
+    def price(kind: NoiseKind, scale: float) -> float:
+        return (dearer if kind == "laplace" else 1.0) / scale**2
+
+    found = cheapest_noise(
+        dict.fromkeys(kinds, most * off),
+        lambda noise: noise.variance <= most**2,
+        lambda noise: price(noise.kind, float(noise.scale)),
+        bits,
+    )
+    # 1/(2 sinh(1/(2b))^2) is the variance of Laplace noise, in units of the grid.
+    unit = 2.0**-bits
+    largest = {"gaussian": most, "laplace": unit / (2 * math.asinh(unit / (math.sqrt(2) * most)))}
+    assert found is not None
+    assert found.variance <= most**2
+    least = min(price(kind, largest[kind]) for kind in kinds)
+    assert least * (1 - 1e-9) <= price(found.kind, float(found.scale)) <= least * 1.003
+
+
+def test_noise_that_is_never_small_enough() -> None:
+    """Would catch a search without end."""
+    assert cheapest_noise({"gaussian": 7.0, "laplace": 1e-9}, lambda noise: False, lambda noise: noise.variance) is None
