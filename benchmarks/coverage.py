@@ -27,9 +27,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import Wish
-from app.curator.workload_plan import WorkloadPlan
+from app.curator.planners.table import EvidencePlan
+from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError
 from benchmarks import coverage_data as data
 from benchmarks.coverage_data import Asked, GraphWorld, TableWorld

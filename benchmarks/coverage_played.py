@@ -17,15 +17,15 @@ import numpy as np
 from app.curator.counting import counted, exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import EvidenceMechanism
-from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, MarginalTest, Measure, Units, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.oqr import surprise
+from app.curator.planners.table import residuals_of
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan
 from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.curator.session import Session
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts

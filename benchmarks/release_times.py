@@ -17,16 +17,16 @@ import numpy as np
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
+from app.curator.planners.table import residuals_of
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.power_release import PowerMechanism
 from app.curator.release_effort import amounts, expected_seconds
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.tables import Release
 from app.releases.finishing import Job, finish

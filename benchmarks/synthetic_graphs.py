@@ -37,7 +37,8 @@ import numpy as np
 
 from app.curator.counting import exact_cells, exact_degrees
 from app.curator.dataset import PublicDataset
-from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.feasibility import find_plan
+from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.geometry.cut_norm import cut_norm, undirected_cut_norm
@@ -201,7 +202,7 @@ def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
         "mechanism": {"construction": "workload", "method": method, "workload": {"cuts": "all"}, "options": {}},
     }
     left = Account(PublicDataset(spec).budget).whole
-    plan = edge_plan(PublicDataset(spec, left=left), parse_request(asked))
+    plan = find_plan(PublicDataset(spec, left=left), parse_request(asked))
     assert isinstance(plan, EdgePlan)
     return plan
 

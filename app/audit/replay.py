@@ -59,10 +59,10 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Header, Opening
 from app.curator.plan import Plan, SessionPlan
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import CuratorError, InvalidRequest
 from app.evidence.policy import Buy
 from app.measurements.noise import Noise

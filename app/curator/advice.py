@@ -16,8 +16,9 @@ from app.bisection import least_factor, least_integer
 from app.curator.calibration import Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.feasibility import at_whole_mass, construction_at, find_plan
+from app.curator.feasibility import find_plan, possible_plan
 from app.curator.plan import Infeasible, Plan
+from app.curator.planners.construction import at_whole_mass, construction_at
 from app.curator.promises import MOST_UPDATES
 from app.curator.request import SessionRequest
 from app.declarations.spec import parse_spec
@@ -50,8 +51,6 @@ _WORDS = {
 
 def refusal(dataset: PublicDataset, request: SessionRequest, found: Infeasible) -> PlanInfeasible:
     """The error for a request without a plan, with the single changes that were tried and would do."""
-    if found.cause == "parameters":
-        return found.refusal()
     if request.calibration == "exact":
         return _no_exact(dataset, request, found)
     return _too_large(dataset, request, found) if found.cause == "large-state" else _no_guarantee(dataset, request)
@@ -61,10 +60,12 @@ def _no_exact(dataset: PublicDataset, request: SessionRequest, found: Infeasible
     """The refusal of an exact calibration. Changes are tried with ``rdp`` alone, whose noise is a few percent more:
     each would take programs of its own, which take seconds."""
     instead = request.model_copy(update={"calibration": "rdp"})
-    other = find_plan(dataset, instead)
-    if not isinstance(other, Infeasible):
-        return PlanInfeasible(f"{found.detail}; or use rdp, which has a plan")
-    return PlanInfeasible(f"{found.detail}; with rdp: {refusal(dataset, instead, other).detail}")
+    try:
+        find_plan(dataset, instead)
+    except PlanInfeasible as other:
+        told = refusal(dataset, instead, other) if isinstance(other, Infeasible) else other
+        return PlanInfeasible(f"{found.detail}; with rdp: {told.detail}")
+    return PlanInfeasible(f"{found.detail}; or use rdp, which has a plan")
 
 
 def _no_guarantee(dataset: PublicDataset, request: SessionRequest) -> PlanInfeasible:
@@ -108,12 +109,12 @@ def _instead(dataset: PublicDataset, request: SessionRequest) -> str:
 
 def _works(change: Change) -> bool:
     """Whether there is a plan."""
-    return isinstance(find_plan(*change), Plan)
+    return isinstance(possible_plan(*change), Plan)
 
 
 def _is_useful(change: Change) -> bool:
     """Whether there is a plan with an error below the whole mass."""
-    plan = find_plan(*change)
+    plan = possible_plan(*change)
     return isinstance(plan, Plan) and plan.error_bound < change[0].mass_bound
 
 
@@ -133,8 +134,8 @@ def _promising(change: Change) -> bool:
     bound = construction.bound(progress)
     if bound is None or bound > MOST_UPDATES or construction.infeasible is not None:
         return False
-    terms = calibrator.terms(max(1, math.ceil(bound)), guaranteed=True)
-    return not isinstance(terms, Infeasible) and terms.error_bound < mass
+    terms = calibrator.possible(max(1, math.ceil(bound)), guaranteed=True)
+    return terms is not None and terms.error_bound < mass
 
 
 def _fits(change: Change) -> bool:
@@ -143,8 +144,8 @@ def _fits(change: Change) -> bool:
     calibrator = _calibrator(dataset, request)
     if calibrator is None:
         return True
-    terms = calibrator.terms(request.max_updates or 1, guaranteed=False)
-    return isinstance(terms, Infeasible) or construction_at(calibrator, terms.progress).infeasible is None
+    terms = calibrator.possible(request.max_updates or 1, guaranteed=False)
+    return terms is None or construction_at(calibrator, terms.progress).infeasible is None
 
 
 def _calibrator(dataset: PublicDataset, request: SessionRequest) -> Calibrator | None:

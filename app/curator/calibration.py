@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from app.curator.dataset import FACT_FAILURE, PublicDataset
+from app.curator.errors import PlanInfeasible
 from app.curator.plan import Infeasible, Plan, Race, SessionPlan, Terms
 from app.curator.request import SessionRequest
 from app.patience import still_wanted
@@ -49,28 +50,29 @@ class Calibrator:
     request: SessionRequest
     share: Decimal
 
-    def terms(self, updates: int, *, guaranteed: bool) -> Terms | Infeasible:
-        """The terms for so many updates, or why there are none."""
-        still_wanted()
+    def possible(self, updates: int, *, guaranteed: bool) -> Terms | None:
+        """The terms for so many updates; None where there are none."""
         try:
-            return self._terms(updates, guaranteed=guaranteed)
-        except PrivacyError as error:
-            return Infeasible(str(error))
+            return self.terms(updates, guaranteed=guaranteed)
+        except (PlanInfeasible, PrivacyError):
+            return None
 
-    def _terms(self, updates: int, *, guaranteed: bool) -> Terms | Infeasible:
+    def terms(self, updates: int, *, guaranteed: bool) -> Terms:
+        """The terms for so many updates.
+
+        Raises:
+            PlanInfeasible, PrivacyError: when there are none.
+        """
+        still_wanted()
         request, dataset = self.request, self.dataset
         bits, gamma = dataset.space.answer_bits, dataset.space.sensitivity
         scale = self._scale(updates)
-        if isinstance(scale, Infeasible):
-            return scale
         units = scale * (1 << bits)
         # The bound rests on each fact that was bought lying above the true one.
         failure = request.beta - (FACT_FAILURE * len(dataset.bought) if guaranteed else 0.0)
         if failure <= 0:
-            return Infeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of a bought fact")
+            raise PlanInfeasible(f"beta must exceed {FACT_FAILURE:.3g}, the failure of a bought fact")
         race = self.race(failure, updates) if request.release == "race" else None
-        if isinstance(race, Infeasible):
-            return race
         comparisons = request.max_queries * (1.0 if race is None else float(race.mean))
         # One unit more than the noise needs: private values and the hypothesis' answers are rounded to the grid.
         bound = math.ceil(float(units) * (1 + 2.0**-40) * math.log(comparisons / failure)) + 1
@@ -79,14 +81,14 @@ class Calibrator:
         else:
             threshold = (3 if guaranteed and race is None else 2) * bound
         if threshold + bound >= 2**62 or units > GREATEST_LAPLACE_SCALE:
-            return Infeasible("the noise passes 62 bits of the answer grid: raise epsilon, or allow fewer updates")
+            raise PlanInfeasible("the noise passes 62 bits of the answer grid: raise epsilon, or allow fewer updates")
         if request.calibration == "exact":
             # The guarantee is the dynamic program's; the ledger only has to be full when the updates are.
             cost = per_hit(self.share, updates)
         else:
             cost = renyi_cost(ConditionalRelease(scale / gamma, request.release), dataset.budget.order)
         if cost * updates > self.share:
-            return Infeasible("the share does not pay for so many updates at this calibration: raise epsilon")
+            raise PlanInfeasible("the share does not pay for so many updates at this calibration: raise epsilon")
         return Terms(
             scale=scale,
             noise_bound_units=bound,
@@ -97,7 +99,7 @@ class Calibrator:
             race=race,
         )
 
-    def _scale(self, updates: int) -> Fraction | Infeasible:
+    def _scale(self, updates: int) -> Fraction:
         """b in counts."""
         request, budget = self.request, self.dataset.budget
         match request.calibration:
@@ -106,37 +108,41 @@ class Calibrator:
             case "gru2011":
                 scale = gru2011_scale(request.epsilon, budget.delta, updates)
             case "exact":
-                refused = self.useless_program(updates)
-                if refused is not None:
-                    return refused
+                self.check_program(updates)
                 scale = _exact_scale(request.epsilon, budget.delta, updates)
             case "rdp":
                 scale = _scale_for_cost(per_hit(self.share, updates), budget.order, request.release)
         return Fraction(scale) * self.dataset.space.sensitivity
 
-    def useless_program(self, updates: int) -> Infeasible | None:
-        """Why the program of the exact calibration, before it runs, is of no use or takes too long; None where not."""
+    def check_program(self, updates: int) -> None:
+        """Refuse a program of the exact calibration, before it runs, that is of no use or takes too long.
+
+        Raises:
+            PlanInfeasible: saying which.
+        """
         budget, epsilon = self.dataset.budget, self.request.epsilon
         if updates > MOST_EXACT_UPDATES:
-            return Infeasible(f"exact calibration goes to {MOST_EXACT_UPDATES:,} updates; use rdp")
+            raise PlanInfeasible(f"exact calibration goes to {MOST_EXACT_UPDATES:,} updates; use rdp")
         if epsilon != budget.epsilon:
-            return Infeasible(
+            raise Infeasible(
                 f"exact calibration takes the data set's whole epsilon, {budget.epsilon:f}, in one session",
                 cause="part-of-epsilon",
             )
         similar = _scale_for_cost(per_hit(budget.total, updates), budget.order, "single")
         cells = reach(1 / float(similar), updates, float(epsilon))
         if cells * updates > MOST_EXACT_WORK:
-            return Infeasible(
+            raise PlanInfeasible(
                 f"exact calibration of {updates:,} updates takes too long at this epsilon: allow at most "
                 f"{MOST_EXACT_WORK // cells:,}, or use rdp"
             )
-        return None
 
-    def race(self, failure: float, updates: int) -> Race | Infeasible:
+    def race(self, failure: float, updates: int) -> Race:
         """Mean and cut; the cut is paid from the part of delta that this session may use of what was set aside.
 
         A forfeited round has drawn too. It counts as no query but uses an update.
+
+        Raises:
+            PlanInfeasible: when there is not enough of it.
         """
         budget, queries = self.dataset.budget, self.request.max_queries
         draws = queries + updates
@@ -145,7 +151,7 @@ class Calibrator:
         # The sampler's own distance from the Poisson law is paid from the same part.
         sampler = Fraction(distance_delta(SAMPLER_DISTANCE, draws, budget.epsilon))
         if sampler >= allowed:
-            return Infeasible(self._no_race(updates))
+            raise PlanInfeasible(self._no_race(updates))
         return Race(mean, race_cut(mean, draws, budget.epsilon, allowed - sampler))
 
     def _no_race(self, updates: int) -> str:

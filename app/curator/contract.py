@@ -3,7 +3,7 @@
 A question is answered free where what was tested or measured before tells enough of it. Otherwise the cells that it
 tells apart are tested: all of them together are held against what is expected of them, and if they are near nothing is
 paid, and what was expected is the answer; if they are far they are measured. The terms are those of the plan
-(:mod:`app.curator.contract_plan`), what is known for certain are certificates (:mod:`app.curator.certificates`).
+(:mod:`app.curator.planners.contract`), what is known for certain are certificates (:mod:`app.curator.certificates`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 
 from app.constructions.dumps import Dump
 from app.curator.certificates import Certificate, Certificates, whole_counts
-from app.curator.contract_plan import MOST_TESTED, Contract
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import (
@@ -30,6 +29,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
+from app.curator.planners.contract import MOST_TESTED, Contract
 from app.curator.questions import Chosen, question_of, selected
 from app.curator.recorded import noise_of
 from app.evidence.questions import Cells, Question, Sum

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.constructions.dumps import Dump
-from app.curator.edge_plan import EdgePlan
 from app.curator.evidence import Evidence
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
+from app.curator.planners.cells import EdgePlan
 from app.curator.workload import WorkloadMechanism
 from app.evidence.residuals import Residuals
 from app.measurements.strategies.degrees import GraphBuy

@@ -18,7 +18,6 @@ import numpy as np
 from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
-from app.curator.evidence_plan import EvidencePlan, means_of, residuals_of
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
     NO_VALUE,
@@ -35,6 +34,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
+from app.curator.planners.table import EvidencePlan, means_of, residuals_of
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes

@@ -21,7 +21,6 @@ from scipy.special import chdtri
 from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
-from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import (
     Accuracy,
     Answer,
@@ -36,6 +35,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
+from app.curator.planners.graph import GraphPlan
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.declarations.errors import InvalidRequest
 from app.evidence.cut_posterior import MOST_KEPT

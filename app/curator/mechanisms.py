@@ -23,10 +23,10 @@ import numpy.typing as npt
 
 from app.constructions.base import Hypothesis, MeasuredQuery
 from app.constructions.dumps import Dump
-from app.curator.direct import noise_bound
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
+from app.curator.planners.direct import noise_bound
 from app.declarations.errors import InvalidRequest
 from app.evidence.policy import Buy
 from app.evidence.tails import Term, reach

@@ -18,8 +18,8 @@ import orjson
 from app.constructions.base import Construction
 from app.constructions.registry import construct
 from app.curator.dataset import Bought, PublicDataset
+from app.curator.feasibility import find_plan
 from app.curator.plan import BoundStatus, Plan, SessionPlan
-from app.curator.planning import plan_of
 from app.curator.promises import worst_case
 from app.curator.request import SessionRequest
 from app.declarations.errors import InvalidRequest
@@ -120,7 +120,8 @@ class Opening:
             PlanInfeasible: when there is no such plan.
             InvalidRequest: when it says of nothing that is bought what came of it.
         """
-        plan = plan_of(stated.dataset, stated.request)
+        # Where there is none, as for a header that was made up, no search for changes that would do takes time.
+        plan = find_plan(stated.dataset, stated.request)
         if plan.purchase is not None and stated.bought is None:
             raise InvalidRequest("the session buys a fact, and does not say what came of it")
         bought = None if plan.purchase is None else stated.bought

@@ -7,17 +7,21 @@ thresholds are in counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, TypedDict
+from functools import lru_cache
+from typing import Any, Generic, Literal, TypeVar
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.facts import Purchase
 from app.curator.request import SessionRequest
-from app.privacy.ledger import Amounts, Regime
+from app.privacy.conversion import epsilon_alone
+from app.privacy.costs import PrivacyEvent
+from app.privacy.exactness import floor_to
+from app.privacy.ledger import NOTHING, Amounts, Regime
 
 #: What ``update_bound`` says, or why it says nothing:
 #: ``bound`` (the worst-case number of updates at this plan's progress), ``above-limit`` (there is such a number, and it
@@ -25,9 +29,9 @@ from app.privacy.ledger import Amounts, Regime
 #: which this session buys at opening or another one must), ``no-worst-case-bound`` (a step or form without any promise
 #: on its updates).
 BoundStatus = Literal["bound", "above-limit", "fact-unknown", "no-worst-case-bound"]
-#: Why there is no plan: the ``parameters`` as they are; a ``part-of-epsilon`` where a calibration takes all of it;
-#: ``no-guarantee`` at any number of updates; a ``large-state`` that the construction cannot hold.
-Cause = Literal["parameters", "part-of-epsilon", "no-guarantee", "large-state"]
+#: Why there is no plan: a ``part-of-epsilon`` where a calibration takes all of it; ``no-guarantee`` at any number of
+#: updates; a ``large-state`` that the construction cannot hold.
+Cause = Literal["part-of-epsilon", "no-guarantee", "large-state"]
 
 
 @dataclass(frozen=True)
@@ -177,34 +181,6 @@ class SessionPlan:
         return {**self.document(), "bound_status": self.bound_status}
 
 
-class Stated(TypedDict):
-    """What a plan says because it was asked for or declared: fields of :class:`SessionPlan`."""
-
-    answer_bits: int
-    max_queries: int
-    beta: float
-    epsilon: Decimal
-    delta: Decimal
-    calibration: str
-    release: str
-    order: Decimal
-
-
-def stated(dataset: PublicDataset, request: SessionRequest) -> Stated:
-    """What every plan of a request on a data set says."""
-    budget = dataset.budget
-    return Stated(
-        answer_bits=dataset.space.answer_bits,
-        max_queries=request.max_queries,
-        beta=request.beta,
-        epsilon=request.epsilon,
-        delta=budget.delta,
-        calibration=request.calibration,
-        release=request.release,
-        order=budget.order,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan(Terms, SessionPlan):
     """The plan of a session whose rounds are all on the same terms, and what it promises.
@@ -270,22 +246,79 @@ def _text(amount: Decimal | None) -> str | None:
     return None if amount is None else str(amount)
 
 
-@dataclass(frozen=True)
-class Infeasible:
-    """Why a request has no plan.
+class Infeasible(PlanInfeasible):
+    """A request has no plan, and there may be changes to be looked for that would do (:mod:`app.curator.advice`).
 
     Attributes:
-        detail: one sentence, which says what to change where that is known without a search.
-        cause: tells which changes are worth looking for (:mod:`app.curator.advice`); for ``parameters`` none are.
-        extra: public facts that go with the refusal.
+        cause: tells which.
         most_cells: over how many cells a state that is too large would fit, where cells are what limits it.
     """
 
-    detail: str
-    cause: Cause = "parameters"
-    extra: Mapping[str, object] = field(default_factory=dict)
-    most_cells: int | None = None
+    def __init__(self, detail: str, cause: Cause, most_cells: int | None = None) -> None:
+        super().__init__(detail)
+        self.cause, self.most_cells = cause, most_cells
 
-    def refusal(self) -> PlanInfeasible:
-        """The error that says so, without looking for changes that would do."""
-        return PlanInfeasible(self.detail, **self.extra)
+
+# ---------------------------------------------------------------------- from what is offered to a plan
+
+P_co = TypeVar("P_co", bound=SessionPlan, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer(Generic[P_co]):
+    """What a planner would buy for a request, now and later, before :func:`settle` makes a plan of it.
+
+    Attributes:
+        plan: makes the plan of what :func:`settle` adds.
+        most: what all that it may buy costs at most.
+        events: all that it may compute from the data, each so many times.
+        regime: the sum of the ledger that it is a share of.
+        guarantees: an epsilon that is kept whatever the events come to; None where none is.
+        needs: what it is sure to buy.
+    """
+
+    plan: Callable[..., P_co]
+    most: Amounts
+    events: tuple[tuple[PrivacyEvent, int], ...] = ()
+    regime: Regime = "renyi"
+    guarantees: Decimal | None = None
+    needs: Amounts = NOTHING
+
+
+def settle(dataset: PublicDataset, request: SessionRequest, offer: Offer[P_co]) -> P_co:
+    """The plan of what is offered: what it holds of the budget and what it would guarantee alone.
+
+    In the pure regime it takes all that is left of epsilon, and of the other sum what it costs there.
+
+    Raises:
+        PrivacyError: when the budget has no such amounts.
+    """
+    budget = dataset.budget
+    holds = offer.most if offer.regime == "renyi" else Amounts(offer.most.renyi, floor_to(request.epsilon))
+    holds.minus(offer.needs)  # refuses to promise more than is held
+    kept = [] if offer.guarantees is None else [offer.guarantees]
+    if offer.events:
+        kept.append(_alone(offer.events, Fraction(budget.delta) - budget.set_aside))
+    return offer.plan(
+        answer_bits=dataset.space.answer_bits,
+        max_queries=request.max_queries,
+        beta=request.beta,
+        epsilon=request.epsilon,
+        epsilon_alone=min(kept),
+        delta=budget.delta,
+        calibration=request.calibration,
+        release=request.release,
+        order=budget.order,
+        reserved=holds.renyi,
+        reserved_pure=holds.pure,
+        regime=offer.regime,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _alone(events: tuple[tuple[PrivacyEvent, int], ...], delta: Fraction) -> Decimal:
+    """The epsilon of so many of each of these events, were they all that is ever computed from the data.
+
+    Sessions of one plan are loaded again and again; the search over orders is made once.
+    """
+    return epsilon_alone(events, delta)[0]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from app.constructions.mechanism import DirectNoise
 from app.curator.advice import refusal
 from app.curator.dataset import PublicDataset
-from app.curator.feasibility import find_plan
-from app.curator.graph_plan import GRAPHS, MOST_NODES
+from app.curator.feasibility import find_plan, possible_plan
 from app.curator.plan import Infeasible, Plan, SessionPlan
+from app.curator.planners.graph import GRAPHS, MOST_NODES
+from app.curator.planners.workload import WorkloadPlan, settled
 from app.curator.request import SessionRequest
 from app.curator.workload_comparison import chosen_method
-from app.curator.workload_plan import WorkloadPlan, settled
 from app.curator.workloads import values_bytes
 
 
@@ -24,7 +24,7 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
         why = None
         if request.mechanism.method == "auto":
             request, why = chosen_method(dataset, request)
-        plan = find_plan(dataset, request)
+        plan = possible_plan(dataset, request)
         return (settled(plan, request) if isinstance(plan, WorkloadPlan) else request), why
     if request.mechanism.construction != "auto":
         return request, None
@@ -36,7 +36,7 @@ def chosen(dataset: PublicDataset, request: SessionRequest) -> tuple[SessionRequ
         why = f"the degrees and all that is measured of a {what} answer its cuts together, and those of later sessions"
         return request.with_mechanism("evidence"), why
     names: tuple[DirectNoise, ...] = ("gaussian", "laplace")
-    plans = {name: find_plan(dataset, request.with_mechanism(name)) for name in names}
+    plans = {name: possible_plan(dataset, request.with_mechanism(name)) for name in names}
     errors = {name: plan.standard_error or 0.0 for name, plan in plans.items() if isinstance(plan, Plan)}
     best = min(errors, key=errors.__getitem__, default=names[0])
     why = f"each question is measured on its own, and for {request.max_queries:,} of them {best} noise errs least"
@@ -57,21 +57,7 @@ def make_plan(dataset: PublicDataset, request: SessionRequest) -> SessionPlan:
         PlanInfeasible: when the guarantee asked for cannot be kept, or the hypothesis cannot be held; the extras give
             single changes, each of which was tried and does.
     """
-    found = find_plan(dataset, request)
-    if isinstance(found, Infeasible):
-        raise refusal(dataset, request, found)
-    return found
-
-
-def plan_of(dataset: PublicDataset, request: SessionRequest) -> SessionPlan:
-    """The plan of a session that was opened: that of :func:`make_plan`, which had it then.
-
-    Where there is none all the same, as for a header that was made up, no search for changes that would do takes time.
-
-    Raises:
-        PlanInfeasible: when there is none.
-    """
-    found = find_plan(dataset, request)
-    if isinstance(found, Infeasible):
-        raise found.refusal()
-    return found
+    try:
+        return find_plan(dataset, request)
+    except Infeasible as found:
+        raise refusal(dataset, request, found) from None

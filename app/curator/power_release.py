@@ -6,7 +6,7 @@ from app.constructions.dumps import Dump
 from app.curator.evidence import Evidence
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
-from app.curator.power_plan import PowerPlan
+from app.curator.planners.power import PowerPlan
 from app.curator.workload import WorkloadMechanism
 from app.evidence.residuals import Residuals
 from app.measurements.strategies.degrees import GraphBuy

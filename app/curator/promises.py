@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from decimal import Decimal
-from fractions import Fraction
-from functools import lru_cache
 
 from app.bisection import least_factor
 from app.constructions.base import BOUNDED_STEPS, PublicFacts
@@ -15,8 +12,6 @@ from app.constructions.registry import construct, missing
 from app.curator.dataset import PublicDataset
 from app.curator.plan import BoundStatus, Plan
 from app.curator.request import SessionRequest
-from app.privacy.conversion import epsilon_alone
-from app.privacy.costs import PrivacyEvent
 
 #: No guaranteed plan runs to more updates than this.
 MOST_UPDATES = 10**7
@@ -84,12 +79,3 @@ def _largest_mass(dataset: PublicDataset) -> PublicFacts:
     """The public facts, with the largest mass that there can be in place of one that is not public."""
     facts = dataset.facts
     return replace(facts, mass=dataset.mass_bound, padded=True) if facts.mass is None else facts
-
-
-@lru_cache(maxsize=4096)
-def least_epsilon(events: tuple[tuple[PrivacyEvent, int], ...], delta: Fraction) -> Decimal:
-    """The epsilon of so many of each of these events, were they all that is ever computed from the data.
-
-    Sessions of one plan are loaded again and again; the search over orders is made once.
-    """
-    return epsilon_alone(events, delta)[0]

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 
 from app.curator.dataset import PublicDataset
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.request import SessionRequest
-from app.curator.workload_plan import WorkloadPlan
 from app.measurements.noise import BitFlips
 from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.releases.fitting import MOST_CELLS

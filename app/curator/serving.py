@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from app.curator.contract import ContractMechanism
-from app.curator.edge_plan import EdgePlan
 from app.curator.edge_release import EdgeMechanism
 from app.curator.evidence import EvidenceMechanism
-from app.curator.evidence_plan import EvidencePlan
 from app.curator.graph_evidence import GraphMechanism
-from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
 from app.curator.opening import Opening
 from app.curator.plan import Plan
-from app.curator.power_plan import PowerPlan
+from app.curator.planners.cells import EdgePlan
+from app.curator.planners.graph import GraphPlan
+from app.curator.planners.power import PowerPlan
+from app.curator.planners.table import EvidencePlan
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.power_release import PowerMechanism
 from app.curator.workload import WorkloadMechanism
-from app.curator.workload_plan import WorkloadPlan
 
 
 def mechanism_of(opening: Opening) -> SessionMechanism:

@@ -8,8 +8,8 @@ from app.constructions.base import CellConstruction
 from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
-from app.curator.rounds_plan import construction_of
-from app.curator.workload_plan import WorkloadPlan, paying_of
+from app.curator.planners.rounds import construction_of
+from app.curator.planners.workload import WorkloadPlan, paying_of
 from app.declarations.errors import InvalidRequest
 from app.evidence.policy import Buy
 from app.measurements.strategies.degrees import GraphBuy

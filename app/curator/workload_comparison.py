@@ -14,14 +14,14 @@ import numpy as np
 
 from app.constructions.mechanism import Mechanism, Method
 from app.curator.dataset import PublicDataset
-from app.curator.feasibility import find_plan
-from app.curator.plan import Infeasible, Plan, SessionPlan
+from app.curator.errors import PlanInfeasible
+from app.curator.feasibility import find_plan, possible_plan
+from app.curator.plan import Plan, SessionPlan
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest
-from app.curator.workload_plan import WorkloadPlan
 from app.curator.workloads import compiled
 from app.declarations.errors import CuratorError
-from app.privacy.errors import PrivacyError
 from app.releases.expected import Expected, of
 from app.releases.workloads import Cuts, Marginals, Sums, TableWorkload, Workload
 
@@ -156,13 +156,15 @@ def _releases(dataset: PublicDataset, request: SessionRequest, workload: Workloa
     for method in get_args(Method):
         if method == "auto":
             continue
-        found = find_plan(dataset, _with_method(request, method))
-        if isinstance(found, Infeasible):
-            yield Way(method, False, found.refusal())
-        else:
-            assert isinstance(found, WorkloadPlan)
-            seconds = expected_seconds(dataset, _with_method(request, method), found)
-            yield Way(method, False, found, found.expected, BASES.get(method, "exact"), seconds)
+        asked = _with_method(request, method)
+        try:
+            found = find_plan(dataset, asked)
+        except PlanInfeasible as error:
+            yield Way(method, False, error)
+            continue
+        assert isinstance(found, WorkloadPlan)
+        seconds = expected_seconds(dataset, asked, found)
+        yield Way(method, False, found, found.expected, BASES.get(method, "exact"), seconds)
 
 
 def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload) -> Iterator[Way]:
@@ -178,20 +180,16 @@ def _sessions(dataset: PublicDataset, request: SessionRequest, workload: TableWo
             dataset=request.dataset, mechanism=mechanism, epsilon=request.epsilon, max_queries=queries
         )
         try:
-            found = find_plan(dataset, asked)
-        except (CuratorError, PrivacyError) as error:
-            found = Infeasible(str(error))
-        if isinstance(found, Infeasible):
-            yield Way(name, True, found.refusal())
-        else:
-            yield _session(dataset, found, name, request, workload)
+            yield _session(dataset, find_plan(dataset, asked), name, request, workload)
+        except CuratorError as error:
+            yield Way(name, True, error)
 
 
 def _session(
     dataset: PublicDataset, plan: SessionPlan, name: str, request: SessionRequest, workload: Marginals | Sums
 ) -> Way:
     if name == "histogram":
-        release = find_plan(dataset, _with_method(request, name))
+        release = possible_plan(dataset, _with_method(request, name))
         return Way(name, True, plan, release.expected if isinstance(release, WorkloadPlan) else None)
     if not isinstance(plan, Plan):
         return Way(name, True, plan)

@@ -32,13 +32,13 @@ import orjson
 import structlog
 
 from app.audit import records
-from app.curator.evidence_plan import residuals_of
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening
+from app.curator.planners.table import residuals_of
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import CuratorError
 from app.evidence.policy import Buy
 from app.measurements.strategies.degrees import GraphBuy, GraphRelease

@@ -19,19 +19,19 @@ from app.curator.comparison import Comparison, compare, parse_comparison, weigh
 from app.curator.dataset import Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.evidence import NO_TABLE
-from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import Purchase, measure
 from app.curator.graph_evidence import NO_GRAPH
-from app.curator.graph_plan import GraphPlan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
 from app.curator.plan import SessionPlan
+from app.curator.planners.graph import GraphPlan
+from app.curator.planners.table import EvidencePlan, expected_errors
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
 from app.curator.request import SessionRequest, parse_request
 from app.curator.serving import mechanism_of
 from app.curator.session import Session
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import InvalidRequest
 from app.patience import while_wanted
 from app.privacy.errors import PrivacyError

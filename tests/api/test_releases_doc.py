@@ -19,7 +19,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.constructions.mechanism import Method, ReleaseOptions
-from app.curator import edge_plan, rounds_plan, workload_comparison, workload_plan
+from app.curator import workload_comparison
+from app.curator.planners import cells, rounds, workload
 from app.measurements.strategies.tables import MOST_ROW_CELLS
 from app.releases import factorization, fitting
 from app.spaces.workload_request import MOST_NAMED, WorkloadRequest
@@ -134,13 +135,13 @@ def test_plans_are_told(typed: Typed) -> None:
 def test_every_workload_is_taken(typed: Typed, text: str) -> None:
     """Would catch an example that is refused, and a form of workload without one."""
     shown: list[dict[str, Any]] = [json.loads(block) for block in _JSON.findall(text)]
-    for workload in shown:
-        dataset = "friends" if WorkloadRequest.model_validate(workload).whole else "survey"
-        words = {"dataset": dataset, "workload": workload, "epsilon": 0.1}
+    for asked in shown:
+        dataset = "friends" if WorkloadRequest.model_validate(asked).whole else "survey"
+        words = {"dataset": dataset, "workload": asked, "epsilon": 0.1}
         reply = typed.service.admin.post("/v1/plans", json=words)
         assert reply.status_code == 200, reply.text
         assert reply.json()["best"] is not None
-    assert {name for workload in shown for name in workload} == set(WorkloadRequest.model_fields)
+    assert {name for asked in shown for name in asked} == set(WorkloadRequest.model_fields)
 
 
 def test_every_word_is_explained(text: str) -> None:
@@ -151,12 +152,12 @@ def test_every_word_is_explained(text: str) -> None:
 
 def test_limits_are_the_programs(text: str) -> None:
     """Would catch a limit that was changed in the program alone."""
-    assert workload_plan.MOST_WHOLE == 2**20
-    assert workload_plan.MOST_CELLS == fitting.MOST_CELLS == rounds_plan.MOST_CELLS == 2**22
+    assert workload.MOST_WHOLE == 2**20
+    assert workload.MOST_CELLS == fitting.MOST_CELLS == rounds.MOST_CELLS == 2**22
     assert factorization.MOST_CELLS == 2**17
-    assert (edge_plan.MOST_BITS, edge_plan.MOST_NUMBERS) == (2**24, 2**22)
+    assert (cells.MOST_BITS, cells.MOST_NUMBERS) == (2**24, 2**22)
     assert f"{MOST_ROW_CELLS:,} cells apart" in text
-    assert f"up to {edge_plan.MOST_NEAREST:,} nodes a side" in text
+    assert f"up to {cells.MOST_NEAREST:,} nodes a side" in text
     assert f"up to {MOST_NAMED:,} of them" in text
     for method, part in workload_comparison.NEARER.items():
         assert f"`{method}`" in text

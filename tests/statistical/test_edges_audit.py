@@ -20,7 +20,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
-from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.feasibility import find_plan
+from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips, Noise
@@ -73,7 +74,7 @@ def bought(
             "max_queries": 1,
             "mechanism": {"construction": "workload", "method": method, "workload": {"cuts": "all"}, "options": {}},
         }
-        plan = edge_plan(PublicDataset(spec, left=left), parse_request(asked))
+        plan = find_plan(PublicDataset(spec, left=left), parse_request(asked))
         assert isinstance(plan, EdgePlan)
         share = Share.of(books(plan.holds))
         try:

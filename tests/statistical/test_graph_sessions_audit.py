@@ -25,8 +25,8 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.curator import graph_plan
 from app.curator.graph_evidence import GraphMechanism
+from app.curator.planners import graph
 from app.measurements.noise import Noise
 from app.measurements.strategies.asked import AskedRelease
 from app.measurements.strategies.degrees import DegreeRelease
@@ -239,7 +239,7 @@ def test_a_sum_of_all_cells_that_is_charged_too_little_is_found(
     def half(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts:
         return price_of_asked(noise, absolute // 2, squared // 4, order)
 
-    monkeypatch.setattr(graph_plan, "price_of_asked", half)
+    monkeypatch.setattr(graph, "price_of_asked", half)
     assert "price" in kept_of_totals(tmp_path, SystemNoise(), 2)
 
 

@@ -15,7 +15,8 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.curator.counting import exact_products
 from app.curator.dataset import PublicDataset
-from app.curator.power_plan import PowerPlan, power_plan
+from app.curator.feasibility import find_plan
+from app.curator.planners.power import PowerPlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.products import ProductRelease, Products
@@ -50,7 +51,7 @@ def proven() -> float:
         "options": {"rounds": 1},
     }
     asked = {"dataset": "g", "epsilon": Decimal(1), "max_queries": 1, "mechanism": mechanism}
-    plan = power_plan(PublicDataset(parse_spec(SPEC)), parse_request(asked))
+    plan = find_plan(PublicDataset(parse_spec(SPEC)), parse_request(asked))
     assert isinstance(plan, PowerPlan)
     noise, counts = SystemNoise(), []
     for data in (WITH, WITHOUT):

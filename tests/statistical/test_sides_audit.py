@@ -22,7 +22,8 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
-from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.feasibility import find_plan
+from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips
@@ -110,7 +111,7 @@ def released(_: Path, first: np.ndarray, second: np.ndarray) -> float:
         "max_queries": 1,
         "mechanism": {"construction": "workload", "method": "auto", "workload": {"cuts": "all"}, "options": {}},
     }
-    plan = edge_plan(PublicDataset(spec, left=left), parse_request(words))
+    plan = find_plan(PublicDataset(spec, left=left), parse_request(words))
     assert isinstance(plan, EdgePlan)
     assert isinstance(plan.buy.noise, BitFlips)
     telling, noise, counts = np.sign(first - second).reshape(-1), SystemNoise(), []

@@ -20,7 +20,7 @@ import pytest
 
 from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
-from app.curator.evidence_plan import means_of, residuals_of
+from app.curator.planners.table import means_of, residuals_of
 from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec

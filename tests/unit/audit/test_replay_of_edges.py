@@ -14,10 +14,11 @@ import pytest
 from app.audit import records
 from app.audit.replay import Verdict, replay_file
 from app.curator.dataset import PublicDataset
-from app.curator.edge_plan import EdgePlan, edge_plan
+from app.curator.errors import PlanInfeasible
+from app.curator.feasibility import find_plan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
-from app.curator.plan import Infeasible
+from app.curator.planners.cells import EdgePlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips, Noise
@@ -49,8 +50,10 @@ def asked(spec: dict[str, Any], **words: Any) -> SessionRequest:
     return parse_request(session | words | {"mechanism": {"construction": "workload", **mechanism}})
 
 
-def planned(spec: dict[str, Any], left: Amounts | None = None, **words: Any) -> EdgePlan | Infeasible:
-    return edge_plan(PublicDataset(parse_spec(spec), left=left), asked(spec, **words))
+def planned(spec: dict[str, Any], left: Amounts | None = None, **words: Any) -> EdgePlan:
+    plan = find_plan(PublicDataset(parse_spec(spec), left=left), asked(spec, **words))
+    assert isinstance(plan, EdgePlan)
+    return plan
 
 
 def written(
@@ -63,7 +66,7 @@ def written(
     where there are any.
     """
     dataset, request = PublicDataset(parse_spec(spec)), asked(spec, **words)
-    plan = edge_plan(dataset, request)
+    plan = find_plan(dataset, request)
     assert isinstance(plan, EdgePlan)
     opening = Opening(dataset, request, plan, evidence=Pins((), ())).document()
     cells = plan.buy.strategy.cells
@@ -221,8 +224,6 @@ def test_what_is_paid() -> None:
     spends, noise that is not pure where pure noise varies less, and bits where there are weights.
     """
     half, whole = planned(GRAPH), planned(GRAPH, WHOLE, epsilon=Decimal(1))
-    assert isinstance(half, EdgePlan)
-    assert isinstance(whole, EdgePlan)
     assert (half.regime, half.holds) == ("renyi", half.price)
     assert half.price.renyi <= PublicDataset(parse_spec(GRAPH)).share(Decimal("0.5"))
     assert (whole.regime, whole.reserved_pure) == ("pure", Decimal(1))
@@ -231,10 +232,8 @@ def test_what_is_paid() -> None:
     assert whole.error_bound == whole.all_cuts_bound
     assert whole.epsilon_alone <= 1
     weighted = planned({**GRAPH, "weighted": True})
-    assert isinstance(weighted, EdgePlan)
     assert (weighted.buy.noise.kind, weighted.buy.strategy.cells) == ("laplace", 21)
     matrix = planned({**MATRIX, "budget": {"epsilon": 1.0, "delta": 1e-4}}, epsilon=Decimal("0.01"))
-    assert isinstance(matrix, EdgePlan)
     assert matrix.buy.noise.kind == "gaussian"
     assert matrix.reserved_pure is None
 
@@ -250,9 +249,6 @@ def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) 
     alone, plan, near = (
         planned(MANY, left, epsilon=Decimal(epsilon), mechanism=mechanism) for mechanism in ({}, SYNTHETIC, nearest)
     )
-    assert isinstance(alone, EdgePlan)
-    assert isinstance(plan, EdgePlan)
-    assert isinstance(near, EdgePlan)
     assert (near.buys, near.price, near.holds) == (alone.buys, alone.price, alone.holds)
     assert plan.degrees is not None
     assert plan.regime == alone.regime
@@ -274,9 +270,8 @@ def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) 
     assert told["noise_scale"] == float(plan.buy.scale)
     assert "degrees" not in near.document()
     few = planned(GRAPH, WHOLE, epsilon=Decimal(1), mechanism=SYNTHETIC)
-    assert isinstance(few, EdgePlan)
     assert few.degrees is None
-    assert few.price == planned(GRAPH, WHOLE, epsilon=Decimal(1)).price  # type: ignore[union-attr]
+    assert few.price == planned(GRAPH, WHOLE, epsilon=Decimal(1)).price
 
 
 @pytest.mark.parametrize(
@@ -297,7 +292,6 @@ def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) 
 )
 def test_what_has_no_plan_says_why(spec: dict[str, Any], words: dict[str, Any], says: str) -> None:
     """Would catch a refusal that is an error, and a limit that is off by one."""
-    found = planned(spec, **words)
-    assert isinstance(found, Infeasible)
-    assert says in found.detail
-    assert isinstance(planned({**GRAPH, "nodes": 5793}), EdgePlan)
+    with pytest.raises(PlanInfeasible, match=says):
+        planned(spec, **words)
+    planned({**GRAPH, "nodes": 5793})

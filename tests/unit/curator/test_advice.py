@@ -316,7 +316,7 @@ def test_an_exact_session_that_takes_too_long_is_told_how_many_updates_do_not() 
     updates = int(found[1].replace(",", ""))
     assert updates < 2000
     request = parse_request({"dataset": "d", **words})
-    assert Calibrator(data, request, data.budget.total).useless_program(updates) is None
+    Calibrator(data, request, data.budget.total).check_program(updates)
 
 
 def test_untried_advice_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from app.curator.certificates import Certificate, Certificates, whole_counts
 from app.curator.contract import ContractMechanism
-from app.curator.contract_plan import MOST_TESTED, Contract
 from app.curator.counting import counted
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
-from app.curator.evidence_plan import EvidencePlan
 from app.curator.mechanisms import Answer, MarginalTest, Measured, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.oqr import surprise
+from app.curator.planners.contract import MOST_TESTED, Contract
+from app.curator.planners.table import EvidencePlan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session

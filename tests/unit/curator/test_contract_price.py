@@ -17,8 +17,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from app.curator.contract_plan import events_of_hit, price_of_hit
 from app.curator.oqr import surprise
+from app.curator.planners.contract import events_of_hit, price_of_hit
 from app.privacy.costs import Release, renyi_cost
 
 #: Outcomes with their probabilities: None is the miss, all others are hits.

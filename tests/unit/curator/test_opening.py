@@ -69,8 +69,8 @@ def test_what_is_written_is_read_again(bought: bool) -> None:
 def test_a_session_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For its lane, for its memory and for its state: would catch a plan that is made for each of them."""
     made, plans = header(planned(max_updates=7)), []
-    right = module.plan_of
-    monkeypatch.setattr(module, "plan_of", lambda *about: (plans.append(1), right(*about))[1])
+    right = module.find_plan
+    monkeypatch.setattr(module, "find_plan", lambda *about: (plans.append(1), right(*about))[1])
     openings._kept.clear()
     first = opening_of(bytes(bytearray(made)))
     assert opening_of(bytes(bytearray(made))) is first

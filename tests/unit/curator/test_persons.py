@@ -11,10 +11,10 @@ import rfc8785
 
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import EvidenceMechanism
-from app.curator.evidence_plan import EvidencePlan, expected_errors
 from app.curator.facts import grid_of
 from app.curator.mechanisms import Measure, Wish
 from app.curator.opening import Opening, Pins
+from app.curator.planners.table import EvidencePlan, expected_errors
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec

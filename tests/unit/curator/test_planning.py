@@ -19,8 +19,8 @@ from numpy.linalg import LinAlgError
 from app.curator.calibration import noise_scales
 from app.curator.dataset import FACT_FAILURE, Bought, PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.feasibility import PURCHASE_PART, find_plan
-from app.curator.plan import Infeasible
+from app.curator.feasibility import find_plan
+from app.curator.planners.construction import PURCHASE_PART
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.errors import CuratorError, InvalidRequest
@@ -530,7 +530,7 @@ def test_a_fault_of_the_solver_is_no_infeasible_plan(monkeypatch: pytest.MonkeyP
     of = PublicDataset(parse_spec(spec | {"budget": {"epsilon": 1.0, "delta": 1e-6}}), 1000.0)
     asked = {"dataset": "d", "method": "factorization", "workload": {"ranges": "x"}, "epsilon": 0.5}
     request = parse_request(parse_release(asked).session())
-    assert not isinstance(find_plan(of, request), Infeasible)
+    find_plan(of, request)
     factorization._optimised.cache_clear()
 
     def fail(*_args: object, **_more: object) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from app.curator.dataset import PublicDataset
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import make_plan
 from app.curator.release_effort import SECONDS, amounts, expected_seconds
 from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import ways_of
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.spec import parse_spec
 from app.patience import while_wanted
 from app.services.release_request import parse_release

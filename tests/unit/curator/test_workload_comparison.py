@@ -13,10 +13,10 @@ import pytest
 
 from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
-from app.curator.evidence_plan import residuals_of
+from app.curator.planners.table import residuals_of
+from app.curator.planners.workload import WorkloadPlan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
-from app.curator.workload_plan import WorkloadPlan
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
 from app.evidence.policy import Buy

@@ -19,10 +19,11 @@ from app.audit import records
 from app.audit.replay import Verdict, replay
 from app.curator.counting import exact_products
 from app.curator.dataset import PublicDataset
+from app.curator.errors import PlanInfeasible
+from app.curator.feasibility import find_plan
 from app.curator.mechanisms import Measured
 from app.curator.opening import Opening, Pins
-from app.curator.plan import Infeasible
-from app.curator.power_plan import PowerPlan, power_plan
+from app.curator.planners.power import PowerPlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
@@ -64,7 +65,7 @@ def request(spec: dict[str, Any], method: str = "iterative_construction", **opti
 
 
 def planned(spec: dict[str, Any], **options: Any) -> PowerPlan:
-    plan = power_plan(PublicDataset(parse_spec(spec)), request(spec, **options))
+    plan = find_plan(PublicDataset(parse_spec(spec)), request(spec, **options))
     assert isinstance(plan, PowerPlan), plan
     return plan
 
@@ -192,11 +193,11 @@ def test_what_does_not_belong_to_it_is_refused() -> None:
     """Would catch an option that is silently ignored, and a table that cannot be held."""
     dataset = PublicDataset(parse_spec(GRAPH))
     for options, word in (({"construction": "mw"}, "fk"), ({"rounding": "edges"}, "rounding")):
-        found = power_plan(dataset, request(GRAPH, **options))
-        assert isinstance(found, Infeasible)
-        assert word in str(found.refusal().detail)
+        with pytest.raises(PlanInfeasible, match=word):
+            find_plan(dataset, request(GRAPH, **options))
     large = GRAPH | {"nodes": 3000}
-    assert isinstance(power_plan(PublicDataset(parse_spec(large)), request(large)), Infeasible)
+    with pytest.raises(PlanInfeasible):
+        find_plan(PublicDataset(parse_spec(large)), request(large))
 
 
 @pytest.mark.parametrize("spec", [GRAPH, ARCS, SIDES, MATRIX])

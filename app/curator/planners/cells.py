@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer
+from app.curator.planners.workload import WorkloadPlan, workload_of
 from app.curator.request import SessionRequest
-from app.curator.workload_plan import WorkloadPlan
-from app.curator.workloads import compiled
-from app.declarations.errors import InvalidRequest
 from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
 from app.measurements.strategies.edges import EdgeBuy, Edges
-from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts, total
+from app.privacy.ledger import Amounts, Regime, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, grid_of, part_for_degrees
 from app.releases.expected import Expected
@@ -105,61 +102,50 @@ def _degrees_told(buy: DegreeBuy) -> dict[str, Any]:
     }
 
 
-def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Infeasible:
-    """The plan of a release of all cells, or why there is none. Reads public facts only: the same for neighbouring
-    data.
+def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
+    """What a release of all cells offers. Reads public facts only: the same for neighbouring data.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such release.
     """
     mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
-    assert mechanism.workload is not None
     assert mechanism.options is not None
-    try:
-        workload = compiled(space, mechanism.workload)
-    except InvalidRequest as error:
-        return Infeasible(error.detail)
+    workload = workload_of(space, request)
     method = _method(space, mechanism.method or "auto")
-    if isinstance(method, Infeasible):
-        return method
     for name in mechanism.options.model_fields_set:
         if name not in _OPTIONS[method] and getattr(mechanism.options, name) is not None:
-            return Infeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
+            raise PlanInfeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
     grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
     edges = Edges.of(space)
     most = MOST_BITS if grid.binary else MOST_NUMBERS
     if edges.cells > most:
-        return Infeasible(
+        raise PlanInfeasible(
             f"{method} measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: declare fewer nodes, or ask its cuts one by one in a session of "
             "gaussian or laplace, or of a construction"
         )
     if mechanism.options.geometry == "cut_norm" and max(edges.shape) > MOST_NEAREST:
-        return Infeasible(
+        raise PlanInfeasible(
             f"geometry: the nearest graph in cut norm is sought for at most {MOST_NEAREST:,} nodes a side, and there "
             f"are {max(edges.shape):,}: leave it out, or say spectral"
         )
-    try:
-        share = dataset.share(request.epsilon)
-        whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
-        noise, price = best_noise(grid, budget.order, share, whole)
-        # Where its price passes the share, it takes all that is left of epsilon instead.
-        regime: Literal["renyi", "pure"] = "renyi" if price.renyi <= share else "pure"
-        buys: tuple[GraphBuy, ...] = (EdgeBuy(edges, noise),)
-        prices: tuple[Amounts, ...] = (price,)
-        events: Events = ()
-        if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
-            part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
-            both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
-            if degrees_pay(both.degrees, noise, edges):
-                noise, events = both.edges, events_of_degrees(both.degrees, grid.apart)
-                buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
-                prices = both.edges_price, both.degrees_price
-        events = (*events_of_edges(noise, grid.apart), *events)
-        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
-    except PrivacyError as error:
-        return Infeasible(str(error))
+    share = dataset.share(request.epsilon)
+    whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
+    noise, price = best_noise(grid, budget.order, share, whole)
+    # Where its price passes the share, it takes all that is left of epsilon instead.
+    regime: Regime = "renyi" if price.renyi <= share else "pure"
+    buys: tuple[GraphBuy, ...] = (EdgeBuy(edges, noise),)
+    prices: tuple[Amounts, ...] = (price,)
+    events: Events = ()
+    if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
+        part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
+        both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
+        if degrees_pay(both.degrees, noise, edges):
+            noise, events = both.edges, events_of_degrees(both.degrees, grid.apart)
+            buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
+            prices = both.edges_price, both.degrees_price
+    events = (*events_of_edges(noise, grid.apart), *events)
     price = total(prices)
-    if price.pure is not None:
-        alone = min(alone, price.pure)
-    holds = price if regime == "renyi" else Amounts(price.renyi, whole)
     deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
     # A cut that has half of the nodes on either side has a quarter of the cells. How far those of a synthetic graph are
@@ -167,13 +153,9 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
     expected = None
     if method == "histogram":
         expected = Expected((), deviation * math.sqrt(edges.cells) / 2, bound)
-    return EdgePlan(
-        **stated(dataset, request),
+    plan = partial(
+        EdgePlan,
         max_updates=len(buys),
-        epsilon_alone=alone,
-        reserved=holds.renyi,
-        reserved_pure=holds.pure,
-        regime=regime,
         mode="release",
         declared=True,
         workload=workload,
@@ -184,14 +166,19 @@ def edge_plan(dataset: PublicDataset, request: SessionRequest) -> EdgePlan | Inf
         cell_error=deviation,
         all_cuts_bound=bound,
     )
+    return Offer(plan=plan, most=price, events=events, regime=regime, guarantees=price.pure)
 
 
-def _method(space: Space, asked: str) -> EdgeMethod | Infeasible:
-    """How the cells are released."""
+def _method(space: Space, asked: str) -> EdgeMethod:
+    """How the cells are released.
+
+    Raises:
+        PlanInfeasible: when they cannot be so.
+    """
     if asked in ("auto", "histogram"):
         return "histogram"
     if asked != "synthetic_graph":
-        return Infeasible(f"{asked} serves tables, and this is a {space.kind}: use histogram or synthetic_graph")
+        raise PlanInfeasible(f"{asked} serves tables, and this is a {space.kind}: use histogram or synthetic_graph")
     if space.kind == "matrix":
-        return Infeasible("synthetic_graph makes graphs, and this is a matrix: use histogram")
+        raise PlanInfeasible("synthetic_graph makes graphs, and this is a matrix: use histogram")
     return "synthetic_graph"

@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from app.curator.dataset import PublicDataset
-from app.curator.edge_plan import MOST_BITS, MOST_NUMBERS
-from app.curator.evidence_plan import gaussian_of
-from app.curator.plan import Infeasible, SessionPlan, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer, SessionPlan
+from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
+from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
 from app.evidence.graph_policy import GraphMode
 from app.evidence.noise_choice import noise_on_grid
@@ -24,9 +25,8 @@ from app.measurements.strategies.asked import Asked, AskedBuy
 from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
 from app.measurements.strategies.edges import EdgeBuy, Edges
 from app.privacy.costs import PureStep
-from app.privacy.errors import PrivacyError
 from app.privacy.exactness import EXACT, floor_to
-from app.privacy.ledger import Amounts, Regime, total
+from app.privacy.ledger import Amounts, total
 from app.releases import cut_bounds
 from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
 from app.releases.factorization import Unaffordable
@@ -96,55 +96,36 @@ class GraphPlan(SessionPlan):
         return super().reply() | {"how": _HOW[self.mode]}
 
 
-def graph_plan(dataset: PublicDataset, request: SessionRequest) -> GraphPlan | Infeasible:
-    """The plan of a session that answers from evidence of a graph or a matrix, or why there is none. Reads public facts
-    only: the same for neighbouring data.
+def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
+    """What a session offers that answers from evidence of a graph or a matrix: what is expected to err least. Reads
+    public facts only: the same for neighbouring data.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such session, or its share pays for nothing.
     """
     space, name = dataset.space, request.mechanism.construction
     if request.contract:
-        return Infeasible(
+        raise PlanInfeasible(
             f"contract: error bounds of all answers at once are kept for tables, and this is a {space.kind}: leave it "
             "out, or use a construction (mw, fk, md)"
         )
     if request.max_updates is not None:
-        return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
+        raise PlanInfeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
     if request.calibration != "rdp" or request.release != "single":
-        return Infeasible(f"{name} is calibrated by rdp, and its release is single: leave both out")
+        raise PlanInfeasible(f"{name} is calibrated by rdp, and its release is single: leave both out")
     if max(space.shape) > MOST_NODES:
-        return Infeasible(
+        raise PlanInfeasible(
             f"{name} measures the degree of every node, at most {MOST_NODES:,} of a side, and there are "
             f"{max(space.shape):,}: use gaussian or laplace"
         )
-    edges = Edges.of(space)
+    edges, whole = Edges.of(space), name == "histogram"
     grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
     most = MOST_BITS if grid.binary else MOST_NUMBERS
-    if name == "histogram" and edges.cells > most:
-        return Infeasible(
+    if whole and edges.cells > most:
+        raise PlanInfeasible(
             f"histogram measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: use evidence"
         )
-    try:
-        return _offer(dataset, request, edges, grid, whole=name == "histogram", may=edges.cells <= most)
-    except PrivacyError as error:
-        return Infeasible(str(error))
-
-
-def _offer(
-    dataset: PublicDataset, request: SessionRequest, edges: Edges, grid: Grid, *, whole: bool, may: bool
-) -> GraphPlan:
-    """The plan that is expected to err least.
-
-    Args:
-        dataset: what is public.
-        request: the session asked for.
-        edges: the cells.
-        grid: what they hold.
-        whole: whether all cells are measured, whatever is asked.
-        may: whether they may be.
-
-    Raises:
-        PrivacyError: when the share pays for nothing.
-    """
     budget, share = dataset.budget, dataset.share(request.epsilon)
     pure = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
     unit, order = float(dataset.space.unit), budget.order
@@ -155,8 +136,8 @@ def _offer(
         # Laplace noise of a part of epsilon, of twice the square of its scale.
         alone = math.sqrt(2) * unit * questions / float(pure)
         if alone <= once * math.sqrt(questions):
-            return _plan(dataset, request, "laplace", (), (), alone)
-    if whole or (may and request.within is None):
+            return _offer(dataset, request, "laplace", (), (), alone)
+    if whole or (edges.cells <= most and request.within is None):
         noises = beside_degrees(grid, order, share, pure, BESIDE_EDGES)
         deviation = math.sqrt(noises.edges.variance)
         by_edges = _BY_EDGES * deviation * math.sqrt(math.prod(edges.shape))
@@ -172,20 +153,22 @@ def _offer(
         if whole or (declared and many >= _ENOUGH and by_edges < min(by_questions, by_degrees)):
             buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
             error = deviation * math.sqrt(edges.cells) / 2
-            return _plan(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
+            return _offer(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
     each = once * math.sqrt(2 * 100 if questions is None else questions)
     if request.within is not None:
         # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
-        return _plan(dataset, request, "degrees", (), (), request.within / 2)
+        return _offer(dataset, request, "degrees", (), (), request.within / 2)
     part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
     noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
     total_buy, total_price = _total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART), pure=False)
-    return _plan(dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise), total_buy), (price, total_price), each)
+    return _offer(
+        dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise), total_buy), (price, total_price), each
+    )
 
 
 def _sums(
     dataset: PublicDataset, request: SessionRequest, edges: Edges, grid: Grid, pure: Decimal, error: float
-) -> GraphPlan:
+) -> Offer[GraphPlan]:
     """Degrees and the total for all of epsilon, and nothing after.
 
     Raises:
@@ -196,7 +179,7 @@ def _sums(
     noise, price = degrees_noise(grid, order, first, by_pure=True)
     total_buy, total_price = _total(dataset.space, order, EXACT.subtract(pure, first), pure=True)
     buys = DegreeBuy(Degrees(edges), noise), total_buy
-    return _plan(dataset, request, "sums", buys, (price, total_price), error)
+    return _offer(dataset, request, "sums", buys, (price, total_price), error)
 
 
 def _largest(space: Space) -> Fraction:
@@ -219,37 +202,30 @@ def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[
     return AskedBuy(everything, noise), price_of_asked(noise, moved, moved**2, order)
 
 
-def _plan(
+def _offer(
     dataset: PublicDataset,
     request: SessionRequest,
     mode: GraphMode,
     buys: tuple[GraphBuy, ...],
     prices: tuple[Amounts, ...],
     error: float,
-) -> GraphPlan:
-    budget, share = dataset.budget, dataset.share(request.epsilon)
-    regime: Regime = "renyi"
-    holds = Amounts(share)
-    # All that it may draw is Gaussian noise of this share at most, or Laplace noise that costs no more.
-    alone = least_epsilon(((gaussian_of(Fraction(share), budget.order), 1),), Fraction(budget.delta) - budget.set_aside)
-    if mode == "laplace":
-        holds, regime = Amounts.of(PureStep(request.epsilon), budget.order), "pure"
-        alone = min(alone, request.epsilon)
-    elif mode in ("edges", "sums"):
-        price = total(prices)
-        if price.renyi > share or (price.pure is not None and dataset.admits_pure(request.epsilon)):
-            holds, regime = Amounts(price.renyi, floor_to(request.epsilon)), "pure"
-            alone = request.epsilon
-    return GraphPlan(
-        **stated(dataset, request),
+) -> Offer[GraphPlan]:
+    plan = partial(
+        GraphPlan,
         max_updates=request.max_queries,
-        epsilon_alone=alone,
-        reserved=holds.renyi,
-        reserved_pure=holds.pure,
-        regime=regime,
         mode=mode,
         declared=request.declared,
         buys=buys,
         prices=prices,
         question_error=cut_bounds.rounded_up(error),
     )
+    order, share = dataset.budget.order, dataset.share(request.epsilon)
+    # All that it may draw is Gaussian noise of this share at most, or Laplace noise that costs no more.
+    events = ((gaussian_of(Fraction(share), order), 1),)
+    price = total(prices)
+    if mode == "laplace":
+        most = Amounts.of(PureStep(request.epsilon), order)
+        return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)
+    if mode != "degrees" and (price.renyi > share or (price.pure is not None and dataset.admits_pure(request.epsilon))):
+        return Offer(plan=plan, most=price, regime="pure", guarantees=request.epsilon)
+    return Offer(plan=plan, most=Amounts(share), events=events)

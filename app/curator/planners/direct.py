@@ -14,13 +14,13 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from app.bisection import least_integer_near
 from app.constructions.mechanism import DirectNoise
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, Plan, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer, Plan
 from app.curator.request import SessionRequest
 from app.privacy.calibration import per_hit
 from app.privacy.costs import (
@@ -30,68 +30,65 @@ from app.privacy.costs import (
     DiscreteLaplaceAnswer,
     renyi_cost,
 )
-from app.privacy.errors import PrivacyError
-from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime
 
 #: Scales are whole multiples of 2^-16 grid units.
 _SCALE_BITS = 16
 
 
-def direct_plan(dataset: PublicDataset, request: SessionRequest, noise: DirectNoise) -> Plan | Infeasible:
-    """The plan of a session that measures every question, or why there is none."""
+def direct(dataset: PublicDataset, request: SessionRequest) -> Offer[Plan]:
+    """What a session offers that measures every question.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when no noise can be paid.
+    """
+    noise = request.mechanism.direct
+    assert noise is not None
     if request.max_updates is not None:
-        return Infeasible(f"{noise} takes no max_updates: every answer is a measurement")
+        raise PlanInfeasible(f"{noise} takes no max_updates: every answer is a measurement")
     if request.calibration != "rdp" or request.release != "single":
-        return Infeasible(f"{noise} is calibrated by rdp, and its release is single: leave both out")
+        raise PlanInfeasible(f"{noise} is calibrated by rdp, and its release is single: leave both out")
     budget, bits = dataset.budget, dataset.space.answer_bits
     sensitivity = int(dataset.space.sensitivity * (1 << bits))
     regime: Regime = "renyi"
-    try:
-        share = dataset.share(request.epsilon)
-        each = per_hit(share, request.max_queries)
-        units = _least_scale(noise, each, budget.order, sensitivity) if each else None
-        if noise == "laplace" and dataset.admits_pure(request.epsilon):
-            pure = _least_pure_scale(per_hit(request.epsilon, request.max_queries), sensitivity)
-            if pure is not None and (units is None or pure < units):
-                units, regime = pure, "pure"
-        if units is None:
-            return Infeasible(
-                "the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries"
-                if each
-                else "so small a share does not pay for so many questions: raise epsilon, or ask fewer"
-            )
-        event = event_of(noise, units, sensitivity)
-        price = Amounts.of(event, budget.order)
-        alone = least_epsilon(((event, request.max_queries),), Fraction(budget.delta) - budget.set_aside)
-    except PrivacyError as error:
-        return Infeasible(str(error))
+    share = dataset.share(request.epsilon)
+    each = per_hit(share, request.max_queries)
+    units = _least_scale(noise, each, budget.order, sensitivity) if each else None
+    if noise == "laplace" and dataset.admits_pure(request.epsilon):
+        pure = _least_pure_scale(per_hit(request.epsilon, request.max_queries), sensitivity)
+        if pure is not None and (units is None or pure < units):
+            units, regime = pure, "pure"
+    if units is None:
+        raise PlanInfeasible(
+            "the noise passes 62 bits of the answer grid: raise epsilon, or ask fewer queries"
+            if each
+            else "so small a share does not pay for so many questions: raise epsilon, or ask fewer"
+        )
+    event = event_of(noise, units, sensitivity)
+    price = Amounts.of(event, budget.order)
     needed = price.times(request.max_queries)
-    if regime == "pure":
-        # It takes all that is left of epsilon, and of the other sum what its answers cost there.
-        holds, alone = replace(needed, pure=floor_to(request.epsilon)), min(alone, request.epsilon)
-    else:
-        holds = replace(needed, renyi=share)
-    holds.minus(needed)  # refuses to promise more than is held
-    return Plan(
+    plan = partial(
+        Plan,
         noise=noise,
         direct=True,
         scale=units / (1 << bits),
         noise_bound_units=noise_bound(noise, units, request.max_queries, request.beta),
         threshold_units=0,
-        **stated(dataset, request),
         max_updates=request.max_queries,
         cost_per_update=price.renyi,
         cost_per_update_pure=price.pure,
         guaranteed=True,
-        epsilon_alone=alone,
-        reserved=holds.renyi,
-        reserved_pure=holds.pure,
-        regime=regime,
-        purchase=None,
         update_bound=request.max_queries,
         bound_status="bound",
         step_size=None,
+    )
+    return Offer(
+        plan=plan,
+        most=needed if regime == "pure" else replace(needed, renyi=share),
+        events=((event, request.max_queries),),
+        regime=regime,
+        guarantees=request.epsilon if regime == "pure" else None,
+        needs=needed,
     )
 
 

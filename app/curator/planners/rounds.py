@@ -11,7 +11,7 @@ from app.constructions.base import CellConstruction, PublicFacts
 from app.constructions.mechanism import Mechanism
 from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
-from app.curator.plan import Infeasible
+from app.curator.errors import PlanInfeasible
 from app.curator.request import SessionRequest
 from app.evidence.policy import Buy
 from app.measurements.strategies.tables import Release, TableStrategy
@@ -63,35 +63,33 @@ class Iterations:
         }
 
 
-def iterations(
-    dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
-) -> Iterations | Infeasible:
-    """The rounds for a workload, or why there are none. Reads public facts only.
+def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying) -> Iterations:
+    """The rounds for a workload. Reads public facts only.
 
     Raises:
-        PrivacyError: when they cannot be paid.
+        PlanInfeasible, PrivacyError: when there are none, or they cannot be paid.
     """
     space, order, options = dataset.space, paying.order, request.mechanism.options
     assert options is not None
     mechanism = mechanism_of(request)
     reason = unfit(mechanism, space)
     if reason is not None:
-        return Infeasible(reason)
+        raise PlanInfeasible(reason)
     if space.cells > MOST_CELLS:
-        return Infeasible(
+        raise PlanInfeasible(
             f"iterative_construction keeps a number for every cell, at most {MOST_CELLS:,}, and the table has "
             f"{space.cells:,}: declare fewer attributes or coarser bins, or use factorization"
         )
     if isinstance(workload, Ranges) and workload.numbers > MOST_CANDIDATES:
-        return Infeasible(
+        raise PlanInfeasible(
             f"a round of iterative_construction chooses from at most {MOST_CANDIDATES:,} ranges, and there are "
             f"{workload.numbers:,}: declare coarser bins, or use factorization"
         )
     candidates = Candidates.of(workload, space.shape)
     if not candidates.families:
-        return Infeasible("the workload asks for nothing but the number of records: open a session and ask for that")
+        raise PlanInfeasible("the workload asks for nothing but the number of records: open a session and ask for that")
     if candidates.most_told > MOST_LEARNT:
-        return Infeasible(
+        raise PlanInfeasible(
             f"iterative_construction learns at most {MOST_LEARNT:,} cells a round, and a query of the workload tells "
             f"{candidates.most_told:,} apart: ask for smaller marginals, or use factorization"
         )

@@ -9,24 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from app.constructions.mechanism import Method
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
-from app.curator.evidence_plan import EvidencePlan, residuals_of
-from app.curator.plan import Infeasible, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer
+from app.curator.planners.rounds import Iterations, iterations
+from app.curator.planners.table import EvidencePlan, gaussian_of, residuals_of
 from app.curator.request import SessionRequest
-from app.curator.rounds_plan import Iterations, iterations
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
 from app.evidence.policy import Buy
 from app.measurements.rows import Rows
 from app.measurements.strategies.degrees import GraphBuy
 from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
-from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent
-from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.errors import UnfitWorkload
@@ -36,6 +35,7 @@ from app.releases.factorization import Ranges as CellRanges
 from app.releases.fitting import MOST_CELLS as MOST_FITTED
 from app.releases.workloads import Cuts, Marginals, Ranges, TableWorkload, Workload
 from app.spaces.partition import Marginal
+from app.spaces.space import Space
 
 #: For a fit the precision of what is measured of most attributes together is this part of what would be best for
 #: unbiased values (docs/releases.md).
@@ -84,60 +84,55 @@ class WorkloadPlan(EvidencePlan):
         return document if self.iterations is None else document | {"rounds": self.iterations.document()}
 
 
-def workload_plan(dataset: PublicDataset, request: SessionRequest) -> WorkloadPlan | Infeasible:
-    """The plan of a table's release, or why there is none. Reads public facts only: the same for neighbouring data."""
-    mechanism, space = request.mechanism, dataset.space
-    assert mechanism.workload is not None
-    try:
-        workload = compiled(space, mechanism.workload)
-    except InvalidRequest as error:
-        return Infeasible(error.detail)
+def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadPlan]:
+    """What a table's release offers. Reads public facts only: the same for neighbouring data.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such release.
+    """
+    mechanism = request.mechanism
+    asked = workload_of(dataset.space, request)
+    assert not isinstance(asked, Cuts)
     method, options = mechanism.method or "", mechanism.options
     for name in () if options is None else type(options).model_fields:
         if getattr(options, name) is not None and name not in _OPTIONS.get(method, ()):
-            return Infeasible(f"{name} does not belong to {method} of a table: leave it out")
-    budget = dataset.budget
-    assert not isinstance(workload, Cuts)
-    try:
-        paying = paying_of(dataset, request)
-        share = dataset.share(request.epsilon)
-        rounds: Iterations | None = None
-        expected: Expected | None = None
-        buys: tuple[Buy, ...]
-        events: tuple[tuple[PrivacyEvent, int], ...]
-        if mechanism.method == "iterative_construction":
-            iterated = iterations(dataset, request, workload, paying)
-            if isinstance(iterated, Infeasible):
-                return iterated
-            rounds, buys, events = iterated, iterated.buys, iterated.events
-        else:
-            found = _measured(dataset, request, workload, paying)
-            if isinstance(found, Infeasible):
-                return found
-            buys, expected = found
-            events = ((DiscreteGaussianAnswer(Fraction(1), 2 * Fraction(share) / Fraction(budget.order)), 1),)
-        alone = least_epsilon(events, Fraction(budget.delta) - budget.set_aside)
-    except PrivacyError as error:
-        return Infeasible(str(error))
-    holds = Amounts(share)
-    if paying.kind == "laplace":
-        # It takes all that is left of epsilon, and of the other sum what its measurements cost there.
-        holds = Amounts(paying.price(buys).renyi, floor_to(Fraction(request.epsilon)))
-        alone = min(alone, request.epsilon)
-    return WorkloadPlan(
-        **stated(dataset, request),
+            raise PlanInfeasible(f"{name} does not belong to {method} of a table: leave it out")
+    paying = paying_of(dataset, request)
+    share = dataset.share(request.epsilon)
+    rounds: Iterations | None = None
+    expected: Expected | None = None
+    if method == "iterative_construction":
+        rounds = iterations(dataset, request, asked, paying)
+        buys, events = rounds.buys, rounds.events
+    else:
+        buys, expected = _measured(dataset, request, asked, paying)
+        events = ((gaussian_of(Fraction(share), dataset.budget.order), 1),)
+    plan = partial(
+        WorkloadPlan,
         max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
-        epsilon_alone=alone,
-        reserved=holds.renyi,
-        reserved_pure=holds.pure,
-        regime="renyi" if holds.pure is None else "pure",
         mode="release",
         declared=True,
-        workload=workload,
+        workload=asked,
         buys=buys,
         expected=expected,
         iterations=rounds,
     )
+    if paying.kind == "gaussian":
+        return Offer(plan=plan, most=Amounts(share), events=events)
+    return Offer(plan=plan, most=paying.price(buys), events=events, regime="pure", guarantees=request.epsilon)
+
+
+def workload_of(space: Space, request: SessionRequest) -> Workload:
+    """What a release is asked.
+
+    Raises:
+        PlanInfeasible: when the data set has no such workload.
+    """
+    assert request.mechanism.workload is not None
+    try:
+        return compiled(space, request.mechanism.workload)
+    except InvalidRequest as error:
+        raise PlanInfeasible(error.detail) from None
 
 
 def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
@@ -154,20 +149,20 @@ def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
 
 def _measured(
     dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
-) -> tuple[tuple[Buy, ...], Expected | None] | Infeasible:
+) -> tuple[tuple[Buy, ...], Expected | None]:
     """What a method measures, and the errors of the best linear unbiased values from that.
 
     Raises:
-        PrivacyError: when it cannot be paid.
+        PlanInfeasible, PrivacyError: when there is nothing of that kind, or it cannot be paid.
     """
     method, sizes = request.mechanism.method, dataset.space.shape
     if method == "synthetic_graph":
-        return Infeasible("synthetic_graph serves graphs, and this is a table: use synthetic_table")
+        raise PlanInfeasible("synthetic_graph serves graphs, and this is a table: use synthetic_table")
     empty = residuals_of(dataset.space, dataset.records)
     if method == "histogram":
         everything = Marginal.of(sizes, dict.fromkeys(range(len(sizes))))
         if everything.cells > MOST_WHOLE:
-            return Infeasible(
+            raise PlanInfeasible(
                 f"histogram measures at most {MOST_WHOLE:,} cells, and the table has {approximate(everything.cells)}: "
                 "declare fewer attributes or coarser bins, or use factorization"
             )
@@ -175,14 +170,17 @@ def _measured(
         return buys, None if isinstance(workload, Ranges) else unbiased(buys, workload.questions, empty)
     if method in ("gaussian", "projection"):
         if isinstance(workload, Ranges):
-            return Infeasible(f"{method} measures questions one by one, and ranges are too many: use factorization")
+            raise PlanInfeasible(f"{method} measures questions one by one, and ranges are too many: use factorization")
         own = [question.apart(sizes) for question in workload.questions]
         if sum(marginal.cells for marginal in own) > MOST_CELLS:
-            return _too_large(sum(marginal.cells for marginal in own))
+            raise PlanInfeasible(
+                f"a release measures at most {MOST_CELLS:,} cells, and the workload has "
+                f"{sum(marginal.cells for marginal in own):,}: ask for fewer marginals, or of fewer attributes"
+            )
         cells = workload.apart(sizes).cells
         if method == "projection" and cells > MOST_FITTED:
             # Said before anything is paid: what would be made of the measurements could not be held.
-            return Infeasible(
+            raise PlanInfeasible(
                 f"projection keeps a number for every cell of the workload's attributes, at most {MOST_FITTED:,}, and "
                 f"these have {approximate(cells)}: ask for fewer attributes, or use factorization or synthetic_table"
             )
@@ -192,7 +190,7 @@ def _measured(
         leaning = LEANING if method == "synthetic_table" else 1.0
         found = _factorized(dataset, workload, paying, leaning, request.mechanism.rows)
     except UnfitWorkload as error:
-        return Infeasible(f"{method}: {error}")
+        raise PlanInfeasible(f"{method}: {error}") from None
     return found.buys, found.expected
 
 
@@ -237,10 +235,3 @@ def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
     (part,) = parts
     rows = {} if part.rows is None else part.rows.document()
     return request.model_copy(update={"mechanism": request.mechanism.model_copy(update={"rows": rows})})
-
-
-def _too_large(cells: int) -> Infeasible:
-    return Infeasible(
-        f"a release measures at most {MOST_CELLS:,} cells, and the workload has {cells:,}: ask for fewer marginals, or "
-        "of fewer attributes"
-    )

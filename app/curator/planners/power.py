@@ -6,21 +6,20 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer
+from app.curator.planners.workload import WorkloadPlan, workload_of
 from app.curator.request import SessionRequest
-from app.curator.workload_plan import WorkloadPlan
-from app.curator.workloads import compiled
 from app.declarations.errors import CuratorError
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
 from app.privacy.costs import DiscreteGaussianAnswer
-from app.privacy.errors import PrivacyError
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.edge_designs import product_noise
@@ -70,50 +69,45 @@ class PowerPlan(WorkloadPlan):
         }
 
 
-def power_plan(dataset: PublicDataset, request: SessionRequest) -> PowerPlan | Infeasible:
-    """The plan, or why there is none. Reads public facts only: the same for neighbouring data."""
+def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
+    """What such a release offers. Reads public facts only: the same for neighbouring data.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such release.
+    """
     mechanism, space, budget = request.mechanism, dataset.space, dataset.budget
-    assert mechanism.workload is not None
     assert mechanism.options is not None
+    workload = workload_of(space, request)
     try:
-        workload = compiled(space, mechanism.workload)
         bits = min(WEIGHT_BITS, space.axis_bits(2))
     except CuratorError as error:
-        return Infeasible(error.detail)
+        raise PlanInfeasible(error.detail) from None
     for name in mechanism.options.model_fields_set - {"rounds", "construction"}:
         if getattr(mechanism.options, name) is not None:
-            return Infeasible(f"{name} does not belong to iterative_construction of a {space.kind}: leave it out")
+            raise PlanInfeasible(f"{name} does not belong to iterative_construction of a {space.kind}: leave it out")
     if mechanism.options.construction == "mw":
-        return Infeasible(f"of a {space.kind} the construction is fk: leave construction out, or say fk")
+        raise PlanInfeasible(f"of a {space.kind} the construction is fk: leave construction out, or say fk")
     if space.cells > MOST_CELLS:
-        return Infeasible(
+        raise PlanInfeasible(
             f"iterative_construction keeps a number for every cell, at most {MOST_CELLS:,}, and the {space.kind} has "
             f"{space.cells:,}: ask its queries one by one in a session of gaussian or laplace, or of a construction"
         )
-    try:
-        share = dataset.share(request.epsilon)
-        number = mechanism.options.rounds or _usual_number(space, share, budget.order)
-        power, events = _terms(space, Edges.of(space), bits, number, share, budget.order)
-        counted = ((events[0], STEPS * number), (events[1], number))
-        alone = least_epsilon(counted, Fraction(budget.delta) - budget.set_aside)
-    except PrivacyError as error:
-        return Infeasible(str(error))
+    share = dataset.share(request.epsilon)
+    number = mechanism.options.rounds or _usual_number(space, share, budget.order)
+    rounds, (step, query) = _terms(space, Edges.of(space), bits, number, share, budget.order)
     papers = float(request.epsilon) / (4 * math.sqrt(number * math.log(1 / float(budget.delta))))
-    return PowerPlan(
-        **stated(dataset, request),
-        max_updates=power.measurements,
-        epsilon_alone=alone,
-        reserved=share,
-        reserved_pure=None,
-        regime="renyi",
+    plan = partial(
+        PowerPlan,
+        max_updates=rounds.measurements,
         mode="release",
         declared=True,
         workload=workload,
         buys=(),
         expected=None,
-        power=power,
+        power=rounds,
         papers_epsilon=float(f"{papers:.6g}"),
     )
+    return Offer(plan=plan, most=Amounts(share), events=((step, STEPS * number), (query, number)))
 
 
 def _terms(

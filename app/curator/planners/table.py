@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from app.constructions.registry import approximate
-from app.curator.contract_plan import Contract, contract_of, events_of_hit
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, SessionPlan, stated
-from app.curator.promises import least_epsilon
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Offer, SessionPlan
+from app.curator.planners.contract import Contract, contract_of, events_of_hit
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values
 from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
-from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts
 from app.spaces.partition import Partition
 from app.spaces.space import Space
@@ -85,59 +85,55 @@ class EvidencePlan(SessionPlan):
         return super().reply() | {"how": _HOW[self.mode]}
 
 
-def evidence_plan(dataset: PublicDataset, request: SessionRequest) -> EvidencePlan | Infeasible:
-    """The plan of a session that answers from evidence, or why there is none."""
-    space, budget = dataset.space, dataset.budget
+def table(dataset: PublicDataset, request: SessionRequest) -> Offer[EvidencePlan]:
+    """What a session offers that answers from evidence of a table.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such session.
+    """
+    space, order = dataset.space, dataset.budget.order
     name = request.mechanism.construction
     if space.kind != "table":
-        return Infeasible(f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction")
+        raise PlanInfeasible(
+            f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction"
+        )
     refused = too_many_values(space, name)
     if refused is not None:
-        return Infeasible(refused)
+        raise PlanInfeasible(refused)
     if name == "histogram" and space.cells > MOST_MEASURED:
-        return Infeasible(
+        raise PlanInfeasible(
             f"histogram measures at most {MOST_MEASURED:,} cells, and the table has {approximate(space.cells)}: "
             "declare fewer attributes or coarser bins, or use evidence"
         )
     if request.max_updates is not None and not request.contract:
-        return Infeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
+        raise PlanInfeasible(f"{name} takes no max_updates: it pays as long as its share lasts")
     if request.calibration != "rdp" or (request.release != "single" and not request.contract):
-        return Infeasible(f"{name} is calibrated by rdp, and without a contract its release is single: leave both out")
+        raise PlanInfeasible(
+            f"{name} is calibrated by rdp, and without a contract its release is single: leave both out"
+        )
+    policy = Policy(residuals_of(space, dataset.records), means_of(dataset, request))
+    share = dataset.share(request.epsilon)
     contract: Contract | None = None
-    try:
-        means = means_of(dataset, request)
-        policy = Policy(residuals_of(space, dataset.records), means)
-        share = dataset.share(request.epsilon)
-        if request.contract:
-            found = contract_of(dataset, request, share)
-            if isinstance(found, Infeasible):
-                return found
-            contract = found
-            hit = events_of_hit(contract.scale, request.release, dataset.gamma)
-            events = [(gaussian_of(Fraction(str(ONE_WAYS_PART)) * Fraction(share), budget.order), 1)]
-            events += [(event, contract.max_updates) for event in hit]
-        else:
-            # All that it may draw is Gaussian noise of this share at most.
-            events = [(gaussian_of(Fraction(share), budget.order), 1)]
-        alone = least_epsilon(tuple(events), Fraction(budget.delta) - budget.set_aside)
-    except PrivacyError as error:
-        return Infeasible(str(error))
-    holds = Amounts(share)
-    if policy.pure:
-        # It takes all that is left of epsilon; its price in the other sum is that of any pure mechanism at most.
-        holds, alone = Amounts.of(PureStep(request.epsilon), budget.order), min(alone, request.epsilon)
-    return EvidencePlan(
-        **stated(dataset, request),
+    # All that it may draw is Gaussian noise of this share at most.
+    events: tuple[tuple[PrivacyEvent, int], ...] = ((gaussian_of(Fraction(share), order), 1),)
+    if request.contract:
+        contract = contract_of(dataset, request, share)
+        hit = events_of_hit(contract.scale, request.release, dataset.gamma)
+        one_ways = gaussian_of(Fraction(str(ONE_WAYS_PART)) * Fraction(share), order)
+        events = ((one_ways, 1), *((event, contract.max_updates) for event in hit))
+    plan = partial(
+        EvidencePlan,
         max_updates=request.max_queries if contract is None else contract.max_updates,
-        epsilon_alone=alone,
-        reserved=holds.renyi,
-        reserved_pure=holds.pure,
-        regime="renyi" if holds.pure is None else "pure",
         mode=policy.mode,
         declared=request.declared,
         race=None if contract is None else contract.race,
         contract=contract,
     )
+    if not policy.pure:
+        return Offer(plan=plan, most=Amounts(share), events=events)
+    # Its price in the other sum is that of any pure mechanism at most.
+    most = Amounts.of(PureStep(request.epsilon), order)
+    return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)
 
 
 def expected_errors(dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:

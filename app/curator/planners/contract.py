@@ -23,7 +23,8 @@ from functools import lru_cache
 from app.bisection import least_integer_near
 from app.curator.calibration import Calibrator
 from app.curator.dataset import PublicDataset
-from app.curator.plan import Infeasible, Terms
+from app.curator.errors import PlanInfeasible
+from app.curator.plan import Terms
 from app.curator.request import SessionRequest
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import CELL_REACH, ONE_WAYS_PART
@@ -126,25 +127,22 @@ def events_of_hit(scale: Fraction, release: Release, gamma: int) -> tuple[Privac
     return ConditionalRelease(scale / gamma, release), DiscreteGaussianAnswer(MEASURED * scale, gamma**2)
 
 
-def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal) -> Contract | Infeasible:
-    """The terms of a contract session with this share, or why there are none.
+def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal) -> Contract:
+    """The terms of a contract session with this share.
 
     Raises:
-        PrivacyError: when no noise fits.
+        PlanInfeasible, PrivacyError: when no noise fits.
     """
     updates = request.max_updates or _updates(dataset.space, request.max_queries)
     tests = per_hit(EXACT.multiply(share, Decimal(1) - Decimal(str(ONE_WAYS_PART))), updates)
     scale = _scale(tests, dataset.budget.order, request.release) * dataset.gamma
     race = None
     if request.release == "race":
-        found = Calibrator(dataset, request, share).race(request.beta, updates)
-        if isinstance(found, Infeasible):
-            return found
-        race = found
+        race = Calibrator(dataset, request, share).race(request.beta, updates)
     comparisons = request.max_queries * (1.0 if race is None else float(race.mean))
     bound = math.ceil(float(scale) * _UP * math.log(comparisons / request.beta))
     if scale > GREATEST_LAPLACE_SCALE or bound >= 2**58:
-        return Infeasible("the noise of a test passes 62 bits: raise epsilon, or allow fewer updates")
+        raise PlanInfeasible("the noise of a test passes 62 bits: raise epsilon, or allow fewer updates")
     return Contract(
         scale=scale,
         noise_bound_units=bound,
