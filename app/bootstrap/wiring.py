@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,15 @@ from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
 from app.services.cosignatures import Cosignatures
 from app.services.datasets import Datasets
-from app.services.dummy_keeper import DummyKeeper
 from app.services.exports import ExportSpace
+from app.services.hourly import Hourly
 from app.services.log import Log
 from app.services.measurements import Measurements
 from app.services.memory import Memory
 from app.services.principals import Principals
 from app.services.release_jobs import QUICK_LIMIT, ReleaseJobs
 from app.services.releases import Releases
-from app.services.replies import ReplyKeeper
+from app.services.replies import remove_replies
 from app.services.sequencer import Sequencer
 from app.services.services import Services
 from app.services.sessions import Sessions
@@ -151,8 +151,16 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         metrics=metrics,
         background=[
             Witness(settings.data_dir, store),
-            ReplyKeeper(store, utc_now),
-            DummyKeeper(datasets),
+            Hourly(
+                "replies",
+                partial(remove_replies, store, utc_now),
+                "replies of sessions closed long ago cannot be removed",
+            ),
+            Hourly(
+                "dummies",
+                lambda stopping: datasets.end_old_dummies(),
+                "old sessions on made-up records cannot be ended",
+            ),
             jobs,
             sequencer,
         ],
