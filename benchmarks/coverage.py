@@ -28,7 +28,7 @@ import numpy as np
 
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import Wish
-from app.curator.planners.table import EvidencePlan
+from app.curator.planners.contract import ContractPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import CuratorError
 from benchmarks import coverage_data as data
@@ -235,7 +235,7 @@ def _mode(part: Part, setting: Setting) -> str:
     name = "" if part.family == "table" else f"{part.family}: "
     if setting.mode is None or part.way in ("histogram", "within"):
         return name + part.way
-    if isinstance(plan, EvidencePlan) and plan.contract is not None:
+    if isinstance(plan, ContractPlan):
         return name + ("contract" if part.way == "contract" else "contract, race")
     return f"{name}evidence, {setting.mode}"
 

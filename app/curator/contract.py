@@ -29,7 +29,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.planners.contract import MOST_TESTED, Contract
+from app.curator.planners.contract import MOST_TESTED, ContractPlan
 from app.curator.questions import Chosen, question_of, selected
 from app.curator.recorded import noise_of
 from app.evidence.questions import Cells, Question, Sum
@@ -58,8 +58,8 @@ class ContractMechanism(EvidenceMechanism):
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
-        assert self._plan.contract is not None
-        self._contract: Contract = self._plan.contract
+        assert isinstance(opening.plan, ContractPlan)
+        self._contract = opening.plan.contract
         self._tests = RoundNoise("laplace", self._contract.scale)
         price = Amounts(self._contract.cost_per_update)
         self._terms = RoundTerms(RoundNoise("gaussian", self._contract.measured_scale), price)

@@ -34,7 +34,7 @@ from app.curator.mechanisms import (
     Wish,
 )
 from app.curator.opening import Opening
-from app.curator.planners.table import EvidencePlan, means_of, residuals_of
+from app.curator.planners.table import TablePlan, means_of, residuals_of
 from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
@@ -101,7 +101,7 @@ class EvidenceMechanism(RecordedMechanism):
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
-        assert isinstance(opening.plan, EvidencePlan)
+        assert isinstance(opening.plan, TablePlan)
         self._plan = opening.plan
 
     # ------------------------------------------------------------------ the state

@@ -9,6 +9,7 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer, SessionPlan, settle
 from app.curator.planners.cells import cells
 from app.curator.planners.construction import construction
+from app.curator.planners.contract import contract
 from app.curator.planners.direct import direct
 from app.curator.planners.graph import GRAPHS, graph
 from app.curator.planners.power import power
@@ -50,5 +51,7 @@ def _planner(dataset: PublicDataset, request: SessionRequest) -> Planner:
             return workload
         return power if mechanism.method == "iterative_construction" else cells
     if mechanism.from_evidence:
-        return graph if dataset.space.kind in GRAPHS else table
+        if dataset.space.kind in GRAPHS:
+            return graph
+        return contract if request.contract else table
     return construction

@@ -143,6 +143,10 @@ class SessionPlan:
         """What all answers keep with probability 1 - beta, in counts; None where no such thing is promised."""
         return None
 
+    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
+        """The standard errors to expect before anything is known of the data; None where they are not foretold."""
+        return None
+
     def document(self) -> dict[str, Any]:
         """As JSON, as a transcript's header keeps it; exact amounts are decimal strings. What a plan does not have is
         null.
@@ -179,6 +183,30 @@ class SessionPlan:
     def reply(self) -> dict[str, Any]:
         """As JSON for those who ask: with what ``update_bound`` says, or why it says nothing."""
         return {**self.document(), "bound_status": self.bound_status}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidencePlan(SessionPlan):
+    """The plan of a session that answers from all that was measured of its data set, or of a release.
+
+    Attributes:
+        mode: how it pays.
+        how: that in words.
+        declared: whether the number of questions was declared; a session where it was not never runs out of them.
+    """
+
+    mode: str
+    how: str
+    declared: bool
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the mode, and no number of queries where none was declared."""
+        document = super().document() | {"mode": self.mode}
+        return document if self.declared else document | {"max_queries": None, "max_updates": None}
+
+    def reply(self) -> dict[str, Any]:
+        """As JSON for those who ask: with the mode in words."""
+        return super().reply() | {"how": self.how}
 
 
 @dataclass(frozen=True, kw_only=True)

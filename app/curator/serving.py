@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from app.curator.contract import ContractMechanism
 from app.curator.edge_release import EdgeMechanism
 from app.curator.evidence import EvidenceMechanism
 from app.curator.graph_evidence import GraphMechanism
 from app.curator.mechanisms import DirectMeasurement, OnlineQueryResponse, SessionMechanism
 from app.curator.opening import Opening
-from app.curator.plan import Plan
+from app.curator.plan import Plan, SessionPlan
 from app.curator.planners.cells import EdgePlan
+from app.curator.planners.contract import ContractPlan
 from app.curator.planners.graph import GraphPlan
 from app.curator.planners.power import PowerPlan
-from app.curator.planners.table import EvidencePlan
+from app.curator.planners.table import TablePlan
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.power_release import PowerMechanism
 from app.curator.workload import WorkloadMechanism
+
+#: Of sessions that answer from evidence, and of releases.
+_MECHANISMS: Mapping[type[SessionPlan], Callable[[Opening], SessionMechanism]] = {
+    TablePlan: EvidenceMechanism,
+    ContractPlan: ContractMechanism,
+    GraphPlan: GraphMechanism,
+    WorkloadPlan: WorkloadMechanism,
+    EdgePlan: EdgeMechanism,
+    PowerPlan: PowerMechanism,
+}
 
 
 def mechanism_of(opening: Opening) -> SessionMechanism:
     """The mechanism of a session."""
     plan = opening.plan
-    if isinstance(plan, EdgePlan):
-        return EdgeMechanism(opening)
-    if isinstance(plan, PowerPlan):
-        return PowerMechanism(opening)
-    if isinstance(plan, WorkloadPlan):
-        return WorkloadMechanism(opening)
-    if isinstance(plan, GraphPlan):
-        return GraphMechanism(opening)
-    if isinstance(plan, EvidencePlan):
-        return EvidenceMechanism(opening) if plan.contract is None else ContractMechanism(opening)
-    assert isinstance(plan, Plan)
-    return DirectMeasurement(opening) if plan.direct else OnlineQueryResponse(opening)
+    if isinstance(plan, Plan):
+        return DirectMeasurement(opening) if plan.direct else OnlineQueryResponse(opening)
+    return _MECHANISMS[type(plan)](opening)

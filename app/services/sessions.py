@@ -23,9 +23,7 @@ from app.curator.facts import Purchase, measure
 from app.curator.graph_evidence import NO_GRAPH
 from app.curator.mechanisms import Measured
 from app.curator.opening import Header, Opening, Pins
-from app.curator.plan import SessionPlan
-from app.curator.planners.graph import GraphPlan
-from app.curator.planners.table import EvidencePlan, expected_errors
+from app.curator.plan import EvidencePlan, SessionPlan
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.planning import chosen, make_plan, planning_bytes
 from app.curator.release_effort import expected_seconds
@@ -241,11 +239,7 @@ class Sessions:
         with while_wanted(check):
             request, why = self.chosen(dataset, request)
             plan = self._opening(dataset, request).plan
-            expected = None
-            if isinstance(plan, EvidencePlan):
-                expected = expected_errors(dataset, request)
-            elif isinstance(plan, GraphPlan):
-                expected = {"cut": plan.question_error}
+            expected = plan.expected_errors(dataset, request)
         scales, line = noise_scales(dataset, request, plan), weigh(dataset, [request], [plan]).line()
         return {
             **plan.reply(),
@@ -391,7 +385,7 @@ class Sessions:
     def _measured(self, row: DatasetRow, prepared: Prepared) -> Prepared:
         """With what an evidence session starts from, and measures at its opening."""
         opening = prepared.opening
-        if not isinstance(opening.plan, EvidencePlan | GraphPlan):
+        if not isinstance(opening.plan, EvidencePlan):
             return prepared
         with self._store.read() as tx:
             known = () if opening.request.start == "nothing" else tuple(tx.shared_evidence(row.name, MOST_EVIDENCE))

@@ -156,8 +156,6 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     plan = partial(
         EdgePlan,
         max_updates=len(buys),
-        mode="release",
-        declared=True,
         workload=workload,
         buys=buys,
         expected=expected,

@@ -1,4 +1,4 @@
-"""Terms of contract sessions: how whole marginals are tested, and what is measured behind a hit.
+"""Contract sessions: how whole marginals are tested, and what is measured behind a hit.
 
 A test holds ``g``, the sum over a marginal's cells of how far the counts are from what the session expects of them,
 against a threshold T, with discrete Laplace noise of scale b. With k the number of queries, ``L = b ln(k/beta)`` (of a
@@ -18,13 +18,15 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 from app.bisection import least_integer_near
 from app.curator.calibration import Calibrator
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import Terms
+from app.curator.plan import Offer, Terms
+from app.curator.planners.table import TablePlan, check_table, gaussian_of
 from app.curator.request import SessionRequest
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import CELL_REACH, ONE_WAYS_PART
@@ -38,6 +40,7 @@ from app.privacy.costs import (
     renyi_cost,
 )
 from app.privacy.exactness import EXACT
+from app.privacy.ledger import Amounts
 from app.spaces.space import Space
 
 #: The most cells that are tested at a time: what the session expects of them is kept in the transcript.
@@ -48,6 +51,10 @@ MEASURED = Fraction(3, 2)
 DRIFT = Fraction(1, 4)
 #: Marginals of so many attributes are counted where the number of updates is left open.
 _ORDER = 3
+_HOW = (
+    "each question is held against the data first, which costs nothing where all that was measured answers it within "
+    "the error bound, and measured else"
+)
 #: What floats in a bound may add up to: this part more.
 _UP = 1 + 2.0**-40
 
@@ -114,6 +121,59 @@ class Contract(Terms):
         return max(missed, hit)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ContractPlan(TablePlan):
+    """The plan of a contract session; ``contract`` has the terms of its tests."""
+
+    contract: Contract
+
+    @property
+    def error_bound(self) -> float:
+        """The contract's."""
+        return self.contract.error_bound
+
+    def document(self) -> dict[str, Any]:
+        """As JSON: with the terms of tests. Threshold, bounds and drift are in counts."""
+        terms = self.contract
+        return super().document() | {
+            "noise": "laplace",
+            "noise_scale": float(terms.scale),
+            "measured_scale": float(terms.measured_scale),
+            "threshold": terms.threshold_units,
+            "noise_bound": terms.noise_bound,
+            "drift": terms.drift,
+            "progress": terms.progress,
+            "race": None if terms.race is None else terms.race.document(),
+            "cost_per_update": str(terms.cost_per_update),
+        }
+
+
+def contract(dataset: PublicDataset, request: SessionRequest) -> Offer[ContractPlan]:
+    """What a session offers that answers from evidence of a table and keeps a bound of all answers at once.
+
+    Raises:
+        PlanInfeasible, PrivacyError: when there is no such session.
+    """
+    check_table(dataset, request)
+    share = dataset.share(request.epsilon)
+    terms = _terms(dataset, request, share)
+    hit = events_of_hit(terms.scale, request.release, dataset.gamma)
+    one_ways = gaussian_of(Fraction(str(ONE_WAYS_PART)) * Fraction(share), dataset.budget.order)
+    return Offer(
+        plan=partial(
+            ContractPlan,
+            max_updates=terms.max_updates,
+            mode="contract",
+            how=_HOW,
+            declared=request.declared,
+            race=terms.race,
+            contract=terms,
+        ),
+        most=Amounts(share),
+        events=((one_ways, 1), *((event, terms.max_updates) for event in hit)),
+    )
+
+
 def price_of_hit(scale: Fraction, release: Release, order: Decimal, gamma: int) -> Decimal:
     """What a test and the measurement behind its hit cost together at an order; a miss costs nothing."""
     test, measured = events_of_hit(scale, release, gamma)
@@ -127,7 +187,7 @@ def events_of_hit(scale: Fraction, release: Release, gamma: int) -> tuple[Privac
     return ConditionalRelease(scale / gamma, release), DiscreteGaussianAnswer(MEASURED * scale, gamma**2)
 
 
-def contract_of(dataset: PublicDataset, request: SessionRequest, share: Decimal) -> Contract:
+def _terms(dataset: PublicDataset, request: SessionRequest, share: Decimal) -> Contract:
     """The terms of a contract session with this share.
 
     Raises:

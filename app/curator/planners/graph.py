@@ -7,15 +7,15 @@ questions after, by all edges at once, or by each of few questions on its own (:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import Offer, SessionPlan
+from app.curator.plan import EvidencePlan, Offer
 from app.curator.planners.cells import MOST_BITS, MOST_NUMBERS
 from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
@@ -57,7 +57,7 @@ TOTAL_BESIDE = Fraction(1, 20)
 MOST_NODES = 1 << 22
 #: Kinds of data sets that such sessions are of.
 GRAPHS = ("graph", "bipartite", "matrix")
-_HOW: dict[GraphMode, str] = {
+_HOW: Mapping[GraphMode, str] = {
     "degrees": "degrees are measured at the opening; each question is answered from them and from all cuts measured so "
     "far where that is good enough, and measured else",
     "sums": "a small graph and little to pay with: degrees and the sum of all cells are measured at the opening, and "
@@ -68,12 +68,10 @@ _HOW: dict[GraphMode, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphPlan(SessionPlan):
+class GraphPlan(EvidencePlan):
     """The plan of a session that answers from evidence of a graph or a matrix.
 
     Attributes:
-        mode: how it pays.
-        declared: whether the number of questions was declared; a session where it was not never runs out of them.
         buys: what is measured at the opening, where it is not known as well already.
         prices: what each costs.
         question_error: the standard error to expect of a cut that is measured, or of one of a quarter of all cells
@@ -81,19 +79,13 @@ class GraphPlan(SessionPlan):
     """
 
     mode: GraphMode
-    declared: bool
     buys: tuple[GraphBuy, ...]
     prices: tuple[Amounts, ...]
     question_error: float
 
-    def document(self) -> dict[str, Any]:
-        """As JSON: with the mode, and no number of queries where none was declared."""
-        document = super().document() | {"mode": self.mode}
-        return document if self.declared else document | {"max_queries": None, "max_updates": None}
-
-    def reply(self) -> dict[str, Any]:
-        """As JSON for those who ask: with the mode in words."""
-        return super().reply() | {"how": _HOW[self.mode]}
+    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float]:
+        """That of a cut."""
+        return {"cut": self.question_error}
 
 
 def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
@@ -214,6 +206,7 @@ def _offer(
         GraphPlan,
         max_updates=request.max_queries,
         mode=mode,
+        how=_HOW[mode],
         declared=request.declared,
         buys=buys,
         prices=prices,

@@ -99,8 +99,6 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
     plan = partial(
         PowerPlan,
         max_updates=rounds.measurements,
-        mode="release",
-        declared=True,
         workload=workload,
         buys=(),
         expected=None,

@@ -6,20 +6,19 @@ by the declaration and the budget alone, so that its plan follows from its heade
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
 from app.constructions.registry import approximate
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
-from app.curator.plan import Offer, SessionPlan
-from app.curator.planners.contract import Contract, contract_of, events_of_hit
+from app.curator.plan import EvidencePlan, Offer
 from app.curator.request import SessionRequest
 from app.curator.workloads import too_many_values
-from app.evidence.policy import ONE_WAYS_PART, Means, Mode, OutOfReach, Policy
+from app.evidence.policy import Means, Mode, OutOfReach, Policy
 from app.evidence.residuals import Residuals
 from app.privacy.costs import DiscreteGaussianAnswer, PrivacyEvent, PureStep
 from app.privacy.ledger import Amounts
@@ -29,70 +28,55 @@ from app.spaces.table import TableSpace
 
 #: The most cells of a table that is measured whole: some seconds of drawing noise.
 MOST_MEASURED = 1 << 20
-_HOW: dict[Mode, str] = {
+_HOW: Mapping[Mode, str] = {
     "table": "the whole table is measured at the opening, and every answer is an estimate from that, free of charge",
     "laplace": "few questions on a large table: each is measured with its part of epsilon",
     "lift": "each question is answered from all that was measured so far where that is good enough, and measured else",
-    "contract": "each question is held against the data first, which costs nothing where all that was measured answers "
-    "it within the error bound, and measured else",
-    "release": "what the workload is answered from is measured at once, and nothing is asked",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidencePlan(SessionPlan):
-    """The plan of an evidence session.
+class TablePlan(EvidencePlan):
+    """The plan of a session that answers from evidence of a table."""
 
-    Attributes:
-        mode: ``table``, ``laplace``, ``lift`` or ``contract``: how it pays.
-        declared: whether the number of questions was declared; a session where it was not never runs out of them.
-        contract: the terms of its tests, where a bound of all answers at once is promised.
-    """
-
-    mode: Mode
-    declared: bool
-    contract: Contract | None = None
-
-    @property
-    def error_bound(self) -> float | None:
-        """The contract's."""
-        return None if self.contract is None else self.contract.error_bound
-
-    def document(self) -> dict[str, Any]:
-        """As JSON: with the mode, the terms of tests where there are any, and no number of queries where none was
-        declared. Threshold, bounds and drift are in counts.
-        """
-        document = super().document() | {"mode": self.mode}
-        if not self.declared:
-            document |= {"max_queries": None, "max_updates": None}
-        terms = self.contract
-        if terms is not None:
-            document |= {
-                "noise": "laplace",
-                "noise_scale": float(terms.scale),
-                "measured_scale": float(terms.measured_scale),
-                "threshold": terms.threshold_units,
-                "noise_bound": terms.noise_bound,
-                "drift": terms.drift,
-                "progress": terms.progress,
-                "race": None if terms.race is None else terms.race.document(),
-                "cost_per_update": str(terms.cost_per_update),
-            }
-        return document
-
-    def reply(self) -> dict[str, Any]:
-        """As JSON for those who ask: with the mode in words."""
-        return super().reply() | {"how": _HOW[self.mode]}
+    def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
+        """Those of counts under conditions on one and on two attributes."""
+        policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
+        try:
+            found = policy.expected()
+        except OutOfReach:
+            return None
+        return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
 
 
-def table(dataset: PublicDataset, request: SessionRequest) -> Offer[EvidencePlan]:
+def table(dataset: PublicDataset, request: SessionRequest) -> Offer[TablePlan]:
     """What a session offers that answers from evidence of a table.
 
     Raises:
         PlanInfeasible, PrivacyError: when there is no such session.
     """
-    space, order = dataset.space, dataset.budget.order
-    name = request.mechanism.construction
+    check_table(dataset, request)
+    policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
+    order, share = dataset.budget.order, dataset.share(request.epsilon)
+    plan = partial(
+        TablePlan, max_updates=request.max_queries, mode=policy.mode, how=_HOW[policy.mode], declared=request.declared
+    )
+    # All that it may draw is Gaussian noise of this share at most.
+    events = ((gaussian_of(Fraction(share), order), 1),)
+    if not policy.pure:
+        return Offer(plan=plan, most=Amounts(share), events=events)
+    # Its price in the other sum is that of any pure mechanism at most.
+    most = Amounts.of(PureStep(request.epsilon), order)
+    return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)
+
+
+def check_table(dataset: PublicDataset, request: SessionRequest) -> None:
+    """Refuse a session that no table answers from evidence.
+
+    Raises:
+        PlanInfeasible: saying why.
+    """
+    space, name = dataset.space, request.mechanism.construction
     if space.kind != "table":
         raise PlanInfeasible(
             f"{name} serves tables, and this is a {space.kind}: use gaussian, laplace or a construction"
@@ -111,44 +95,6 @@ def table(dataset: PublicDataset, request: SessionRequest) -> Offer[EvidencePlan
         raise PlanInfeasible(
             f"{name} is calibrated by rdp, and without a contract its release is single: leave both out"
         )
-    policy = Policy(residuals_of(space, dataset.records), means_of(dataset, request))
-    share = dataset.share(request.epsilon)
-    contract: Contract | None = None
-    # All that it may draw is Gaussian noise of this share at most.
-    events: tuple[tuple[PrivacyEvent, int], ...] = ((gaussian_of(Fraction(share), order), 1),)
-    if request.contract:
-        contract = contract_of(dataset, request, share)
-        hit = events_of_hit(contract.scale, request.release, dataset.gamma)
-        one_ways = gaussian_of(Fraction(str(ONE_WAYS_PART)) * Fraction(share), order)
-        events = ((one_ways, 1), *((event, contract.max_updates) for event in hit))
-    plan = partial(
-        EvidencePlan,
-        max_updates=request.max_queries if contract is None else contract.max_updates,
-        mode=policy.mode,
-        declared=request.declared,
-        race=None if contract is None else contract.race,
-        contract=contract,
-    )
-    if not policy.pure:
-        return Offer(plan=plan, most=Amounts(share), events=events)
-    # Its price in the other sum is that of any pure mechanism at most.
-    most = Amounts.of(PureStep(request.epsilon), order)
-    return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)
-
-
-def expected_errors(dataset: PublicDataset, request: SessionRequest) -> dict[str, float] | None:
-    """The standard errors to expect of counts under conditions on one and on two attributes, before anything is known
-    of the data; None where they are not foretold.
-
-    Raises:
-        PrivacyError: when there is no such share.
-    """
-    policy = Policy(residuals_of(dataset.space, dataset.records), means_of(dataset, request))
-    try:
-        found = policy.expected()
-    except OutOfReach:
-        return None
-    return None if found is None else {"one_attribute": found[0], "two_attributes": found[1]}
 
 
 def gaussian_of(share: Fraction, order: Decimal) -> PrivacyEvent:

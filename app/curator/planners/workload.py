@@ -18,7 +18,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
 from app.curator.planners.rounds import Iterations, iterations
-from app.curator.planners.table import EvidencePlan, gaussian_of, residuals_of
+from app.curator.planners.table import TablePlan, gaussian_of, residuals_of
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
@@ -52,7 +52,7 @@ MOST_WHOLE, MOST_CELLS = 1 << 20, 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadPlan(EvidencePlan):
+class WorkloadPlan(TablePlan):
     """The plan of a release.
 
     Attributes:
@@ -62,6 +62,9 @@ class WorkloadPlan(EvidencePlan):
         iterations: the rounds behind that, each of which measures what it chooses; None where there are none.
     """
 
+    mode: str = "release"
+    how: str = "what the workload is answered from is measured at once, and nothing is asked"
+    declared: bool = True
     workload: Workload
     buys: tuple[Buy | GraphBuy, ...]
     expected: Expected | None
@@ -110,8 +113,6 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     plan = partial(
         WorkloadPlan,
         max_updates=len(buys) + (0 if rounds is None else rounds.rounds.number),
-        mode="release",
-        declared=True,
         workload=asked,
         buys=buys,
         expected=expected,

@@ -22,8 +22,7 @@ from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.mechanisms import Answer, MarginalTest, Measured, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.oqr import surprise
-from app.curator.planners.contract import MOST_TESTED, Contract
-from app.curator.planners.table import EvidencePlan
+from app.curator.planners.contract import MOST_TESTED, Contract, ContractPlan
 from app.curator.planning import make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.curator.session import Session
@@ -59,8 +58,7 @@ def opening(public: bool = True, **more: Any) -> Opening:
 
 def terms(**more: Any) -> Contract:
     plan = opening(**more).plan
-    assert isinstance(plan, EvidencePlan)
-    assert plan.contract is not None
+    assert isinstance(plan, ContractPlan)
     return plan.contract
 
 
@@ -136,8 +134,7 @@ def test_plans_of_extreme_budgets_fit_them(epsilon: float, delta: float, queries
     spec = parse_spec({**SPEC, "budget": {"epsilon": epsilon, "delta": delta}})
     words = {"epsilon": epsilon, "max_queries": queries, "max_updates": updates}
     plan = make_plan(PublicDataset(spec, None), parse_request(ASKED | words))
-    assert isinstance(plan, EvidencePlan)
-    assert plan.contract is not None
+    assert isinstance(plan, ContractPlan)
     assert plan.contract.cost_per_update * plan.max_updates <= plan.reserved * Decimal("0.9")
     assert plan.contract.threshold_units == 2 * plan.contract.noise_bound_units
 
@@ -437,8 +434,7 @@ class Player:
         self.data = self.opening.dataset.space.tensor(table)
         assert isinstance(self.session.mechanism, ContractMechanism)
         plan = self.opening.plan
-        assert isinstance(plan, EvidencePlan)
-        assert plan.contract is not None
+        assert isinstance(plan, ContractPlan)
         self.contract = plan.contract
         self.pinned: list[Measured] = []
         for buy, price in self.session.purchases():

@@ -14,7 +14,7 @@ from app.curator.evidence import EvidenceMechanism
 from app.curator.facts import grid_of
 from app.curator.mechanisms import Measure, Wish
 from app.curator.opening import Opening, Pins
-from app.curator.planners.table import EvidencePlan, expected_errors
+from app.curator.planners.table import TablePlan
 from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
@@ -80,8 +80,8 @@ def test_plans_grow_with_the_records_of_a_person(construction: str, more: dict[s
     for name in ("reserved", "max_updates", "mode", "regime"):
         assert single.get(name) == several.get(name)
     assert several["epsilon_alone"] == pytest.approx(single["epsilon_alone"], rel=1e-9)
-    if isinstance(plans[2], EvidencePlan):
-        errors = [expected_errors(data, asked) for data in (one, five)]
+    if isinstance(plans[2], TablePlan):
+        errors = [plan.expected_errors(data, asked) for plan, data in zip(plans[1:], (one, five), strict=True)]
         assert errors[0] is not None
         assert errors[1] == pytest.approx({name: MOST * error for name, error in errors[0].items()}, rel=0.02)
     else:
