@@ -27,7 +27,7 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.evidence.policy import Buy
 from app.measurements.noise import Noise
-from app.measurements.strategies.tables import Part, Release, TableStrategy
+from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
@@ -143,6 +143,17 @@ def test_pure_sessions_replay(questions: int) -> None:
     assert verdict.ok, (verdict.problem, verdict.sequence)
     costs = [json.loads(line)["cost"]["pure"] for line in player.lines if b'"record":"measurement"' in line]
     assert 0.99 < sum(map(Decimal, costs)) <= 1
+
+
+def test_numbers_of_which_a_float_loses_digits_replay() -> None:
+    """A sum of large weights with much noise passes 2^53, which RFC 8785 has no integers for. Catches a replay that
+    writes measurements otherwise than the service did."""
+    sums = TableStrategy((Part(Marginal.of(tuple(SIZES.values()), {}), moment=Moment(2, SIZES["c"], 1)),))
+    far = Release(sums, Noise("gaussian", Decimal(10**17), 0), np.array([-(10**17) - 1]))
+    player = Player(known=(Player.record(Measured(far, NOTHING), 0),), max_queries=3)
+    player.ask(predicate(np.random.default_rng(5)))
+    verdict = judged(player.transcript())
+    assert verdict.ok, (verdict.problem, verdict.sequence)
 
 
 def test_evidence_of_others_is_pinned() -> None:
