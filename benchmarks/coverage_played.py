@@ -17,7 +17,7 @@ import numpy as np
 from app.curator.counting import counted, exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import EvidenceMechanism
-from app.curator.mechanisms import NO_WISH, Accuracy, Answer, Due, MarginalTest, Measure, Units, Wish
+from app.curator.mechanisms import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
 from app.curator.opening import Opening, Pins
 from app.curator.oqr import surprise
 from app.curator.planners.table import residuals_of
@@ -27,6 +27,7 @@ from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
+from app.estimation.intervals import Estimates
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
@@ -179,7 +180,7 @@ class Told:
     """
 
     values: FloatArray
-    accuracy: Accuracy | None
+    accuracy: Estimates | None
     bound: float | None
 
 
@@ -271,16 +272,5 @@ def _of(noise: Drawn, law: Any) -> _Source:
     return noise.laplace(law.scale) if law.law == "laplace" else noise.gaussian(law.scale)
 
 
-def _ordered(query: Query, accuracy: Accuracy) -> Accuracy:
-    def told(values: Any) -> Any:
-        return None if values is None else np.asarray(query.told(np.asarray(values)))
-
-    return Accuracy(
-        standard_errors=told(accuracy.standard_errors),
-        lows=told(accuracy.lows),
-        highs=told(accuracy.highs),
-        unbiased=told(accuracy.unbiased),
-        confidence=accuracy.confidence,
-        linear=told(accuracy.linear),
-        linear_errors=told(accuracy.linear_errors),
-    )
+def _ordered(query: Query, accuracy: Estimates) -> Estimates:
+    return accuracy.each(lambda array: np.asarray(query.told(array)))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import (
     GREATEST_ANSWER,
     NO_VALUE,
-    Accuracy,
     Answer,
     Due,
     Measure,
@@ -35,11 +35,11 @@ from app.curator.mechanisms import (
 )
 from app.curator.opening import Opening
 from app.curator.planners.table import TablePlan, means_of, residuals_of
-from app.curator.questions import MOST_COUNTED, Chosen, check_told, question_of, selected, spread, statistic_of
+from app.curator.questions import MOST_COUNTED, check_told, question_of, selected, spread, statistic_of
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
 from app.declarations.errors import InvalidRequest
-from app.evidence.estimates import Estimates
+from app.estimation.intervals import Estimates
 from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
@@ -203,18 +203,19 @@ class EvidenceMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         if isinstance(query, CompiledStatistic) and not query.base.is_zero:
             given = np.where(units == NO_VALUE, np.nan, np.ldexp(units.astype(np.float64), -query.answer_bits))
-            return self._shown_statistic(state, query, self._wished(wish), given)[1]
+            return self._shown_statistic(state, query, self._wished(wish), given)
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits)
         if query.is_zero or isinstance(query, CompiledStatistic):
             nothing = np.zeros(len(values)) if query.is_zero else np.full(len(values), np.nan)
-            return Accuracy(nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
+            return Estimates(values, nothing, nothing, nothing, np.ones(len(values), dtype=bool), wish.probability)
         question, chosen = question_of(query, self._space.shape)
         wish, given = self._wished(wish), spread(values, chosen, question.shape)
-        return _accuracy(self._policy(state).shown(question, None, wish.probability, wish.adaptive, given), chosen)
+        found = self._policy(state).shown(question, None, wish.probability, wish.adaptive, given)
+        return found.each(partial(selected, chosen=chosen))
 
     # ------------------------------------------------------------------ what it takes
 
@@ -289,14 +290,10 @@ class EvidenceMechanism(RecordedMechanism):
         bought: Bought | None = None,
         measured: Measured | None = None,
     ) -> Answer:
-        values, accuracy = self._shown(state, query, wish, bought)
-        return Answer(self._grid(values), source, None, accuracy=accuracy, measured=measured)
-
-    def _shown(self, state: State, query: Query, wish: Wish, bought: Bought | None) -> tuple[FloatArray, Accuracy]:
-        """The values of a query and how well they are known."""
         question, chosen = question_of(query, self._space.shape)
         found = self._policy(state).shown(question, bought, wish.probability, wish.adaptive)
-        return selected(found.values, chosen), _accuracy(found, chosen)
+        found = found.each(partial(selected, chosen=chosen))
+        return Answer(self._grid(found.values), source, None, accuracy=found, measured=measured)
 
     # ------------------------------------------------------------------ statistics
 
@@ -364,39 +361,17 @@ class EvidenceMechanism(RecordedMechanism):
     def _answer_statistic(
         self, state: State, query: CompiledStatistic, wish: Wish, source: Source, measured: Measured | None = None
     ) -> Answer:
-        values, accuracy = self._shown_statistic(state, query, wish)
+        found = self._shown_statistic(state, query, wish)
         # What is far beyond all data is cut before it is put on a grid.
         farthest = math.ldexp(GREATEST_ANSWER, -query.answer_bits)
-        told = np.clip(np.nan_to_num(values), -farthest, farthest)
+        told = np.clip(np.nan_to_num(found.values), -farthest, farthest)
         units = np.rint(np.ldexp(told, query.answer_bits)).astype(np.int64)
-        units[np.isnan(values)] = NO_VALUE
-        return Answer(units, source, None, accuracy=accuracy, measured=measured)
+        units[np.isnan(found.values)] = NO_VALUE
+        return Answer(units, source, None, accuracy=found, measured=measured)
 
     def _shown_statistic(
         self, state: State, query: CompiledStatistic, wish: Wish, given: FloatArray | None = None
-    ) -> tuple[FloatArray, Accuracy]:
+    ) -> Estimates:
         """The values of a statistic and how well they are known."""
         asked = statistic_of(query, self._space.shape)
-        found = self._statistics(state).shown(asked, wish.probability, wish.adaptive, given)
-        accuracy = Accuracy(
-            standard_errors=found.standard_errors,
-            lows=found.lows,
-            highs=found.highs,
-            unbiased=found.unbiased,
-            confidence=wish.probability,
-            linear=found.linear,
-            linear_errors=found.linear_errors,
-        )
-        return found.values, accuracy
-
-
-def _accuracy(found: Estimates, chosen: Chosen) -> Accuracy:
-    return Accuracy(
-        standard_errors=selected(found.standard_errors, chosen),
-        lows=selected(found.lows, chosen),
-        highs=selected(found.highs, chosen),
-        unbiased=selected(found.estimable, chosen).astype(bool),
-        confidence=found.confidence,
-        linear=selected(found.unbiased.values, chosen),
-        linear_errors=selected(found.unbiased.standard_errors, chosen),
-    )
+        return self._statistics(state).shown(asked, wish.probability, wish.adaptive, given)

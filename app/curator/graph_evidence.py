@@ -22,7 +22,6 @@ from app.constructions.base import Hypothesis
 from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
 from app.curator.mechanisms import (
-    Accuracy,
     Answer,
     Due,
     Measure,
@@ -38,6 +37,7 @@ from app.curator.opening import Opening
 from app.curator.planners.graph import GraphPlan
 from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.declarations.errors import InvalidRequest
+from app.estimation.intervals import Estimates
 from app.evidence.cut_posterior import MOST_KEPT
 from app.evidence.cuts import CutQuestion
 from app.evidence.estimates import shown_errors
@@ -252,12 +252,12 @@ class GraphMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ what is known
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         given = self._real(units)
         if query.is_zero:
             nothing = np.zeros(len(given))
-            return Accuracy(nothing, nothing, nothing, np.ones(len(given), dtype=bool), wish.probability)
+            return Estimates(given, nothing, nothing, nothing, np.ones(len(given), dtype=bool), wish.probability)
         return self._accuracy(state, query, self._shown(state, query), given, self._wished(wish))
 
     # ------------------------------------------------------------------ what it takes
@@ -495,7 +495,7 @@ class GraphMechanism(RecordedMechanism):
         values: FloatArray,
         wish: Wish,
         measured: Measured | None = None,
-    ) -> Accuracy:
+    ) -> Estimates:
         """How well shown values are known, in counts; ``measured`` is what was measured for this very answer."""
         policy = self._policy(state)
         unbiased = np.array([each.unbiased is not None for each in shown])
@@ -509,7 +509,8 @@ class GraphMechanism(RecordedMechanism):
         reaches = np.where(unbiased, reaches, deviations * self._model_quantile(policy, wish))
         least, most = (self._told(query, each) for each in self._bounds(query))
         own = np.where(unbiased, errors, deviations)
-        return Accuracy(
+        return Estimates(
+            values,
             standard_errors=shown_errors(values - centres, own, reaches),
             lows=np.clip(centres - reaches, least, most),
             highs=np.clip(centres + reaches, least, most),

@@ -28,6 +28,7 @@ from app.curator.opening import Opening
 from app.curator.plan import Plan, Race
 from app.curator.planners.direct import noise_bound
 from app.declarations.errors import InvalidRequest
+from app.estimation.intervals import Estimates
 from app.evidence.policy import Buy
 from app.evidence.tails import Term, reach
 from app.measurements.noise import Noise
@@ -42,7 +43,6 @@ from app.spaces.partition import Marginal
 from app.spaces.queries.degrees import CompiledDegrees
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.query import Query
-from app.spaces.tensor import FloatArray
 
 #: Where an answer came from: the hypothesis of a construction, an estimate from all that was measured, a measurement
 #: made for it, or the session's own first answer to the same query.
@@ -97,28 +97,6 @@ class Wish:
 
 #: Whatever the budget allows.
 NO_WISH = Wish()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Accuracy:
-    """How far shown values may be off, each array with one number for each of them, in counts.
-
-    Attributes:
-        standard_errors: of the values shown.
-        lows, highs: the interval.
-        unbiased: where it is that of a value whose error is known exactly; elsewhere it is the model's.
-        confidence: of the interval.
-        linear, linear_errors: the best linear unbiased values and their standard errors, NaN where there are none;
-            None where they are the values shown.
-    """
-
-    standard_errors: FloatArray
-    lows: FloatArray
-    highs: FloatArray
-    unbiased: npt.NDArray[np.bool_]
-    confidence: float
-    linear: FloatArray | None = None
-    linear_errors: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +172,7 @@ class Answer:
     source: Source
     error_bound: float | None
     unverified: bool = False
-    accuracy: Accuracy | None = None
+    accuracy: Estimates | None = None
     measured: Measured | None = None
     tested: Units | None = None
 
@@ -371,7 +349,7 @@ class SessionMechanism(Protocol):
     def satisfied(self, state: State, query: Query, units: Units, wish: Wish) -> bool:
         """Whether values that were given before are known as well as is wished."""
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy | None:
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates | None:
         """How well values that were given are known by now; None where nothing is known of that."""
 
     def forfeit(self, state: State, price: Amounts) -> State:
@@ -689,7 +667,7 @@ class DirectMeasurement(_Planned):
         accuracy = self._accuracy(query, units, due.wish, self._arm(query, due.wish.probability))
         return Answer(units, "measurement", due.error_bound, accuracy=accuracy)
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
         """That of the noise: the plan's standard error, and the interval of the noise's own law.
 
         Who asks again may have chosen the question among all numbers that were released: each of them has then an equal
@@ -700,13 +678,14 @@ class DirectMeasurement(_Planned):
             missed /= max(1, state.hypothesis)
         return self._accuracy(query, units, wish, self._arm(query, 1 - missed))
 
-    def _accuracy(self, query: Query, units: Units, wish: Wish, arm: float) -> Accuracy:
+    def _accuracy(self, query: Query, units: Units, wish: Wish, arm: float) -> Estimates:
         plan = self._plan
         error = 0.0 if query.is_zero else plan.standard_error or 0.0
         values = np.ldexp(units.astype(np.float64), -plan.answer_bits)
         arm = 0.0 if query.is_zero else arm
         least, most = (0.0, math.inf) if query.range[0] >= 0 and not self._prior.space.signed else (-math.inf, math.inf)
-        return Accuracy(
+        return Estimates(
+            values,
             standard_errors=np.full(len(values), error),
             lows=np.clip(values - arm, least, most),
             highs=np.clip(values + arm, least, most),

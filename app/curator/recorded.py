@@ -13,10 +13,11 @@ import numpy as np
 
 from app.constructions.dumps import Dump
 from app.curator.errors import PlanInfeasible
-from app.curator.mechanisms import GREATEST_ANSWER, Accuracy, Answer, Due, Estimate, RoundNoise, State, Units, Wish
+from app.curator.mechanisms import GREATEST_ANSWER, Answer, Due, Estimate, RoundNoise, State, Units, Wish
 from app.curator.opening import Opening
 from app.curator.plan import SessionPlan
 from app.declarations.errors import InvalidRequest
+from app.estimation.intervals import Estimates
 from app.evidence.policy import OutOfReach
 from app.measurements.noise import Noise
 from app.privacy.ledger import Amounts
@@ -77,7 +78,7 @@ class RecordedMechanism:
         # Where there is no value there is nothing to know better.
         return not bool((found.highs - found.lows > 2 * wish.within).any())
 
-    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Accuracy:
+    def accuracy(self, state: State, query: Query, units: Units, wish: Wish) -> Estimates:
         """How well values that were given before are known by now."""
         raise NotImplementedError
 

@@ -16,9 +16,10 @@ import numpy as np
 from app.constructions.dumps import Dump
 from app.curator.answers import FirstAnswers
 from app.curator.errors import QueriesExhausted
-from app.curator.mechanisms import NO_VALUE, NO_WISH, Accuracy, Answer, Due, Measured, Units, Wish
+from app.curator.mechanisms import NO_VALUE, NO_WISH, Answer, Due, Measured, Units, Wish
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
+from app.estimation.intervals import Estimates
 from app.evidence.policy import Buy
 from app.measurements.strategies.degrees import GraphBuy
 from app.privacy.ledger import NOTHING, Amounts
@@ -163,7 +164,7 @@ class Session:
         """The answer that a miss makes, which is then to be recorded."""
         return self.mechanism.missed(self.state, query, due)
 
-    def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Accuracy | None:
+    def accuracy(self, query: Query, answer: Answer, wish: Wish = NO_WISH) -> Estimates | None:
         """How well an answer's values are known; None where nothing is known of that."""
         if answer.accuracy is not None or answer.unverified:
             return answer.accuracy

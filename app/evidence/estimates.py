@@ -16,93 +16,17 @@ noise is normal, more where it has longer tails or the question was chosen by it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-from app.evidence.fits import LocalFits
+from app.estimation.intervals import Estimates
 from app.evidence.questions import Question
-from app.evidence.residuals import Residuals, Unbiased
+from app.evidence.residuals import Unbiased
 from app.evidence.tails import normal_quantile
-from app.spaces.tensor import Array, FloatArray
+from app.spaces.tensor import FloatArray
 
 #: Intervals of integer noise may reach nowhere: to tell errors by they are taken to reach this.
 _LEAST_DEVIATIONS = 0.125
-#: Whether an interval is that of the best linear unbiased value or of the fitted model.
-IntervalKind = Literal["unbiased", "model"]
-
-
-@dataclass(frozen=True)
-class ShownEstimate:
-    """One answer, in counts.
-
-    ``unbiased`` and its standard error are those of the best linear unbiased value; None where the question is not
-    estimable, and then the interval is the model's.
-    """
-
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
-    interval_kind: IntervalKind
-    confidence: float
-    unbiased: float | None
-    unbiased_standard_error: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """The answers of a question, in its shape and in counts."""
-
-    values: FloatArray
-    standard_errors: FloatArray
-    lows: FloatArray
-    highs: FloatArray
-    unbiased: Unbiased
-    confidence: float
-
-    @property
-    def estimable(self) -> Array:
-        """Where the interval is the unbiased one; elsewhere it is the model's."""
-        return self.unbiased.estimable
-
-    def at(self, *place: int) -> ShownEstimate:
-        """One of the answers; that of a sum without a place."""
-        estimable = bool(self.estimable[place])
-        return ShownEstimate(
-            value=float(self.values[place]),
-            standard_error=float(self.standard_errors[place]),
-            interval=(float(self.lows[place]), float(self.highs[place])),
-            interval_kind="unbiased" if estimable else "model",
-            confidence=self.confidence,
-            unbiased=float(self.unbiased.values[place]) if estimable else None,
-            unbiased_standard_error=float(self.unbiased.standard_errors[place]) if estimable else None,
-        )
-
-
-def estimates(question: Question, residuals: Residuals, fits: LocalFits, confidence: float = 0.95) -> Estimates:
-    """The answers of a question from all measurements taken in.
-
-    Args:
-        question: of the residuals' table.
-        residuals: all that was measured.
-        fits: over the same residuals.
-        confidence: of the intervals, between 0 and 1.
-
-    Raises:
-        ValueError: for another confidence, or where nothing is known of the table yet.
-        NotConverged: when the fit's tolerance is not met.
-    """
-    fit, unbiased = fits.fit(question), residuals.unbiased(question)
-    return around(
-        question,
-        fit.values(question),
-        unbiased,
-        residuals.reaches(question, unbiased, confidence),
-        lambda: fit.standard_errors(question),
-        residuals.public_total,
-        confidence,
-    )
 
 
 def around(
@@ -140,8 +64,10 @@ def around(
         standard_errors=shown_errors(values - centres, errors, reaches),
         lows=np.clip(centres - reaches, least, most),
         highs=np.clip(centres + reaches, least, most),
-        unbiased=unbiased,
+        unbiased=unbiased.estimable,
         confidence=confidence,
+        linear=unbiased.values,
+        linear_errors=unbiased.standard_errors,
     )
 
 

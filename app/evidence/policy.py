@@ -25,10 +25,11 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
+from app.estimation.intervals import Estimates
 from app.estimation.scores import Scores
 from app.evidence.dense import DenseFit, fitted, paired
 from app.evidence.dual import NotConverged
-from app.evidence.estimates import Estimates, around, possible
+from app.evidence.estimates import around, possible
 from app.evidence.fits import Fit, LocalFits
 from app.evidence.noise_choice import (
     GREATEST_SCALE,

@@ -28,6 +28,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
+from app.estimation.intervals import Estimates
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.joint import Joint, pooled, sharpened
 from app.evidence.policy import Buy, OutOfReach, Policy
@@ -130,22 +131,6 @@ class Statistic:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """Answers in the order asked, group by group and for each group one a level; NaN where there is none.
-
-    ``unbiased`` tells where the interval is that of values whose error is known; elsewhere it is the model's.
-    """
-
-    values: FloatArray
-    standard_errors: FloatArray
-    lows: FloatArray
-    highs: FloatArray
-    unbiased: Array
-    linear: FloatArray
-    linear_errors: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
 class _Known:
     """Counts and moments of the groups that are asked for, and which of them are known without a model."""
 
@@ -244,8 +229,9 @@ class Statistics:
 
     # What is shown.
 
-    def shown(self, asked: Statistic, confidence: float, adaptive: bool, given: FloatArray | None = None) -> Shown:
-        """What is shown of a statistic after what was measured for it was taken in.
+    def shown(self, asked: Statistic, confidence: float, adaptive: bool, given: FloatArray | None = None) -> Estimates:
+        """What is shown of a statistic after what was measured for it was taken in: group by group and for each group
+        one a level; NaN where there is none.
 
         Args:
             asked: of this table.
@@ -262,7 +248,7 @@ class Statistics:
             reach = np.full(len(asked.chosen), self._chosen_quantile(asked, confidence))
         found = _intervals(asked, known.joint, reach)
         least, most = _possible(asked, self._counts.public_total)
-        return found.shown(np.asarray(known.unbiased.all(axis=1)), reach, least, most, given)
+        return found.shown(np.asarray(known.unbiased.all(axis=1)), confidence, reach, (least, most), given)
 
     def _own_quantiles(self, asked: Statistic, known: Joint, confidence: float) -> FloatArray:
         """How many deviations the noise of each answer reaches: the normal law's, and of what the noises of counts and
@@ -465,7 +451,9 @@ class Statistics:
         values, variances = _rows(asked, partition, marginal, found.values, found.variances)
         return Ranges(ends, values, variances, measurement.noise, measurement.multiplier)
 
-    def _shown_quantiles(self, asked: Statistic, confidence: float, least: float, given: FloatArray | None) -> Shown:
+    def _shown_quantiles(
+        self, asked: Statistic, confidence: float, least: float, given: FloatArray | None
+    ) -> Estimates:
         """``least`` is how many standard deviations intervals reach at least."""
         known, base = self._distributions(asked), self._base(asked)
         unbiased = known is not None
@@ -484,7 +472,7 @@ class Statistics:
             ends.append((asked.low + asked.step * bound).reshape(-1))
         shown = told if given is None else given
         errors = np.maximum(shown - ends[0], ends[1] - shown) / max(normal_quantile(confidence), least)
-        return Shown(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), told, errors)
+        return Estimates(shown, errors, ends[0], ends[1], np.full(len(told), unbiased), confidence, told, errors)
 
     def _modelled(self, asked: Statistic, base: FloatArray) -> list[Distribution]:
         """Groups whose numbers were never counted: like all records, within part of what they could differ by."""
@@ -738,24 +726,22 @@ class _Interval:
     nothing: Array
 
     def shown(
-        self, unbiased: Array, quantile: FloatArray, least: float, most: float, given: FloatArray | None
-    ) -> Shown:
+        self,
+        unbiased: Array,
+        confidence: float,
+        quantile: FloatArray,
+        possible: tuple[float, float],
+        given: FloatArray | None,
+    ) -> Estimates:
         """Cut to what is possible, and NaN where there may be nobody; ``given`` are the values, if they are."""
 
-        def cut(numbers: FloatArray) -> FloatArray:
-            return np.where(self.nothing, np.nan, np.clip(numbers, least, most))
+        def told(numbers: FloatArray) -> FloatArray:
+            return np.where(self.nothing, np.nan, numbers)
 
-        values = cut(self.linear) if given is None else given
+        lows, highs = (told(np.clip(ends, *possible)) for ends in (self.lows, self.highs))
+        values = told(np.clip(self.linear, *possible)) if given is None else given
         arms = np.maximum(values - self.lows, self.highs - values) / quantile
-        return Shown(
-            values,
-            np.where(self.nothing, np.nan, arms),
-            cut(self.lows),
-            cut(self.highs),
-            unbiased,
-            np.where(self.nothing, np.nan, self.linear),
-            np.where(self.nothing, np.nan, self.errors),
-        )
+        return Estimates(values, told(arms), lows, highs, unbiased, confidence, told(self.linear), told(self.errors))
 
 
 def _possible(asked: Statistic, total: float | None) -> tuple[float, float]:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from app.constructions.base import CellConstruction
+from app.estimation.intervals import Estimates
 from app.evidence.residuals import Residuals
 from app.measurements.strategies.degrees import GraphRelease
 from app.measurements.strategies.tables import Release
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt
-from app.releases.table_results import Answers, Records, asked, nearest, synthetic, taken_in, unbiased
+from app.releases.table_results import CONFIDENCE, Answers, Records, asked, nearest, synthetic, taken_in, unbiased
 from app.releases.workloads import Cuts, Marginals, Sums, Workload
 from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
@@ -126,7 +127,7 @@ def _learnt(job: Job, construction: CellConstruction, progress: Progress) -> Out
     for question in asked(job.workload, construction.space.shape):
         counts = np.asarray(table.marginal(question.attributes), np.float64)
         values = np.asarray(question.of(counts, [Partition.singles(size) for size in counts.shape]))
-        answers.append(Answers.bare(question, values))
+        answers.append(Answers(question, Estimates.bare(values, CONFIDENCE)))
     last = found.gaps[-max(1, len(found.gaps) // 4) :]
     summary = {"rounds": len(found.gaps), "chosen": [list(each) for each in found.chosen], "largest_gap": max(last)}
     return Outcome(answers, summary=summary)

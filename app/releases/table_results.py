@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.estimates import Estimates, around
+from app.estimation.intervals import Estimates
+from app.evidence.estimates import around
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
@@ -38,24 +39,10 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers of one question: values in counts, standard errors, and intervals, NaN where they are not known."""
+    """The answers of one question, in its shape and in counts."""
 
     question: Question
-    values: FloatArray
-    standard_errors: FloatArray
-    lows: FloatArray
-    highs: FloatArray
-
-    @classmethod
-    def of(cls, question: Question, estimates: Estimates) -> Answers:
-        """From estimates."""
-        return cls(question, estimates.values, estimates.standard_errors, estimates.lows, estimates.highs)
-
-    @classmethod
-    def bare(cls, question: Question, values: FloatArray) -> Answers:
-        """Values of which nothing is known."""
-        unknown = np.full(np.shape(values), np.nan)
-        return cls(question, np.asarray(values), unknown, unknown, unknown)
+    estimates: Estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +81,11 @@ def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Prog
     found = []
     for number, question in enumerate(questions):
         known = residuals.unbiased(question)
-        errors = np.where(known.estimable, known.standard_errors, np.nan)
         values, reaches = np.asarray(known.values), residuals.reaches(question, known, CONFIDENCE)
-        found.append(Answers(question, values, errors, values - reaches, values + reaches))
+        estimates = Estimates(
+            values, known.standard_errors, values - reaches, values + reaches, known.estimable, CONFIDENCE
+        )
+        found.append(Answers(question, estimates))
         progress((number + 1) / len(questions))
     return found
 
@@ -179,7 +168,7 @@ def synthetic(
 def _local(question: Question, residuals: Residuals, fits: LocalFits) -> Answers:
     """The answer of a fit of its own."""
     fitted = fits.fit(question) if question.cells <= MOST_FITTED else fits.product(question)
-    return Answers.of(question, _around(question, fitted.values(question), residuals, fitted.standard_errors))
+    return Answers(question, _around(question, fitted.values(question), residuals, fitted.standard_errors))
 
 
 def _around(
@@ -255,7 +244,7 @@ class Table:
         """The answers of counts of this table's cells."""
         outside = tuple(place for place, axis in enumerate(self.axes) if axis not in question.attributes)
         cells = [cells for axis, cells in zip(self.axes, self.cells, strict=True) if axis in question.attributes]
-        return Answers.of(question, _around(question, question.of(counts.sum(axis=outside), cells), residuals))
+        return Answers(question, _around(question, question.of(counts.sum(axis=outside), cells), residuals))
 
     def records(self, codes: IntArray) -> Records:
         """Records of this table."""

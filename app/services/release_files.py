@@ -41,22 +41,22 @@ def _answers(space: TableSpace, outcome: Outcome) -> pa.Table:
     named = sorted({axis for each in outcome.answers for axis in _axes(each)})
     parts: dict[str, list[pa.Array]] = {name: [] for name in ("question", *(space.names[axis] for axis in named))}
     for number, each in enumerate(outcome.answers):
-        parts["question"].append(pa.array(np.full(each.values.size, number, np.int32)))
-        codes = np.indices(each.question.shape).reshape(len(each.question.shape), each.values.size)
+        parts["question"].append(pa.array(np.full(each.estimates.values.size, number, np.int32)))
+        codes = np.indices(each.question.shape).reshape(len(each.question.shape), each.estimates.values.size)
         places = dict(zip(_axes(each), codes, strict=True))
         for axis in named:
             # Cells of several questions may be called otherwise: one column holds what all of them are called.
-            told = pa.nulls(each.values.size, pa.string())
+            told = pa.nulls(each.estimates.values.size, pa.string())
             if axis in places:
                 partition = each.question.partitions[_axes(each).index(axis)]
                 told = _labels(space, axis, partition).cast(pa.string()).take(pa.array(places[axis]))
             parts[space.names[axis]].append(told)
     columns = {name: pa.concat_arrays(arrays) for name, arrays in parts.items()}
-    columns["value"] = pa.array(np.concatenate([each.values.reshape(-1) for each in outcome.answers]))
+    columns["value"] = pa.array(np.concatenate([each.estimates.values.reshape(-1) for each in outcome.answers]))
     known = {
-        "standard_error": [each.standard_errors for each in outcome.answers],
-        "low": [each.lows for each in outcome.answers],
-        "high": [each.highs for each in outcome.answers],
+        "standard_error": [each.estimates.standard_errors for each in outcome.answers],
+        "low": [each.estimates.lows for each in outcome.answers],
+        "high": [each.estimates.highs for each in outcome.answers],
     }
     for name, arrays in known.items():
         columns[name] = pa.array(np.concatenate([array.reshape(-1) for array in arrays]), from_pandas=True)

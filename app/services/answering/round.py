@@ -14,9 +14,10 @@ import orjson
 
 from app.audit import records
 from app.curator.counting import counted, exact_values
-from app.curator.mechanisms import Accuracy, Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
+from app.curator.mechanisms import Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.declarations.errors import CuratorError
+from app.estimation.intervals import Estimates
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.services import spending
@@ -243,7 +244,7 @@ def _private(live: Live, query: Query, due: Due) -> Units:
     return space.to_answer_grid(exact, query)
 
 
-def answer_view(query: Query, values: list[float | None], accuracy: Accuracy | None) -> dict[str, Any]:
+def answer_view(query: Query, values: list[float | None], accuracy: Estimates | None) -> dict[str, Any]:
     """Values as a reply has them, with how well they are known: null where that is not known, or there is no value."""
     intervals: list[list[float] | None] | None = None
     errors: list[float | None] | None = None

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence.estimates import Estimates, estimates, possible
+from app.estimation.intervals import Estimates
+from app.evidence.estimates import around, possible
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
@@ -19,6 +20,19 @@ from tests.unit.evidence.tables import measured, released, weights
 
 SIZES = (3, 4, 2)
 Z95 = 1.959963984540054
+
+
+def estimates(question: Question, residuals: Residuals, fits: LocalFits, confidence: float = 0.95) -> Estimates:
+    fit, unbiased = fits.fit(question), residuals.unbiased(question)
+    return around(
+        question,
+        fit.values(question),
+        unbiased,
+        residuals.reaches(question, unbiased, confidence),
+        lambda: fit.standard_errors(question),
+        residuals.public_total,
+        confidence,
+    )
 
 
 def shown(question: Question, taken: list[Counts], total: float | None = None, confidence: float = 0.95) -> Estimates:
@@ -43,7 +57,7 @@ def test_the_parts_belong_together(seed: int, public: bool, confidence: float) -
     for m in taken:
         residuals.add(m)
     local = LocalFits(residuals)
-    one = estimates(question, residuals, local, confidence).at()
+    one = estimates(question, residuals, local, confidence)
     linear, fit = residuals.unbiased(question), local.fit(question)
     # Two sides of an exact normal law, found by bisection.
     low, high = 0.0, 9.0
@@ -51,16 +65,18 @@ def test_the_parts_belong_together(seed: int, public: bool, confidence: float) -
         middle = (low + high) / 2
         low, high = (low, middle) if math.erf(middle / math.sqrt(2)) > confidence else (middle, high)
     least, most = possible(question, total)
-    assert one.value == pytest.approx(min(max(float(fit.values(question)), least), most))
+    assert one.values == pytest.approx(min(max(float(fit.values(question)), least), most))
     if linear.estimable:
         centre, deviation = float(linear.values), float(linear.standard_errors)
-        assert (one.interval_kind, one.unbiased, one.unbiased_standard_error) == ("unbiased", centre, deviation)
+        assert (one.unbiased, one.linear, one.linear_errors) == (True, centre, deviation)
     else:
-        centre, deviation = one.value, float(fit.standard_errors(question))
-        assert (one.interval_kind, one.unbiased, one.unbiased_standard_error) == ("model", None, None)
+        centre, deviation = float(one.values), float(fit.standard_errors(question))
+        assert not one.unbiased
+        assert one.linear == pytest.approx(math.nan, nan_ok=True)
+        assert one.linear_errors == pytest.approx(math.nan, nan_ok=True)
     ends = centre - high * deviation, centre + high * deviation
-    assert one.interval == pytest.approx([min(max(end, least), most) for end in ends])
-    assert one.standard_error == pytest.approx(max(one.value - ends[0], ends[1] - one.value) / high)
+    assert [one.lows, one.highs] == pytest.approx([min(max(end, least), most) for end in ends])
+    assert one.standard_errors == pytest.approx(max(float(one.values) - ends[0], ends[1] - float(one.values)) / high)
     assert one.confidence == confidence
 
 
@@ -75,12 +91,12 @@ def test_cells_are_shown_as_questions_of_their_own() -> None:
         table = shown(Cells(marginal), taken)
         for place in np.ndindex(marginal.shape):
             vectors = {a: marginal.partition(k).labels == place[k] for k, a in enumerate(marginal.attributes)}
-            one, other = table.at(*place), shown(Product.over(vectors), taken).at()
-            assert (one.interval_kind, other.interval_kind).count("unbiased" if 1 in cells else "model") == 2
-            if one.interval_kind == "unbiased":
-                assert one.unbiased == pytest.approx(other.unbiased)
-                assert one.unbiased_standard_error == pytest.approx(other.unbiased_standard_error)
-                assert one.interval == pytest.approx(other.interval)
+            one, other = table.each(lambda array, place=place: array[place]), shown(Product.over(vectors), taken)
+            assert one.unbiased == other.unbiased == (1 in cells)
+            if one.unbiased:
+                assert one.linear == pytest.approx(other.linear)
+                assert one.linear_errors == pytest.approx(other.linear_errors)
+                assert [one.lows, one.highs] == pytest.approx([other.lows, other.highs])
 
 
 @pytest.mark.parametrize(
@@ -109,11 +125,11 @@ def test_no_confidence(confidence: float) -> None:
 
 def test_an_interval_that_is_all_impossible_is_cut_to_an_end() -> None:
     taken = [measured(Marginal.of(SIZES, {0: None}), 1.0, np.array([-50.0, 80.0, 70.0]))]
-    one = shown(Product.over({0: np.array([1, 0, 0])}), taken, 100.0).at()
-    assert one.interval == (0.0, 0.0)
-    assert one.value >= 0
+    one = shown(Product.over({0: np.array([1, 0, 0])}), taken, 100.0)
+    assert one.lows == one.highs == 0.0
+    assert one.values >= 0
     # The unbiased value is -50 with the variance 2/3 of what the total leaves.
-    assert one.standard_error * Z95 == pytest.approx(one.value + 50 + Z95 * math.sqrt(2 / 3))
+    assert one.standard_errors * Z95 == pytest.approx(one.values + 50 + Z95 * math.sqrt(2 / 3))
 
 
 def coverage(kind: str, rounds: int, *, told: float = 1.0) -> dict[str, float]:
@@ -141,11 +157,11 @@ def coverage(kind: str, rounds: int, *, told: float = 1.0) -> dict[str, float]:
             residuals.add(m)
         for name, question in asked.items():
             truth = float((weights(SIZES, question) @ counts.reshape(-1))[0])
-            one = estimates(question, residuals, LocalFits(residuals)).at()
-            assert one.interval_kind == name
-            held[name] += one.interval[0] <= truth <= one.interval[1]
+            one = estimates(question, residuals, LocalFits(residuals))
+            assert one.unbiased == (name == "unbiased")
+            held[name] += int(one.lows <= truth <= one.highs)
             if name == "unbiased":
-                held["shown"] += abs(one.value - truth) <= Z95 * one.standard_error
+                held["shown"] += int(abs(one.values - truth) <= Z95 * one.standard_errors)
     return {name: count / rounds for name, count in held.items()}
 
 

@@ -394,7 +394,7 @@ def test_a_whole_table_is_measured_once_and_answers_everything() -> None:
         assert session.ask(asked) is None
         shown = session.policy.shown(asked, None, 0.999999)
         exact = (weights(SIZES, asked) @ table.reshape(-1)).reshape(asked.shape)
-        assert shown.estimable.all()
+        assert shown.unbiased.all()
         assert (shown.lows <= exact + 1e-9).all()
         assert (exact <= shown.highs + 1e-9).all()
         assert np.abs(shown.values - exact).max() < 60
@@ -415,7 +415,7 @@ def test_intervals_cover() -> None:
             shown = session.policy.shown(asked, bought, 0.95)
             exact = (weights(SIZES, asked) @ table.reshape(-1)).reshape(asked.shape)
             held = (shown.lows <= exact + 1e-9) & (exact - 1e-9 <= shown.highs)
-            inside, total = inside + int((held & shown.estimable).sum()), total + int(shown.estimable.sum())
+            inside, total = inside + int((held & shown.unbiased).sum()), total + int(shown.unbiased.sum())
     assert total > 1000
     assert inside / total >= 0.94
 

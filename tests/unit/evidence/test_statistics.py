@@ -14,11 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from app.estimation.intervals import Estimates
 from app.evidence.noise_choice import LEAST_SCALE
 from app.evidence.policy import Buy, Means, OutOfReach, Policy
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
-from app.evidence.statistics import Shown, Statistic, Statistics
+from app.evidence.statistics import Statistic, Statistics
 from app.evidence.tails import normal_quantile
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
@@ -766,7 +767,7 @@ def quantiles_held(told: float) -> float:
     for _ in range(40):
         world = ranged(rng, table, 60, 20.0, told, fine=True)
         question, chosen = groups(world)
-        shown: Shown = world.statistics.shown(asked_of(world, "quantile", question, levels, chosen), 0.95, False)
+        shown: Estimates = world.statistics.shown(asked_of(world, "quantile", question, levels, chosen), 0.95, False)
         own = np.concatenate(truth)
         found += int(((shown.lows <= own) & (own <= shown.highs)).sum())
     return found / 960
