@@ -66,8 +66,8 @@ def _cells_of(query: CompiledMarginal, sizes: Sequence[int]) -> tuple[Question, 
     partitions: dict[int, Partition | None] = {}
     firsts: dict[int, IntArray] = {}
     for axis, cells in zip(query.axes, query.cells, strict=True):
-        partitions[axis] = None if cells.labels is None else Partition.of(cells.labels)
-        firsts[axis] = np.array([members[0] for members in cells.members], np.int64)
+        partitions[axis] = cells.filled()
+        firsts[axis] = cells.members
     for axis, index in query.where:
         within = np.zeros(sizes[axis], np.int64)
         within[index] = 1
@@ -120,7 +120,7 @@ def _groups_of(query: CompiledMarginal, together: tuple[int, ...], selection: Ar
     told: dict[int, Partition] = {}
     counted = dict(zip(query.axes, query.cells, strict=True))
     for axis, cells in counted.items():
-        told[axis] = Partition.singles(sizes[axis]) if cells.labels is None else Partition.of(cells.labels)
+        told[axis] = cells.filled()
     for axis, index in query.where:
         within = np.zeros(sizes[axis], np.int64)
         within[index] = 1
@@ -139,8 +139,8 @@ def _groups_of(query: CompiledMarginal, together: tuple[int, ...], selection: Ar
         labels = np.zeros(len(members), np.int64)
         if axis in counted:
             cells = counted[axis]
-            labels = members if cells.labels is None else cells.labels[members]
-            answers = answers * cells.count
+            labels = cells.at(members)
+            answers = answers * cells.cells
         elif axis in where:
             labels = np.where(np.isin(members, np.arange(sizes[axis])[where[axis]]), 0, -1)
         shape = [-1 if k == place else 1 for k in range(rank)]

@@ -134,14 +134,16 @@ class CutQuestion:
         """The questions that a query asks at once, one for each of its numbers."""
         if not isinstance(query, CompiledBlocks):
             return [cls.of(query, kind)]
-        lefts, rights = ([Side(g.length, members) for members in g.members] for g in (query.left, query.right))
-        if query.only_within:
-            chosen = list(zip(lefts, rights, strict=True))
+        rights = lefts = [Side(query.left.size, members) for members in query.left.listed()]
+        if not query.symmetric:
+            rights = [Side(query.right.size, members) for members in query.right.listed()]
+        if query.matched is not None:
+            chosen = [(lefts[own], right) for own, right in sorted(zip(query.matched, rights, strict=True))]
         else:
             chosen = [(a, b) for k, a in enumerate(lefts) for b in (rights[k:] if query.symmetric else rights)]
-        nothing = Side(query.left.length, np.zeros(0, np.int64))
+        nothing = Side(query.left.size, np.zeros(0, np.int64))
         # Groups are disjoint: the nodes of both sides are all of one group, or none.
-        return [cls(kind, a, b, None if kind != "pairs" else a if a.places is b.places else nothing) for a, b in chosen]
+        return [cls(kind, a, b, None if kind != "pairs" else a if a is b else nothing) for a, b in chosen]
 
     @lazy
     def terms(self) -> tuple[tuple[float, Side, Side], ...]:

@@ -21,13 +21,12 @@ from collections import OrderedDict
 import numpy as np
 from scipy.special import wrightomega
 
-from app.evidence.axes import along
 from app.evidence.dual import Dual, NotConverged
 from app.evidence.posterior import incidence
 from app.evidence.questions import Question
 from app.evidence.restrictions import Values
 from app.spaces.partition import Marginal, Partition
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import FloatArray, IntArray, along
 
 #: How entropy is weighed against what was measured: strength times sigma.
 STRENGTH = 0.5

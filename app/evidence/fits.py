@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.evidence.axes import spread, summed
 from app.evidence.dual import Dual, NotConverged
 from app.evidence.posterior import MOST_ROWS, Posterior, incidence
 from app.evidence.questions import Cells, Groups, Question, Sum
@@ -236,7 +235,7 @@ class LocalFits:
         count = max(float(total.values), 1.0)
         counts = np.full((), count)
         for attribute, partition in zip(question.attributes, cells, strict=True):
-            counts = counts[..., None] * summed(self.shares(attribute), 0, partition)
+            counts = counts[..., None] * partition.summed(self.shares(attribute), 0)
         # A strength of one over the total: a cell is known to half of itself.
         return Fit(question.attributes, cells, counts, (), 1 / count, float(total.variances))
 
@@ -256,7 +255,7 @@ class LocalFits:
         attributes, total = place.restriction.attributes, max(total, 1.0)
         base = np.ones(())
         for one, partition in zip(one_ways, cells, strict=True):
-            base = base[..., None] * summed(one.shares, 0, partition)
+            base = base[..., None] * partition.summed(one.shares, 0)
         told = [values_on(known, attributes, cells) for known in place.restriction.known]
         known: tuple[Values | Weighed, ...] = tuple(values for values in told if values is not None)
         weighed = [weighed_on(c, attributes, cells) for c in place.restriction.combinations]
@@ -305,7 +304,7 @@ class LocalFits:
             known = self._residuals.unbiased(Cells(marginal))
             if marginal.attributes and known.estimable.all():
                 counts = np.maximum(_projected(known.values), LEAST_COUNT) / partition.counts
-                shares = spread(counts / float(counts @ partition.counts), 0, partition)
+                shares = partition.spread(counts / float(counts @ partition.counts), 0)
                 start = self._residuals.starting.get(attribute)
                 fine = marginal.whole or (start is not None and partition.refines(start))
                 found = _OneWay(shares, (partition, float(known.variances.max())) if fine else None)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.evidence.axes import along, summed
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.queries.linear import CompiledProduct
-from app.spaces.tensor import Array, FloatArray, IntArray
+from app.spaces.tensor import Array, FloatArray, IntArray, along
 
 
 class Question(ABC):
@@ -214,7 +213,7 @@ class Cells(_OfCells):
 
     def of(self, counts: FloatArray, partitions: Sequence[Partition]) -> FloatArray:
         for axis, partition in enumerate(partitions):
-            counts = summed(counts, axis, self.marginal.partition(axis).over(partition))
+            counts = self.marginal.partition(axis).over(partition).summed(counts, axis)
         return counts
 
 
@@ -275,7 +274,7 @@ class WeightedCells(Question):
         counts = counts * along(weights[partitions[place].members], place, counts.ndim)
         for axis in reversed(range(len(partitions))):
             cells = self.cells_along(self.attributes[axis])
-            counts = counts.sum(axis=axis) if cells is None else summed(counts, axis, cells.over(partitions[axis]))
+            counts = counts.sum(axis=axis) if cells is None else cells.over(partitions[axis]).summed(counts, axis)
         return counts
 
 

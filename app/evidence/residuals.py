@@ -44,14 +44,13 @@ from decimal import Decimal
 import numpy as np
 from scipy.sparse import csr_array
 
-from app.evidence.axes import along, spread, summed
 from app.evidence.joint import Joint
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.measurements.noise import Noise
 from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
-from app.spaces.tensor import Array, FloatArray, IntArray
+from app.spaces.tensor import Array, FloatArray, IntArray, along
 
 #: A residual: the attributes that it varies over, ascending, each with the number of cells of its level there.
 Key = tuple[tuple[int, int], ...]
@@ -646,10 +645,10 @@ class Residuals:
         merged = finer.cells // partition.cells
         for key in [key for key in self._residuals if (attribute, finer.cells) in key]:
             axis, known = key.index((attribute, finer.cells)), self._residuals[key]
-            sums = summed(known.values, axis, coarse)
+            sums = coarse.summed(known.values, axis)
             between = (*key[:axis], (attribute, partition.cells), *key[axis + 1 :])
             self._residuals[between] = _Residual(sums, known.precision / merged)
-            known.values = known.values - spread(sums / merged, axis, coarse)
+            known.values = known.values - coarse.spread(sums / merged, axis)
 
     def _variance(self, key: Key) -> float:
         return 1 / self._residuals[key].precision
@@ -803,8 +802,8 @@ class _Vector(_Rows):
                 means, seen = weights.mean(keepdims=True), weights - weights.mean()
             else:
                 among = coarser.over(level)
-                means = summed(weights, 0, among) / among.counts
-                seen = weights - spread(means, 0, among)
+                means = among.summed(weights, 0) / among.counts
+                seen = weights - among.spread(means, 0)
             if float(np.abs(seen).max()) > least:
                 found.append(_Part(level, np.array([seen @ seen]), np.zeros(0), seen))
             weights = means
@@ -912,8 +911,8 @@ def _contrasts(
                 else:
                     among, shared = coarser.over(level), level.cells // coarser.cells
                     # Equally many but where weights on single values are averaged over uneven cells.
-                    means = summed(values, axis, among) / along(among.counts.astype(np.float64), axis, values.ndim)
-                    seen = values - spread(means, axis, among)
+                    means = among.summed(values, axis) / along(among.counts.astype(np.float64), axis, values.ndim)
+                    seen = values - among.spread(means, axis)
                 divided.append(((*key, (attribute, level.cells)), seen, ratio))
                 values, ratio = means if averaged else means * shared, ratio * shared
             divided.append((key, values.squeeze(axis), ratio))
@@ -1040,7 +1039,7 @@ def own_values(question: Question, measurement: Apart) -> Unbiased | None:
         places.append((Partition.of(labels), labels))
     values = measurement.onto(attributes)
     for axis, (grouped, labels) in enumerate(places):
-        sums = summed(values, axis, grouped)
+        sums = grouped.summed(values, axis)
         shape = list(sums.shape)
         shape[axis] = question.shape[axis]
         values = np.zeros(shape)

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array
 from scipy.sparse.csgraph import connected_components
 
-from app.evidence.axes import summed
 from app.evidence.questions import Question
 from app.measurements.pieces import Combination, Contrast, Counts
 from app.spaces.partition import Marginal, Partition
@@ -268,7 +267,7 @@ def values_on(known: Restricted, attributes: Sequence[int], cells: Sequence[Part
         shared = own
         if not cells[place].refines(own):
             shared = _join(own, cells[place])
-            values = summed(values, k, shared.over(own))
+            values = shared.over(own).summed(values, k)
         counted = counted[..., None] * shared.over(own).counts
         merged[attribute] = shared
         here = [-1 if axis == place else 1 for axis in range(len(attributes))]

@@ -29,7 +29,6 @@ from app.services.errors import NotFound
 from app.services.pages import Page
 from app.services.ports import EvidenceRow, Store
 from app.services.principals import Principal
-from app.spaces.partition import Cells
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 
@@ -154,11 +153,9 @@ class Released:
         axes = [
             {
                 "attribute": self.space.names[attribute],
-                "labels": list(
-                    self.space.values[attribute].labels(Cells(size, None if part is None else part.labels).members)
-                ),
+                "labels": list(self.space.values[attribute].labels(marginal.partition(k).listed())),
             }
-            for attribute, size, part in zip(marginal.attributes, marginal.sizes, marginal.partitions, strict=True)
+            for k, attribute in enumerate(marginal.attributes)
         ]
         variance = piece.variance
         if isinstance(piece, Contrast):

@@ -8,7 +8,7 @@ import pyarrow as pa
 from app.releases.finishing import Outcome
 from app.releases.table_results import Answers
 from app.services.edge_tables import edge_table
-from app.spaces.partition import Cells, Partition
+from app.spaces.partition import Partition
 from app.spaces.space import Space
 from app.spaces.table import TableSpace
 
@@ -70,8 +70,7 @@ def _axes(answers: Answers) -> tuple[int, ...]:
 
 def _labels(space: TableSpace, axis: int, partition: Partition) -> pa.Array:
     """What the cells of an attribute are called."""
-    labels = None if partition.cells == partition.size else partition.labels
-    return pa.array(list(space.values[axis].labels(Cells(partition.size, labels).members)))
+    return pa.array(list(space.values[axis].labels(partition.listed())))
 
 
 def _records(space: TableSpace, outcome: Outcome) -> pa.Table:

@@ -17,7 +17,7 @@ import numpy as np
 
 from app.patience import still_wanted
 from app.spaces.lazy import lazy
-from app.spaces.tensor import Array, IntArray, index_set
+from app.spaces.tensor import Array, FloatArray, IntArray, index_set
 
 #: A partition of more values than this is kept by its runs of neighbours, and written so where each run is a cell.
 _LONG = 1 << 12
@@ -28,7 +28,8 @@ class Partition:
 
     Cells are numbered in the order of their least values, so that one division has one form. Of very many values the
     runs of neighbours in one cell are kept, and of single values nothing: what a partition takes is as much as it
-    tells apart, however many values there are.
+    tells apart, however many values there are. Of a partition of some values alone (:meth:`some`) the others are in no
+    cell, which is told by -1.
 
     Raises:
         ValueError: when the labels are not numbered so.
@@ -80,6 +81,22 @@ class Partition:
         return cls._of_runs(len(labels), begins[kept], numbered[kept])
 
     @classmethod
+    def some(cls, labels: Array) -> Partition:
+        """The partition of the values that have a label, however the labels are spelled; -1 is none. Some value has."""
+        kept = labels >= 0
+        if bool(kept.all()):
+            return cls.of(labels)
+        numbered = np.full(len(labels), -1, np.int64)
+        numbered[kept] = _numbered(labels[kept])
+        made = cls.__new__(cls)
+        if len(labels) <= _LONG:
+            made._fill(len(labels), int(numbered.max()) + 1, numbered, None)
+        else:
+            begins = np.flatnonzero(np.diff(numbered, prepend=-2))
+            made._keep(len(labels), begins, numbered[begins])
+        return made
+
+    @classmethod
     @lru_cache(maxsize=256)
     def singles(cls, size: int) -> Partition:
         """Every value a cell."""
@@ -126,9 +143,9 @@ class Partition:
     @lazy
     def _counts(self) -> IntArray:
         begins, labels = self._stretches
-        counts = np.zeros(self.cells, np.int64)
+        counts = np.zeros(self.cells + 1, np.int64)
         np.add.at(counts, labels, np.diff(begins, append=self.size))
-        return counts
+        return counts[:-1]
 
     @property
     def members(self) -> IntArray:
@@ -138,7 +155,58 @@ class Partition:
     @lazy
     def _members(self) -> IntArray:
         begins, labels = self._stretches
-        return begins[np.unique(labels, return_index=True)[1]].astype(np.int64)
+        return begins[np.unique(labels, return_index=True)[1][-self.cells :]].astype(np.int64)
+
+    @lazy
+    def whole(self) -> bool:
+        """Whether every value is in a cell."""
+        return self.cells == self.size or bool(self._stretches[1].min() >= 0)
+
+    def filled(self) -> Partition:
+        """The partition of all values, with one more cell for those that are in none."""
+        return self if self.whole else Partition.of(self.labels)
+
+    @property
+    def kept(self) -> IntArray:
+        """The values that are in cells, ascending."""
+        return np.arange(self.size) if self.cells == self.size else np.flatnonzero(self.labels >= 0)
+
+    @property
+    def grouped(self) -> tuple[IntArray, IntArray]:
+        """The values that are in cells, cell by cell, and where each cell begins among them."""
+        order = self.kept
+        if not self.in_order:
+            order = order[np.argsort(self.at(order), kind="stable")]
+        return order, np.cumsum(self.counts) - self.counts
+
+    @lazy
+    def in_order(self) -> bool:
+        """Whether no value is before another one of an earlier cell."""
+        labels = self._stretches[1]
+        return bool((np.diff(labels[labels >= 0]) >= 0).all())
+
+    def listed(self) -> list[IntArray]:
+        """The values of each cell, ascending."""
+        order, starts = self.grouped
+        return np.split(order, starts[1:])
+
+    def summed(self, array: Array, axis: int) -> Array:
+        """The array with one axis, along the values, summed over each cell."""
+        if self.cells == self.size:
+            return array
+        starts = self.members
+        if not (self.whole and self.in_order):
+            order, starts = self.grouped
+            index = index_set(self.size, order) if self.in_order else order
+            array = array[(slice(None),) * axis + (index,)]
+            if len(starts) == len(order):
+                return array
+        summed: Array = np.add.reduceat(array, starts, axis=axis, dtype=np.int64 if array.dtype.kind in "iu" else None)
+        return summed
+
+    def spread(self, array: FloatArray, axis: int) -> FloatArray:
+        """The array with each cell along one axis repeated for all values in it."""
+        return array if self.cells == self.size else np.take(array, self.labels, axis=axis)
 
     @lazy
     def least(self) -> int:
@@ -163,6 +231,20 @@ class Partition:
             return np.asarray(values, np.int64)
         begins, labels = self._runs
         return labels[np.searchsorted(begins, values, side="right") - 1].astype(np.int64)
+
+    @lazy
+    def canonical(self) -> dict[str, Any]:
+        """As queries tell it: a range or a list of values, each by itself; bins by their edges; else all cells."""
+        if self.cells == self.size:
+            return {"range": [0, self.size]}
+        if self.in_order:
+            order, starts = self.grouped
+            index = index_set(self.size, order)
+            if len(starts) == len(order):
+                return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}
+            if isinstance(index, slice):
+                return {"edges": [*order[starts].tolist(), index.stop]}
+        return {"cells": self.labels.tolist()}
 
     def document(self) -> Any:
         """As JSON: the cell of each value, or of very many values in runs of neighbours where each run begins."""
@@ -235,6 +317,8 @@ class Partition:
 
 def _numbered(labels: Array) -> IntArray:
     """Labels renumbered in the order of the first place where each stands."""
+    if len(labels) and bool((labels[1:] >= labels[:-1]).all()):
+        return np.concatenate([[0], np.cumsum(labels[1:] > labels[:-1])])
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -276,8 +360,12 @@ class Marginal:
         if any(a < 0 for a in self.attributes) or sorted(set(self.attributes)) != list(self.attributes):
             raise ValueError("the attributes of a marginal stand in ascending order")
         for size, partition in zip(self.sizes, self.partitions, strict=True):
+            if partition is not None and not partition.whole:
+                raise ValueError("a partition of a marginal is of all values")
             if size < 2 or (partition is not None and (partition.size != size or not 1 < partition.cells < size)):
-                raise ValueError("a partition has at least two cells, fewer than its attribute has values")
+                raise ValueError(
+                    "a partition is of all values and has at least two cells, fewer than its attribute has values"
+                )
 
     @classmethod
     def of(cls, sizes: Sequence[int], cells: Mapping[int, Partition | None]) -> Marginal:
@@ -350,88 +438,3 @@ class Marginal:
             )
         except (KeyError, TypeError) as error:
             raise ValueError("not the document of a marginal") from error
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """The cells that the values of one attribute are counted in: ``labels[value]`` is the value's cell.
-
-    A value that is not counted has the label -1. Cells are numbered in the order of their least values. ``labels`` is
-    None where every value is a cell by itself.
-    """
-
-    length: int
-    labels: IntArray | None = None
-
-    @classmethod
-    def of(cls, labels: IntArray) -> Cells:
-        """The cells that values of equal label share, however these are numbered; -1 are not counted.
-
-        Some value must be counted.
-        """
-        kept = np.flatnonzero(labels >= 0)
-        given = labels[kept]
-        if bool((given[1:] >= given[:-1]).all()):
-            ranked = np.concatenate([[0], np.cumsum(given[1:] > given[:-1])])
-        else:
-            _, first, inverse = np.unique(given, return_index=True, return_inverse=True)
-            rank = np.empty(len(first), dtype=np.int64)
-            rank[np.argsort(first)] = np.arange(len(first))
-            ranked = rank[inverse]
-        if len(ranked) == len(labels) == int(ranked[-1]) + 1:
-            return cls(len(labels))
-        numbered = np.full(len(labels), -1, dtype=np.int64)
-        numbered[kept] = ranked
-        return cls(len(labels), numbered)
-
-    @lazy
-    def count(self) -> int:
-        """How many cells there are."""
-        return self.length if self.labels is None else int(self.labels.max()) + 1
-
-    @lazy
-    def kept(self) -> IntArray:
-        """The values that are counted, ascending."""
-        return np.arange(self.length) if self.labels is None else np.flatnonzero(self.labels >= 0)
-
-    @lazy
-    def members(self) -> list[IntArray]:
-        """The values of each cell, ascending."""
-        order, starts = self.grouped
-        return np.split(order, starts[1:])
-
-    @lazy
-    def grouped(self) -> tuple[IntArray, IntArray]:
-        """The values that are counted, cell by cell, and where each cell begins among them."""
-        if self.labels is None:
-            return self.kept, self.kept
-        order, labels = self.kept, self.labels[self.kept]
-        if bool((labels[1:] < labels[:-1]).any()):
-            by_cell = np.argsort(labels, kind="stable")
-            order, labels = order[by_cell], labels[by_cell]
-        return order, np.searchsorted(labels, np.arange(self.count))
-
-    def summed(self, array: Array, axis: int) -> Array:
-        """Integers with one axis, along the values, summed over each cell."""
-        if self.labels is None:
-            return array
-        order, starts = self.grouped
-        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else order
-        array = array[(slice(None),) * axis + (index,)]
-        if len(starts) == len(order):
-            return array
-        summed: Array = np.add.reduceat(array, starts, axis=axis, dtype=np.int64)
-        return summed
-
-    @lazy
-    def canonical(self) -> dict[str, Any]:
-        """As JSON: a range or a list of values, each by itself; else bins by their edges; else the cell of each."""
-        if self.labels is None:
-            return {"range": [0, self.length]}
-        order, starts = self.grouped
-        index = index_set(self.length, order) if bool((np.diff(order) > 0).all()) else None
-        if index is not None and len(starts) == len(order):
-            return {"range": [index.start, index.stop]} if isinstance(index, slice) else {"in": order.tolist()}
-        if isinstance(index, slice):
-            return {"edges": [*order[starts].tolist(), index.stop]}
-        return {"cells": self.labels.tolist()}

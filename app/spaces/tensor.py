@@ -113,6 +113,11 @@ class Axis:
         return self.vector().astype(np.float64) if self.real is None else self.real
 
 
+def along(vector: FloatArray, axis: int, rank: int) -> FloatArray:
+    """A vector as an array of the given rank that varies along one axis."""
+    return vector.reshape([-1 if k == axis else 1 for k in range(rank)])
+
+
 def count_of(members: Members) -> int:
     """How many positions there are."""
     return max(0, int(members.stop - members.start)) if isinstance(members, slice) else len(members)

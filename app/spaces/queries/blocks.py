@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from app.declarations.naming import cut
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.partition import Cells
+from app.spaces.partition import Partition
 from app.spaces.queries.marginal import MOST_NUMBERS, read_labels
 from app.spaces.queries.request import Groups, Node, Request, does_not_fit
 from app.spaces.query import Query
@@ -84,18 +84,20 @@ class CompiledBlocks(Query):
 
     Attributes:
         left: the groups of rows, in the order of their least members.
-        right: of columns; where only what is within groups is asked, as the groups to the left are numbered that they
-            go with. Of an undirected graph those to the left.
+        right: of columns; of an undirected graph those to the left.
         asked: for the answer alone, its axes: one of each side, or a single one.
         only_within: whether only the entries from a group to the group of the same number are asked for.
         symmetric: whether the graph is undirected, so that each entry stands on both sides of the diagonal.
+        matched: where only what is within groups is asked, for each group to the right the one to the left that it goes
+            with.
     """
 
-    left: Cells
-    right: Cells
+    left: Partition
+    right: Partition
     asked: tuple[AskedGroups, ...]
     only_within: bool
     symmetric: bool = False
+    matched: IntArray | None = None
 
     grid_bits = 0
     rounding = 0.0
@@ -103,7 +105,12 @@ class CompiledBlocks(Query):
     @lazy
     def shape(self) -> tuple[int, ...]:
         """How many groups there are along each axis of the answer."""
-        return (self.left.count,) if self.only_within else (self.left.count, self.right.count)
+        return (self.left.cells,) if self.only_within else (self.left.cells, self.right.cells)
+
+    @property
+    def _right(self) -> IntArray:
+        """The group of each column as those to the left are numbered that it goes with, -1 where it is in none."""
+        return self.right.labels if self.matched is None else np.append(self.matched, -1)[self.right.labels]
 
     @lazy
     def numbers(self) -> int:  # type: ignore[override]
@@ -128,11 +135,11 @@ class CompiledBlocks(Query):
             return totals // 2
         # Between two groups each edge stands once in either direction, within one it stands twice.
         np.fill_diagonal(totals, np.diagonal(totals) // 2)
-        return totals[np.triu_indices(self.left.count)]
+        return totals[np.triu_indices(self.left.cells)]
 
     def _of_entries(self, matrix: csr_array) -> IntArray:
         """The sums over a matrix in compressed rows, in one pass over its entries."""
-        size, left, right = math.prod(self.shape), _labels(self.left), _labels(self.right)
+        size, left, right = math.prod(self.shape), self.left.labels, self._right
         rows = np.repeat(left.astype(np.int32), np.diff(matrix.indptr))
         totals = np.zeros(size + 1, np.int64)
         for part in parts_of(len(rows), _PART):
@@ -141,7 +148,7 @@ class CompiledBlocks(Query):
             if self.only_within:
                 place = np.where(row == column, row, -1)
             else:
-                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.count) + column, -1)
+                place = np.where((row >= 0) & (column >= 0), row * np.int64(self.right.cells) + column, -1)
             np.add.at(totals, place, matrix.data[part].astype(np.int64))
         return totals[:-1].reshape(self.shape)
 
@@ -149,7 +156,7 @@ class CompiledBlocks(Query):
         """The sums over an array of all entries, some rows at a time, group by group."""
         totals = np.zeros(self.shape, np.int64)
         order, _ = self.left.grouped
-        labels = _labels(self.left)[order]
+        labels = self.left.labels[order]
         for part in parts_of(len(order), max(1, _PART // array.shape[1])):
             own = labels[part]
             starts = np.flatnonzero(np.diff(own, prepend=-1))
@@ -160,7 +167,7 @@ class CompiledBlocks(Query):
 
     def _of_array_within(self, array: Array) -> IntArray:
         totals = np.zeros(self.shape, np.int64)
-        left, right, kept = _labels(self.left), _labels(self.right), self.left.kept
+        left, right, kept = self.left.labels, self._right, self.left.kept
         for part in parts_of(len(kept), max(1, _PART // array.shape[1])):
             rows = kept[part]
             same = left[rows, None] == right
@@ -180,14 +187,16 @@ class CompiledBlocks(Query):
         if not self.only_within:
             rows, columns = len(self.left.kept), len(self.right.kept)
             return float(rows * (rows - 1) // 2 if self.symmetric else rows * columns)
-        rows_of, columns_of = (np.bincount(_labels(cells)[cells.kept]) for cells in (self.left, self.right))
+        rows_of, columns_of = self.left.counts, np.bincount(self._right[self.right.kept])
         return float(rows_of @ (rows_of - 1) // 2 if self.symmetric else rows_of @ columns_of)
 
     @lazy
     def canonical(self) -> dict[str, Any]:
         form: dict[str, Any] = {"left": self.left.canonical, "type": "blocks"}
         if not self.symmetric:
-            form["right"] = self.right.canonical
+            # Where groups to the right have another order than those they go with their numbers are told one by one.
+            own = self.matched is None or bool((np.diff(self.matched) > 0).all())
+            form["right"] = self.right.canonical if own else {"cells": self._right.tolist()}
         return form | ({"only": "within"} if self.only_within else {})
 
     @lazy
@@ -200,18 +209,13 @@ class CompiledBlocks(Query):
         Of an undirected graph each number between two groups stands at both of its places.
         """
         if self.symmetric and not self.only_within:
-            upper = np.triu_indices(self.left.count)
+            upper = np.triu_indices(self.left.cells)
             table = np.empty(self.shape, values.dtype)
             table[upper] = table.T[upper] = values
         else:
             table = values.reshape(self.shape)
         told: Array = table[np.ix_(*(asked.cells for asked in self.asked))].reshape(-1)
         return told
-
-
-def _labels(cells: Cells) -> IntArray:
-    """The cell of each node, -1 where it is not counted."""
-    return np.arange(cells.length) if cells.labels is None else cells.labels
 
 
 def _numbers(shape: tuple[int, ...], *, symmetric: bool) -> int:
@@ -247,25 +251,26 @@ def _compiled(request: BlocksQuery, space: SidedSpace) -> CompiledBlocks:
     rows = _grouped(request.left, space, 0)
     columns = rows if request.right is None else _grouped(request.right, space, 1)
     names, others_names = tuple(request.left), tuple(others)
-    cells = Cells.of(rows.labels)
-    numbered = _labels(cells)[rows.firsts]
+    cells = Partition.some(rows.labels)
+    numbered = cells.labels[rows.firsts]
     if not (within or symmetric):
-        across = Cells.of(columns.labels)
+        across = Partition.some(columns.labels)
         asked = (
             AskedGroups("left", names, numbered),
-            AskedGroups("right", others_names, _labels(across)[columns.firsts]),
+            AskedGroups("right", others_names, across.labels[columns.firsts]),
         )
         return CompiledBlocks(cells, across, asked, only_within=False)
     # To the right groups have the numbers of those to the left that are called the same.
     number_of = dict(zip(names, numbered.tolist(), strict=True))
     same = np.array([*(number_of[name] for name in others_names), -1])[columns.labels]
-    if symmetric and not np.array_equal(same, _labels(cells)):
+    if symmetric and not np.array_equal(same, cells.labels):
         raise InvalidQuery("right: of an undirected graph it is the same groups as left: leave it out")
-    across = cells if symmetric else Cells(space.shape[1], same)
+    across = cells if symmetric else Partition.some(same)
+    matched = same[across.members] if within else None
     axes = [AskedGroups("group" if within else "left", names, numbered)]
     if not within:
         axes.append(AskedGroups("right", others_names, np.array([number_of[name] for name in others_names])))
-    return CompiledBlocks(cells, across, tuple(axes), within, symmetric)
+    return CompiledBlocks(cells, across, tuple(axes), within, symmetric, matched)
 
 
 def _grouped(groups: Mapping[str, Literal["all"] | Sequence[Node]], space: SidedSpace, side: int) -> _Grouped:
@@ -308,18 +313,20 @@ def read(space: SidedSpace, form: Mapping[str, Any]) -> CompiledBlocks:
         AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError: when it is no such form at all.
     """
     within, shape, symmetric = "only" in form, space.shape, space.symmetric
-    left = Cells.of(read_labels(form["left"], shape[0]))
-    right = left
+    left = Partition.some(read_labels(form["left"], shape[0]))
+    right, matched = left, np.arange(left.cells) if within else None
     if not symmetric:
         labels = read_labels(form["right"], shape[1])
-        right = Cells(shape[1], labels) if within else Cells.of(labels)
-        if within and not np.array_equal(np.unique(labels[labels >= 0]), np.arange(left.count)):
-            raise InvalidQuery("canonical groups do not go together")
+        right = Partition.some(labels)
+        if within:
+            matched = labels[right.members]
+            if not np.array_equal(np.unique(matched), np.arange(left.cells)):
+                raise InvalidQuery("canonical groups do not go together")
     sides = (left,) if within else (left, right)
-    check_numbers(tuple(side.count for side in sides), symmetric=symmetric)
+    check_numbers(tuple(side.cells for side in sides), symmetric=symmetric)
     names = ("group",) if within else ("left", "right")
     asked = tuple(
-        AskedGroups(name, tuple(map(str, range(side.count))), np.arange(side.count))
+        AskedGroups(name, tuple(map(str, range(side.cells))), np.arange(side.cells))
         for name, side in zip(names, sides, strict=True)
     )
-    return CompiledBlocks(left, right, asked, within, symmetric)
+    return CompiledBlocks(left, right, asked, within, symmetric, matched)

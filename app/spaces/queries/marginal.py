@@ -18,7 +18,7 @@ from pydantic import model_validator as _model_validator
 
 from app.spaces.errors import InvalidQuery
 from app.spaces.lazy import lazy
-from app.spaces.partition import Cells
+from app.spaces.partition import Partition
 from app.spaces.queries import conditions
 from app.spaces.queries.canonical import read_members, read_selection
 from app.spaces.queries.linear import axis_canonical, ranges_of
@@ -78,7 +78,7 @@ class AskedAxis:
 
     axis: int
     values: Values
-    cells: Cells
+    cells: Partition
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class AskedAxis:
     @lazy
     def labels(self) -> tuple[Label, ...]:
         """What the cells are called."""
-        return self.values.labels(self.cells.members)
+        return self.values.labels(self.cells.listed())
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class CompiledMarginal(Query):
     """
 
     axes: tuple[int, ...]
-    cells: tuple[Cells, ...]
+    cells: tuple[Partition, ...]
     where: tuple[tuple[int, Members], ...]
     universe: tuple[int, ...]
     asked: tuple[AskedAxis, ...]
@@ -123,7 +123,7 @@ class CompiledMarginal(Query):
     @lazy
     def shape(self) -> tuple[int, ...]:
         """How many cells there are along each axis."""
-        return tuple(cells.count for cells in self.cells)
+        return tuple(cells.cells for cells in self.cells)
 
     @lazy
     def numbers(self) -> int:  # type: ignore[override]
@@ -134,7 +134,8 @@ class CompiledMarginal(Query):
         together = () if self.among is None else self.among[0]
         named = tuple(sorted({*selected, *told, *together}))
         if isinstance(data, RecordsTensor) and not data.few(named):
-            cells = [(axis, told[axis].labels) for axis in self.axes]
+            labels = [None if cells.cells == cells.size else cells.labels for cells in self.cells]
+            cells = list(zip(self.axes, labels, strict=True))
             return data.tallied(cells, self.shape, self.where, self.among)
         counts = data.marginal(named)
         if self.among is not None:
@@ -264,8 +265,8 @@ def _compiled(
         raise InvalidQuery("where selects none of the records that could be counted")
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items() if found is not None]
     where = {axis: members for axis, members in selected.items() if axis not in cells}
-    where |= {a.axis: a.cells.kept for a in asked if a.cells.count == 1}
-    return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.count > 1}, where, asked, among)
+    where |= {a.axis: a.cells.kept for a in asked if a.cells.cells == 1}
+    return _canonical(lengths, {a.axis: a.cells for a in asked if a.cells.cells > 1}, where, asked, among)
 
 
 def _parted(
@@ -309,18 +310,18 @@ def _binned(length: int, edges: IntArray) -> IntArray:
     return labels
 
 
-def _cells(length: int, labels: IntArray | None, selected: Members | None) -> Cells | None:
+def _cells(length: int, labels: IntArray | None, selected: Members | None) -> Partition | None:
     """The cells of one attribute, each place one where no labels are given; None where no value is counted."""
     if selected is None:
-        return Cells(length) if labels is None else Cells.of(labels)
+        return Partition.singles(length) if labels is None else Partition.some(labels)
     inside = np.full(length, -1, dtype=np.int64)
     inside[selected] = listed_members(selected) if labels is None else labels[selected]
-    return Cells.of(inside) if bool((inside >= 0).any()) else None
+    return Partition.some(inside) if bool((inside >= 0).any()) else None
 
 
 def _canonical(
     lengths: Sequence[int],
-    cells: Mapping[int, Cells],
+    cells: Mapping[int, Partition],
     where: Mapping[int, Members],
     asked: Sequence[AskedAxis],
     among: Among | None,
@@ -368,16 +369,16 @@ def read(space: TableSpace, form: Mapping[str, Any]) -> CompiledMarginal:
     if len(set(every)) < len(every) or any(type(a) is not int or not 0 <= a < len(lengths) for a in every):
         raise InvalidQuery("canonical axes are out of range, or named twice")
     check_values(lengths, [axis for axis, _ in form["axes"]])
-    cells = {axis: Cells.of(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
+    cells = {axis: Partition.some(read_labels(axis_form, lengths[axis])) for axis, axis_form in form["axes"]}
     where = {axis: read_members(axis_form, lengths[axis]) for axis, axis_form in form["where"]}
-    if any(found.count < 2 for found in cells.values()) or not all(map(count_of, where.values())):
+    if any(found.cells < 2 for found in cells.values()) or not all(map(count_of, where.values())):
         raise InvalidQuery("canonical cells are fewer than two, or nothing is selected")
-    _check_numbers(math.prod(found.count for found in cells.values()))
+    _check_numbers(math.prod(found.cells for found in cells.values()))
     asked = [AskedAxis(axis, values[axis], found) for axis, found in cells.items()]
     among: Among | None = None
     if "among" in form:
         among = together, read_selection(lengths, together, form["among"]["ranges"])
-        counted = {axis: found.labels >= 0 for axis, found in cells.items() if found.labels is not None}
+        counted = {axis: found.labels >= 0 for axis, found in cells.items() if not found.whole}
         alone, rest = _parted(*among, counted)
         same = rest is not None and rest[0] == together and np.array_equal(rest[1], among[1])
         kept = all(np.array_equal(alone[a], cells[a].kept) for a in together if a in cells)

@@ -183,7 +183,7 @@ def test_the_schatten_norm_of_full_rank() -> None:
     more than is held ready for it."""
     side = 300
     here = space_of(parse_spec({"name": "d", "budget": BUDGET, "kind": "bipartite", "left": side, "right": side}))
-    asked = here.compile_dense(np.random.default_rng(5).uniform(-1, 1, (side, side)))
+    asked = dense_of(here, np.random.default_rng(5).uniform(-1, 1, (side, side)))
     chosen = Mechanism.model_validate({"construction": "md", "potential": "schatten", "ball_p": "none"})
     construction = construct(chosen, here, PublicFacts(1e6), 1000.0, 100)
     state = construction.start()
@@ -223,7 +223,7 @@ def test_constructions_of_their_own_kind(name: str) -> None:
         else:
             size = declared["attributes"][0]["size"]
             words = {"type": "predicate", "where": {"a": {"in": [i for i in range(size) if i % (2 + place % 3)]}}}
-        asked.append(here.compile(parse_query(words)))
+        asked.append(parse_query(words).compiled(here))
     _, _, shares = taught(construction, asked, [2000.0 if place % 2 else 300.0 for place in range(12)])
     assert max(shares) <= 1.0
 

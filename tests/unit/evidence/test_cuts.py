@@ -13,7 +13,7 @@ from app.declarations.spec import parse_spec
 from app.evidence.cuts import FEW, CutQuestion, Side
 from app.measurements.strategies.edges import CellKind, Edges
 from app.spaces.factory import space_of
-from app.spaces.queries.registry import parse_query
+from app.spaces.queries.registry import from_canonical, parse_query
 from app.spaces.space import Space
 from app.spaces.tensor import Axis, DenseTensor
 from tests.unit.evidence.graphs import KINDS, data, question, shapes, vector, weights
@@ -95,7 +95,7 @@ def test_the_question_of_a_cut(name: str, seed: int) -> None:
     where, kind = space(name)
     rng = np.random.default_rng(seed)
     chosen = [np.flatnonzero(rng.random(n) < rng.choice([0.2, 0.6, 1.0])) for n in where.shape]
-    query = where.compile(parse_query({"type": "cut", "left": chosen[0].tolist(), "right": chosen[1].tolist()}))
+    query = parse_query({"type": "cut", "left": chosen[0].tolist(), "right": chosen[1].tolist()}).compiled(where)
     expected = written(
         kind, *(np.isin(np.arange(n), each).astype(float) for n, each in zip(where.shape, chosen, strict=True))
     )
@@ -118,7 +118,7 @@ def test_the_question_of_a_rank_one_query(name: str, seed: int) -> None:
     where, kind = space(name)
     rng = np.random.default_rng(seed)
     u, v = (rng.integers(0 if kind == "pairs" else -8, 9, n) / 8 for n in where.shape)
-    query = where.compile(parse_query({"type": "rank_one", "left": u.tolist(), "right": v.tolist()}))
+    query = parse_query({"type": "rank_one", "left": u.tolist(), "right": v.tolist()}).compiled(where)
     if query.is_zero:
         return
     found, expected = CutQuestion.of(query, kind), written(kind, u, v)
@@ -139,7 +139,8 @@ def test_the_question_of_a_rank_one_query(name: str, seed: int) -> None:
 def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
     """One question for each number, in the order of the numbers, each weighing the cells that its number counts: the
     exact answers of the query are those of the weights. Would catch blocks in another order, a pair within a group that
-    counts twice, and groups that are paired by the order in which they were named.
+    counts twice, groups that are paired by the order in which they were named,
+    and a query that asks something else when it is read back.
     """
     where, kind = space(name)
     rng = np.random.default_rng(seed)
@@ -151,9 +152,11 @@ def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
         asked["right"] = groups[1]
     if within:
         asked["only"] = "within"
-    query = where.compile(parse_query(asked))
+    query = parse_query(asked).compiled(where)
     questions = CutQuestion.all_of(query, kind)
     assert len(questions) == query.numbers
+    again = CutQuestion.all_of(from_canonical(where, query.canonical, {}), kind)
+    assert [each.name for each in again] == [each.name for each in questions]
     matrix = np.where(data(rng, kind, Edges.of(where).shape) > 0.5, 1, 0)
     found = [int((weights(each) * matrix).sum()) for each in questions]
     assert found == np.atleast_1d(query.exact(DenseTensor(matrix))).tolist()
@@ -165,6 +168,6 @@ def test_the_questions_of_blocks(name: str, within: bool, seed: int) -> None:
 def test_what_is_no_cut_is_refused() -> None:
     """Would catch a query without weights that is taken for a cut."""
     where, kind = space("directed")
-    query = where.compile(parse_query({"type": "cut", "left": [], "right": [1]}))
+    query = parse_query({"type": "cut", "left": [], "right": [1]}).compiled(where)
     with pytest.raises(TypeError, match="no cut"):
         CutQuestion.of(query, kind)

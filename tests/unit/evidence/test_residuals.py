@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.evidence import measurements as measurements_module
 from app.evidence import residuals as residuals_module
 from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.tails import reach
+from app.measurements import pieces as measurements_module
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.measurements.strategies.tables import Release
