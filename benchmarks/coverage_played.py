@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from app.curator.counting import counted, exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import EvidenceMechanism
 from app.curator.mechanisms import NO_WISH, Answer, Due, MarginalTest, Measure, Units, Wish
@@ -28,6 +27,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.estimation.intervals import Estimates
+from app.measurements.counting import counted
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.finishing import Job, Outcome, finish
@@ -196,7 +196,7 @@ class Played:
         self._setting, self._noise = setting, noise
         self.session = Session(setting.opening)
         space = setting.opening.dataset.space
-        for measured in measured_all(noise, setting.data, self.session.purchases(), space):  # type: ignore[arg-type]
+        for measured in measured_all(noise, space, setting.data, self.session.purchases()):  # type: ignore[arg-type]
             self.session.pin(measured)
 
     def ask(self, words: Mapping[str, Any], wish: Wish = NO_WISH) -> Told:
@@ -239,7 +239,7 @@ class Played:
             return surprise(private, due.counts, tests, count, due.threshold, fresh)
         assert isinstance(due, Measure)
         if isinstance(due.strategy, TableStrategy):
-            private = exact_values(due.strategy, data)
+            private = due.strategy.exact(self.session.dataset.space, data)
         else:
             exact = np.atleast_1d(np.asarray(query.exact(data), np.int64))
             private = np.asarray(self.session.dataset.space.to_answer_grid(exact, query))
@@ -254,7 +254,7 @@ def released(setting: Setting, noise: Drawn, seed: int) -> Outcome:
     assert isinstance(plan, WorkloadPlan)
     assert mechanism.options is not None
     space = opening.dataset.space
-    made = measured_all(noise, setting.data, session.purchases(), space)  # type: ignore[arg-type]
+    made = measured_all(noise, space, setting.data, session.purchases())  # type: ignore[arg-type]
     job = Job(
         method=mechanism.method or "",
         options=mechanism.options.model_dump(exclude_none=True),

@@ -27,7 +27,6 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from app.client import Curator
-from app.curator.counting import exact_degrees
 from app.declarations.spec import Spec, parse_spec
 from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
@@ -139,7 +138,7 @@ def taken_apart(
                 times[1].append(min(seconds(lambda q=query: q.exact(tensor))[0] for _ in range(3)))
                 times[2].append(min(seconds(lambda q=asked: passed(tensor, q))[0] for _ in range(3)))
             found[size, together] = tuple(map(statistics.median, times))
-    degrees = seconds(lambda: exact_degrees(Degrees.of(space), tensor))[0]
+    degrees = seconds(lambda: Degrees.of(space).exact(None, tensor))[0]
     return found, degrees  # type: ignore[return-value]
 
 

@@ -23,9 +23,11 @@ from app.declarations.spec import parse_spec
 from app.evidence.cut_posterior import CutPosterior
 from app.evidence.graph_policy import GraphPolicy
 from app.measurements.noise import BitFlips
-from app.measurements.strategies.asked import AskedBuy, AskedRelease
-from app.measurements.strategies.degrees import DegreeBuy, DegreeRelease
-from app.measurements.strategies.edges import EdgeBuy, EdgeRelease
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.queries.canonical import pair_query
 from app.spaces.queries.weights import product
@@ -143,23 +145,25 @@ def make(of: Graph, epsilon: float, delta: float, questions: int, seed: int, **d
     asked = {"dataset": "g", "epsilon": epsilon, "max_queries": questions}
     request, _ = chosen(dataset, parse_request(asked))
     session = Session(Opening(dataset, request, make_plan(dataset, request)))
-    for buy, price in session.purchases():
-        session.pin(Measured(_measured(of, buy, rng), price))
+    for buy in session.purchases():
+        session.pin(Measured(_measured(of, buy, rng), buy.price))
     return Auto("auto", of, session, rng)
 
 
-def _measured(of: Graph, buy: object, rng: np.random.Generator) -> DegreeRelease | EdgeRelease | AskedRelease:
-    if isinstance(buy, AskedBuy):
-        draw = rng.normal if buy.kind == "gaussian" else rng.laplace
-        noisy = (of.edges + draw(0, float(buy.scale))) * 2**buy.noise.bits
-        return AskedRelease(buy.strategy, buy.noise, np.array([round(noisy)], np.int64))
-    if isinstance(buy, DegreeBuy):
+def _measured(
+    of: Graph, buy: Purchase[Strategy], rng: np.random.Generator
+) -> Measurement[Degrees] | Measurement[Edges] | Measurement[Asked]:
+    if isinstance(buy.strategy, Asked):
+        draw = rng.normal if buy.noise.kind == "gaussian" else rng.laplace
+        noisy = (of.edges + draw(0, float(buy.noise.scale))) * 2**buy.noise.bits
+        return Measurement(buy.strategy, buy.noise, np.array([round(noisy)], np.int64))
+    if isinstance(buy.strategy, Degrees):
         rows, columns = (of.matrix.sum(axis=axis, dtype=np.float64) for axis in (1, 0))
         exact = rows if of.undirected else np.concatenate([rows, columns])
-        draw = rng.normal if buy.kind == "gaussian" else rng.laplace
-        noisy = np.rint(exact + draw(0, float(buy.scale), len(exact))).astype(np.int64)
-        return DegreeRelease(buy.strategy, buy.noise, noisy)
-    assert isinstance(buy, EdgeBuy)
+        draw = rng.normal if buy.noise.kind == "gaussian" else rng.laplace
+        noisy = np.rint(exact + draw(0, float(buy.noise.scale), len(exact))).astype(np.int64)
+        return Measurement(buy.strategy, buy.noise, noisy)
+    assert isinstance(buy.strategy, Edges)
     assert isinstance(buy.noise, BitFlips)
     bits = buy.strategy.flattened(of.matrix.toarray()).astype(np.uint8)
-    return EdgeRelease(buy.strategy, buy.noise, bits ^ (rng.random(len(bits)) < float(buy.noise.probability)))
+    return Measurement(buy.strategy, buy.noise, bits ^ (rng.random(len(bits)) < float(buy.noise.probability)))

@@ -94,7 +94,7 @@ def simulate(
     mechanism = WorkloadMechanism(Opening(dataset, request, plan, None, Pins((), ())))
     data = RecordsTensor([np.ascontiguousarray(column) for column in world.records.T], world.sizes)
     assert mechanism.rounds is not None
-    made = play(mechanism.rounds, mechanism.hypothesis([], []), data, SeededNoise(seed), lambda part: None)
+    made = play(mechanism.rounds, mechanism.hypothesis([], []), None, data, SeededNoise(seed), lambda part: None)
     releases = [each.table for each in made]
     assert isinstance(plan, WorkloadPlan)
     job = Job(

@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, ndtr
 from app.evidence.dense import DenseFit
 from app.evidence.dense import fitted as ridge
 from app.evidence.fits import LocalFits
-from app.evidence.policy import Bought, Buy, Means, Policy
+from app.evidence.policy import Bought, Means, Policy, Wanted
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
@@ -67,16 +67,16 @@ def means(epsilon: float, pure: bool, questions: int | None) -> Means:
     return Means(float(budget.order), float(budget.total), epsilon, pure, questions)
 
 
-def drawn(table: World, buy: Buy, rng: np.random.Generator) -> Counts:
+def drawn(table: World, buy: Wanted, rng: np.random.Generator) -> Counts:
     """A measurement, with noise of NumPy on whole counts."""
     exact = table.marginal(buy.marginal)
-    scale = float(buy.scale)
-    if buy.kind == "laplace":
+    scale = float(buy.noise.scale)
+    if buy.noise.kind == "laplace":
         ratio = -math.expm1(-1 / scale)
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), exact.astype(np.int64) + noise)
+    return Counts(buy.marginal, buy.noise, exact.astype(np.int64) + noise)
 
 
 class Session:
@@ -93,8 +93,8 @@ class Session:
             self._pay(buy)
             self.policy.residuals.add(drawn(table, buy, rng))
 
-    def _pay(self, buy: Buy) -> None:
-        self.left -= self.policy.price(buy.kind, buy.scale)
+    def _pay(self, buy: Wanted) -> None:
+        self.left -= self.policy.price(buy.noise.kind, buy.noise.scale)
         assert self.left > -1e-9, "more was spent than there is"
 
     def ask(self, question: Question) -> Bought | None:
@@ -225,9 +225,8 @@ def histogram(table: World, questions: list[Question], epsilon: float, seed: int
     if table.cells > 5_000_000:
         return None
     started, score, rng = time.perf_counter(), Score(), np.random.default_rng(seed)
-    buy = Buy.of(
-        Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes)))), "laplace", Decimal(repr(1 / epsilon))
-    )
+    whole = Marginal.of(table.sizes, dict.fromkeys(range(len(table.sizes))))
+    buy = Wanted.of(whole, Noise("laplace", Decimal(repr(1 / epsilon)), 0))
     measured = drawn(table, buy, rng)
     total = max(float(measured.values.sum()), 1.0)
     base = np.ones(())
@@ -263,7 +262,7 @@ def offline(table: World, questions: list[Question], epsilon: float, seed: int) 
     scale = Decimal(repr(round(gaussian_sigma(epsilon) * math.sqrt(len(maximal)), 3)))
     residuals = Residuals(table.sizes)
     for attributes in maximal:
-        buy = Buy.of(Marginal.of(table.sizes, dict.fromkeys(attributes)), "gaussian", scale)
+        buy = Wanted.of(Marginal.of(table.sizes, dict.fromkeys(attributes)), Noise("gaussian", scale, 0))
         residuals.add(drawn(table, buy, rng))
     fits = LocalFits(residuals)
     for question in questions:

@@ -28,7 +28,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.declarations.spec import parse_spec
-from app.measurements.strategies.tables import Release
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.finishing import Job, finish
 from app.releases.power import started
 from app.services.measuring import measured_all
@@ -81,13 +81,13 @@ def cases() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], PrivateTensor
 
 
 def measured(session: Session, data: PrivateTensor) -> list[Measured]:
-    noise, mechanism = SystemNoise(), session.mechanism
-    made = measured_all(noise, data, session.purchases())
+    noise, mechanism, space = SystemNoise(), session.mechanism, session.dataset.space
+    made = measured_all(noise, space, data, session.purchases())
     if isinstance(mechanism, PowerMechanism):
-        made += play_power(mechanism.power, started(mechanism.power.edges, []), data, noise, lambda _: None)
+        made += play_power(mechanism.power, started(mechanism.power.edges, []), space, data, noise, lambda _: None)
     elif isinstance(mechanism, WorkloadMechanism) and mechanism.rounds is not None:
         hypothesis = mechanism.hypothesis([], [each.table for each in made])
-        made += play(mechanism.rounds, hypothesis, data, noise, lambda _: None)
+        made += play(mechanism.rounds, hypothesis, space, data, noise, lambda _: None)
     return made
 
 
@@ -109,7 +109,7 @@ def main() -> None:
         begun = time.perf_counter()
         made = [each.release for each in measured(session, data)]
         drawn = time.perf_counter() - begun
-        tables = [each for each in made[: len(plan.buys)] if isinstance(each, Release)]
+        tables = [each for each in made[: len(plan.buys)] if isinstance(each.strategy, TableStrategy)]
         construction = None
         if plan.iterations is not None:
             construction = WorkloadMechanism(opening).construction(tables)

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.evidence import noise_of
 from app.curator.mechanisms import Answer, Measure, Measured
@@ -30,7 +29,7 @@ from app.curator.request import parse_request
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.strategies.tables import Release
+from app.measurements.record import Measurement
 from app.privacy.ledger import Budget
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
@@ -169,10 +168,9 @@ class Ours:
         request = parse_request(asked | {"max_queries": len(table.questions)})
         self.session = Session(Opening(dataset, request, make_plan(dataset, request), None, Pins((), ())))
         self._data = RecordsTensor(table.columns, dataset.space.shape)
-        for buy, price in self.session.purchases():
-            noise = Noise(buy.kind, buy.scale, 0)
-            release = Release(buy.strategy, noise, self._noisy(exact_values(buy.strategy, self._data), noise))
-            self.session.pin(Measured(release, price))
+        for buy in self.session.purchases():
+            units = self._noisy(buy.strategy.exact(dataset.space, self._data), buy.noise)
+            self.session.pin(Measured(Measurement(buy.strategy, buy.noise, units), buy.price))
 
     def _noisy(self, exact: np.ndarray, noise: Noise) -> np.ndarray:
         draw = self._rng.laplace if noise.kind == "laplace" else self._rng.normal
@@ -185,7 +183,7 @@ class Ours:
         due = self.session.consider(query)
         if isinstance(due, Measure):
             assert due.strategy is not None
-            exact = exact_values(due.strategy, self._data)
+            exact = due.strategy.exact(self.session.dataset.space, self._data)
             due = self.session.released(query, due, self._noisy(exact, noise_of(due.terms.noise)))
         assert isinstance(due, Answer)
         found = self.session.accuracy(query, due)

@@ -35,7 +35,6 @@ from typing import Any
 
 import numpy as np
 
-from app.curator.counting import exact_cells, exact_degrees
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
 from app.curator.planners.cells import EdgePlan
@@ -43,8 +42,8 @@ from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.geometry.cut_norm import cut_norm, undirected_cut_norm
 from app.measurements.noise import BitFlips
-from app.measurements.strategies.degrees import DegreeRelease, GraphRelease
-from app.measurements.strategies.edges import EdgeRelease
+from app.measurements.record import Measurement
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Account
 from app.releases.edge_results import edge_values
 from app.releases.synthetic_graph import (
@@ -207,20 +206,20 @@ def plan_of(of: Graph, method: str, epsilon: float, budget: float) -> EdgePlan:
     return plan
 
 
-def measured(of: Graph, plan: EdgePlan, rng: np.random.Generator) -> list[GraphRelease]:
+def measured(of: Graph, plan: EdgePlan, rng: np.random.Generator) -> list[Measurement[Strategy]]:
     """What a plan measures, with its noise."""
     data, flips = DenseTensor(of.edges.astype(np.int8)), plan.buy.noise
     assert isinstance(flips, BitFlips)
-    cells = exact_cells(plan.buy.strategy, data).astype(np.uint8)
+    cells = plan.buy.strategy.exact(None, data).astype(np.uint8)
     turned = (rng.random(len(cells)) < float(flips.probability)).astype(np.uint8)
-    made: list[GraphRelease] = [EdgeRelease(plan.buy.strategy, flips, cells ^ turned)]
+    made: list[Measurement[Strategy]] = [Measurement(plan.buy.strategy, flips, cells ^ turned)]
     if plan.degrees is not None:
-        exact, scale = exact_degrees(plan.degrees.strategy, data), float(plan.degrees.scale)
-        if plan.degrees.kind == "gaussian":
+        exact, scale = plan.degrees.strategy.exact(None, data), float(plan.degrees.noise.scale)
+        if plan.degrees.noise.kind == "gaussian":
             noise = np.rint(rng.normal(0, scale, len(exact)))
         else:
             noise = np.subtract(*rng.geometric(1 - math.exp(-1 / scale), (2, len(exact))))
-        made.append(DegreeRelease(plan.degrees.strategy, plan.degrees.noise, exact + noise.astype(np.int64)))
+        made.append(Measurement(plan.degrees.strategy, plan.degrees.noise, exact + noise.astype(np.int64)))
     return made
 
 

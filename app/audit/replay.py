@@ -64,10 +64,10 @@ from app.curator.serving import mechanism_of
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.declarations.errors import CuratorError, InvalidRequest
-from app.evidence.policy import Buy
 from app.measurements.noise import Noise
-from app.measurements.strategies.degrees import GraphBuy
-from app.measurements.strategies.tables import Release, TableStrategy
+from app.measurements.record import Purchase
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.queries.registry import from_canonical, parse_query
@@ -195,7 +195,7 @@ class Replaying:
         self.pins: deque[str] = deque()
         self.others = 0
         #: What the session must have measured at its opening and has not told yet.
-        self.due: deque[tuple[Buy | GraphBuy, Amounts]] | None = None
+        self.due: deque[Purchase[Strategy]] | None = None
         #: Whether the transcript is that of a release.
         self.releases = False
         #: A measurement that the next entry must name, by its hash.
@@ -362,9 +362,8 @@ class Replaying:
         if not self._still_due(session):
             raise _Broken("the session measured more at its opening than was due", sequence)
         assert self.due is not None
-        buy, price = self.due.popleft()
-        release = measured.release
-        if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, price):
+        buy, release = self.due.popleft(), measured.release
+        if (release.strategy, release.noise, measured.price) != (buy.strategy, buy.noise, buy.price):
             raise _Broken("a measurement of the opening is not the one that was due", sequence)
         session.pin(measured)
         self._pay(measured.price)
@@ -734,8 +733,9 @@ class Replaying:
             raise _Broken("a test tells either what it measured or the counts that it found near", sequence)
         error = due.expected[1]
         if measured is not None:
-            noise = measured.table.noise
-            same = (noise.kind, Fraction(noise.scale), noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
+            noise = measured.table.added
+            scale = Fraction(noise.scale)
+            same = (noise.kind, scale, noise.bits) == (due.terms.noise.law, due.terms.noise.scale, 0)
             if (
                 measured.table.strategy != TableStrategy.of(due.marginal)
                 or not same
@@ -784,7 +784,7 @@ class Replaying:
         release, unit = measured.release, due.terms.noise
         noise = release.noise
         # Tables are counted in whole numbers, values of queries are on the answer grid.
-        bits = 0 if isinstance(release, Release) else session.plan.answer_bits
+        bits = 0 if isinstance(release.strategy, TableStrategy) else session.plan.answer_bits
         scale = Fraction(noise.scale) * (1 << bits)
         near = abs(scale - unit.scale) <= Fraction(_NEAR) * unit.scale
         same = release.strategy == due.strategy and isinstance(noise, Noise) and noise.bits == bits
@@ -808,15 +808,9 @@ def _part(plan: SessionPlan, paid: Amounts) -> float:
 
 def _check_space(session: Session, measured: Measured, sequence: int | None) -> None:
     """Refuse a measurement that the data set's space has not."""
-    space, release = session.dataset.space, measured.release
     try:
-        if isinstance(release, Release) != (space.kind == "table"):
-            raise Malformed
         with taking_apart():
-            if isinstance(release, Release):
-                release.strategy.check(space.shape)
-            else:
-                release.strategy.check(space)
+            measured.release.strategy.check(session.dataset.space)
     except Malformed:
         raise _Broken("a measurement is none that this data set has", sequence) from None
 

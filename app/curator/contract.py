@@ -33,8 +33,9 @@ from app.curator.planners.contract import MOST_TESTED, ContractPlan
 from app.curator.questions import Chosen, question_of, selected
 from app.curator.recorded import noise_of
 from app.evidence.questions import Cells, Question, Sum
-from app.measurements.pieces import Counts
-from app.measurements.strategies.tables import Release, TableStrategy
+from app.measurements.pieces import Counts, counts_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.statistic import CompiledStatistic
@@ -136,7 +137,7 @@ class ContractMechanism(EvidenceMechanism):
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, the fresh measurement among that."""
         assert isinstance(due, MarginalTest)
-        release = Release(TableStrategy.of(due.marginal), noise_of(due.terms.noise), units)
+        release = Measurement(TableStrategy.of(due.marginal), noise_of(due.terms.noise), units)
         measured = Measured(release, due.terms.price, due.expected)
         bought = self._learn(state, query, measured)
         answer = self._answer(state, query, due.wish, "measurement", bought, measured)
@@ -162,7 +163,7 @@ class ContractMechanism(EvidenceMechanism):
         if query.is_zero:
             return 0.0
         if answer.measured is not None:
-            return self._measured_bound(question, chosen, values, answer.measured.table.counts)
+            return self._measured_bound(question, chosen, values, counts_of(answer.measured.table))
         passed = None if answer.tested is None else self._passed(state, question, answer.tested)
         return self._bound(state, question, chosen, values, passed)
 
@@ -181,7 +182,7 @@ class ContractMechanism(EvidenceMechanism):
     def _certify(self, state: State, measured: Measured) -> None:
         """Keep what a measurement tells."""
         known: _Known = state.hypothesis
-        measurement, made = measured.table.counts, len(known.residuals.measurements)
+        measurement, made = counts_of(measured.table), len(known.residuals.measurements)
         gap, each = (
             self._contract.noise_gap(measurement.marginal.cells),
             self._contract.reach(measurement.marginal.cells),

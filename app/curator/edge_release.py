@@ -9,9 +9,8 @@ from app.curator.opening import Opening
 from app.curator.planners.cells import EdgePlan
 from app.curator.workload import WorkloadMechanism
 from app.evidence.residuals import Residuals
-from app.measurements.strategies.degrees import GraphBuy
-from app.measurements.strategies.tables import Release
-from app.privacy.ledger import Amounts
+from app.measurements.record import Purchase
+from app.measurements.strategy import Strategy
 
 #: What measuring a cell takes for a while, in bytes: a bit and what it is turned over by; a number, its noise as the
 #: sampler's list and as an array, and their sum.
@@ -42,18 +41,17 @@ class EdgeMechanism(WorkloadMechanism):
             ValueError: when it is of another.
         """
         release = measured.release
-        if isinstance(release, Release):
-            raise ValueError("a measurement of a table")
         release.strategy.check(self._space)
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
 
-    def purchases(self, state: State) -> list[tuple[GraphBuy, Amounts]]:
-        """What the plan names, each with its price."""
-        return list(zip(self._edges.buys, self._edges.prices, strict=True))
+    def purchases(self, state: State) -> list[Purchase[Strategy]]:
+        """What the plan names."""
+        return list(self._edges.buys)
 
     def nbytes(self, updates: int) -> int:
         """What measuring takes."""
         return sum(
-            (_BIT_BYTES if buy.kind == "flips" else _NUMBER_BYTES) * buy.strategy.cells for buy in self._edges.buys
+            (_BIT_BYTES if buy.noise.kind == "flips" else _NUMBER_BYTES) * buy.strategy.cells
+            for buy in self._edges.buys
         )

@@ -40,12 +40,13 @@ from app.curator.recorded import RecordedMechanism, noise_of, out_of_reach
 from app.curator.workloads import values_bytes
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
-from app.evidence.policy import Bought, Buy, OutOfReach, Policy, Prediction
+from app.evidence.policy import Bought, OutOfReach, Policy, Prediction, Wanted
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import MOST_CELLS, Statistics
-from app.measurements.pieces import Counts
-from app.measurements.strategies.degrees import GraphBuy, GraphRelease
-from app.measurements.strategies.tables import EXACT_BITS, Moment, Release, TableStrategy
+from app.measurements.pieces import Counts, counts_of, pieces_of
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery
@@ -79,9 +80,9 @@ class Evidence:
     #: What was measured of moments of numbers, as counts are in ``residuals``.
     moments: dict[Moment, Residuals] = field(default_factory=dict)
 
-    def learn(self, release: Release) -> None:
+    def learn(self, release: Measurement[TableStrategy]) -> None:
         """Take in what was measured."""
-        for moment, measurement in release.pieces:
+        for moment, measurement in pieces_of(release):
             if moment is None:
                 self.residuals.add(measurement)
                 continue
@@ -115,21 +116,21 @@ class EvidenceMechanism(RecordedMechanism):
         has a price.
         """
         known: Evidence = state.hypothesis
-        measured.table.strategy.check(self._space.shape)
+        measured.table.strategy.check(self._space)
         known.left = known.left.minus(measured.price)
         known.learn(measured.table)
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what others measured, each with its price.
 
         Raises:
             PlanInfeasible: when what the session wishes cannot be paid.
         """
         try:
-            found = [(buy, self._price(buy)) for buy in self._policy(state).opening()]
+            found = [self._purchase(wanted) for wanted in self._policy(state).opening()]
         except OutOfReach as error:
             raise self._refusal(error) from None
-        self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
+        self._plan.holds.minus(total(buy.price for buy in found))  # refuses to spend more than is held
         return found
 
     def admit(self, query: Query) -> None:
@@ -166,24 +167,23 @@ class EvidenceMechanism(RecordedMechanism):
         policy, wish = self._policy(state), self._wished(wish)
         left = known.left.renyi if known.left.pure is None else known.left.pure
         try:
-            prediction, buy = policy.decide(
+            prediction, wanted = policy.decide(
                 question, float(left), wish.within, wish.probability, leaning, wish.adaptive
             )
         except OutOfReach as error:
             raise self._refusal(error) from None
-        if buy is not None:
-            price = self._price(buy)
-            if price.within(known.left) == price and buy.strategy.cells <= MOST_COUNTED:
-                noise = RoundNoise(buy.kind, Fraction(buy.scale))
+        if wanted is not None:
+            terms = self._terms_of(wanted)
+            if terms.price.within(known.left) == terms.price and wanted.strategy.cells <= MOST_COUNTED:
                 expected = self._grid(prediction.values.reshape(-1)), self._unit(prediction.standard_error)
-                return Measure(RoundTerms(noise, price), None, buy.strategy, expected, wish)
+                return Measure(terms, None, wanted.strategy, expected, wish)
         return self._answer(state, query, wish, "estimate")
 
     def released(self, state: State, query: Query, due: Due, units: Units) -> Answer:
         """The answer from all evidence, what was released for it among that."""
         assert isinstance(due, Measure)
         assert isinstance(due.strategy, TableStrategy)
-        measured = Measured(Release(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
+        measured = Measured(Measurement(due.strategy, noise_of(due.terms.noise), units), due.terms.price, due.expected)
         if isinstance(query, CompiledStatistic):
             self._learn_statistic(state, query, measured)
             return self._answer_statistic(state, query, due.wish, "measurement", measured)
@@ -248,12 +248,10 @@ class EvidenceMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ within
 
-    def price(self, release: Release | GraphRelease) -> Amounts:
+    def price(self, release: Measurement[Strategy]) -> Amounts:
         """What a measurement costs."""
-        if not isinstance(release, Release):
-            raise ValueError("a measurement of a graph or a matrix, not of a table")
-        noise, gamma = release.noise, self._opening.dataset.gamma
-        return price_of(release.strategy, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
+        table, noise, gamma = release.of(TableStrategy).strategy, release.added, self._opening.dataset.gamma
+        return price_of(table, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
 
     def _policy(self, state: State) -> Policy:
         known: Evidence = state.hypothesis
@@ -265,9 +263,14 @@ class EvidenceMechanism(RecordedMechanism):
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
         return out_of_reach(error, self._plan)
 
-    def _price(self, buy: Buy) -> Amounts:
-        gamma = self._opening.dataset.gamma
-        return price_of(buy.strategy, buy.kind, Fraction(buy.scale), self._plan.order, gamma)
+    def _purchase(self, wanted: Wanted) -> Purchase[TableStrategy]:
+        noise, gamma = wanted.noise, self._opening.dataset.gamma
+        price = price_of(wanted.strategy, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
+        return Purchase(wanted.strategy, noise, price)
+
+    def _terms_of(self, wanted: Wanted) -> RoundTerms:
+        noise = RoundNoise(wanted.noise.kind, Fraction(wanted.noise.scale))
+        return RoundTerms(noise, self._purchase(wanted).price)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis
@@ -276,7 +279,7 @@ class EvidenceMechanism(RecordedMechanism):
         units, error = measured.expected
         values = np.ldexp(units.astype(np.float64), -self._plan.answer_bits).reshape(question.shape)
         expected = Prediction(values, math.ldexp(error, -self._plan.answer_bits))
-        bought = Bought(expected, measured.table.counts)
+        bought = Bought(expected, counts_of(measured.table))
         known.left = known.left.minus(measured.price)
         self._policy(state).record(question, bought)
         return bought
@@ -334,14 +337,14 @@ class EvidenceMechanism(RecordedMechanism):
                 "was measured yet: leave it out, or ask for a count before"
             )
         try:
-            buy = statistics.decide(asked, float(left), wish.within, wish.probability, leaning)
+            wanted = statistics.decide(asked, float(left), wish.within, wish.probability, leaning)
         except OutOfReach as error:
             raise self._refusal(error) from None
-        if buy is not None and buy.strategy.cells <= MOST_COUNTED and buy.strategy.exact(self._space.capacity):
-            price = self._price(buy)
-            if price.within(known.left) == price:
-                terms = RoundTerms(RoundNoise(buy.kind, Fraction(buy.scale)), price)
-                return Measure(terms, None, buy.strategy, None, wish)
+        strategy = None if wanted is None else wanted.strategy
+        if wanted and strategy and strategy.cells <= MOST_COUNTED and strategy.is_exact(self._space.capacity):
+            terms = self._terms_of(wanted)
+            if terms.price.within(known.left) == terms.price:
+                return Measure(terms, None, strategy, None, wish)
         if not statistics.begun:
             raise PlanInfeasible(
                 "nothing was measured of the table yet, and the session has too little left to pay with"

@@ -47,11 +47,12 @@ from app.evidence.noise_choice import SLACK, cheapest_noise, noise_on_grid
 from app.evidence.policy import OLD_PART, OutOfReach, of_looks, squared
 from app.evidence.tails import Term, norm_quantile, normal_quantile, quantile, reach
 from app.measurements.noise import BitFlips, Noise, NoiseKind
-from app.measurements.strategies.asked import Asked, AskedRelease
-from app.measurements.strategies.degrees import DegreeRelease, GraphBuy, GraphRelease
-from app.measurements.strategies.edges import EdgeRelease, Edges
-from app.measurements.strategies.products import ProductRelease
-from app.measurements.strategies.tables import Release
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
@@ -150,36 +151,36 @@ class GraphMechanism(RecordedMechanism):
             ValueError: when it is of another data set.
         """
         known, release = _evidence(state), measured.release
-        if isinstance(release, DegreeRelease):
+        if isinstance(release.strategy, Degrees):
             release.strategy.check(self._space)
             rows, columns = release.strategy.sides(release.values)
             n, m = self._edges.shape
             sums = ((rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span)
             known.learnt.degrees.append((*sums, release.variance / self._span**2))
-        elif isinstance(release, EdgeRelease):
+        elif isinstance(release.strategy, Edges):
             release.strategy.check(self._space)
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
             known.learnt.edges.append((matrix, release.variance / self._span**2))
             known.noises.append(release.noise)
-        elif isinstance(release, AskedRelease):
+        elif isinstance(release.strategy, Asked):
             release.strategy.check(self._space)
             query = release.strategy.query(self._space)
             values = self._cells(query, release.values)
             variance, names = release.variance / self._span**2, self._names(query)
             known.learnt.asked.append((self._learnt(query), names, values, variance))
-            known.note(names, release.noise)
-        elif isinstance(release, ProductRelease):
+            known.note(names, release.added)
+        elif isinstance(release.strategy, Products):
             # Products with weights that were chosen by the data's noise are left to their release.
             release.strategy.check(self._space)
         else:
             raise ValueError("a measurement of a table")
         known.left = known.left.minus(measured.price)
 
-    def purchases(self, state: State) -> Sequence[tuple[GraphBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what others measured, each with its price."""
         learnt = _evidence(state).learnt
-        found: list[tuple[GraphBuy, Amounts]] = []
-        for buy, price in zip(self._plan.buys, self._plan.prices, strict=True):
+        found: list[Purchase[Strategy]] = []
+        for buy in self._plan.buys:
             known = [noise for _, _, noise in learnt.degrees]
             if isinstance(buy.strategy, Edges):
                 known = [noise for _, noise in learnt.edges]
@@ -188,8 +189,8 @@ class GraphMechanism(RecordedMechanism):
                 known = [noise for _, names, _, noise in learnt.asked if names == name]
             bought = buy.noise.variance / self._span**2
             if sum(1 / noise for noise in known) < 1 / bought:
-                found.append((buy, price))
-        self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
+                found.append(buy)
+        self._plan.holds.minus(total(buy.price for buy in found))  # refuses to spend more than is held
         return found
 
     def admit(self, query: Query) -> None:
@@ -236,7 +237,7 @@ class GraphMechanism(RecordedMechanism):
         assert isinstance(due, Measure)
         assert isinstance(due.strategy, Asked)
         noise = noise_of(due.terms.noise, self._bits)
-        measured = Measured(AskedRelease(due.strategy, noise, units), due.terms.price, due.expected)
+        measured = Measured(Measurement(due.strategy, noise, units), due.terms.price, due.expected)
         self._learn(state, query, measured)
         return self._answer(state, query, due.wish, "measurement", measured)
 
@@ -291,11 +292,11 @@ class GraphMechanism(RecordedMechanism):
         """Nothing."""
         raise InvalidRequest(NO_GRAPH)
 
-    def price(self, release: Release | GraphRelease) -> Amounts:
+    def price(self, release: Measurement[Strategy]) -> Amounts:
         """What a measurement of a question costs."""
-        if not isinstance(release, AskedRelease):
+        if not isinstance(release.strategy, Asked):
             raise ValueError("a measurement of no question")
-        return self._price(release.strategy.query(self._space), release.noise)
+        return self._price(release.strategy.query(self._space), release.added)
 
     # ------------------------------------------------------------------ within
 
@@ -431,11 +432,10 @@ class GraphMechanism(RecordedMechanism):
         return policy.predicted(parts[0]) if len(parts) == 1 else None
 
     def _learn(self, state: State, query: Query, measured: Measured) -> None:
-        known, release = _evidence(state), measured.release
-        assert isinstance(release, AskedRelease)
+        known, release = _evidence(state), measured.release.of(Asked)
         policy, parts, names = self._policy(state), self._parts(query), self._names(query)
         known.left = known.left.minus(measured.price)
-        known.note(names, release.noise)
+        known.note(names, release.added)
         values, variance = self._cells(query, release.values), release.variance / self._span**2
         if measured.expected is None:
             policy.record_all(self._learnt(query), names, values, variance)
@@ -605,10 +605,9 @@ class GraphMechanism(RecordedMechanism):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Values, errors and reaches of a measurement alone that was made for the question, whose noise nobody chose it
         by, where that is narrower than all that is known together."""
-        known, release = _evidence(state), measured.release
-        assert isinstance(release, AskedRelease)
+        known, release = _evidence(state), measured.release.of(Asked)
         linear, errors, reaches = others
-        noise, looks = release.noise, [len(known.drawn[name]) for name in self._names(query)]
+        noise, looks = release.added, [len(known.drawn[name]) for name in self._names(query)]
         part = (1 - OLD_PART) * (1 - wish.probability)
         alone = {n: reach(_terms([noise]), 1 - of_looks(part, n)) for n in set(looks)}
         own = np.array([alone[n] for n in looks])

@@ -29,14 +29,11 @@ from app.curator.plan import Plan, Race
 from app.curator.planners.direct import noise_bound
 from app.declarations.errors import InvalidRequest
 from app.estimation.intervals import Estimates
-from app.evidence.policy import Buy
 from app.evidence.tails import Term, reach
 from app.measurements.noise import Noise
-from app.measurements.strategies.asked import Asked, AskedRelease
-from app.measurements.strategies.degrees import DegreeRelease, GraphBuy, GraphRelease
-from app.measurements.strategies.edges import EdgeRelease
-from app.measurements.strategies.products import ProductRelease
-from app.measurements.strategies.tables import Release, TableStrategy
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal
@@ -110,20 +107,18 @@ class Measured:
             in the same; None at an opening.
     """
 
-    release: Release | GraphRelease
+    release: Measurement[Strategy]
     price: Amounts
     expected: tuple[Units, int] | None = None
 
     @property
-    def table(self) -> Release:
+    def table(self) -> Measurement[TableStrategy]:
         """What was counted of a table.
 
         Raises:
             ValueError: when it was measured of a graph or a matrix.
         """
-        if not isinstance(self.release, Release):
-            raise ValueError("a measurement of a graph or a matrix, not of a table")
-        return self.release
+        return self.release.of(TableStrategy)
 
     def document(self) -> dict[str, Any]:
         """As JSON of integers and strings."""
@@ -146,17 +141,11 @@ class Measured:
                 raise TypeError("what was expected is whole units")
             expected = values, told["standard_error"]
         released = document["measurement"]
-        release: Release | GraphRelease
-        if "edges" in released:
-            release = EdgeRelease.read(released)
-        elif "degrees" in released:
-            release = DegreeRelease.read(released)
-        elif "products" in released:
-            release = ProductRelease.read(released)
-        elif "asked" in released:
-            release = AskedRelease.read(released)
+        release: Measurement[Strategy]
+        if "edges" in released or "degrees" in released or "products" in released or "asked" in released:
+            release = Measurement.read(released)
         else:
-            release = Release.read(released)
+            release = Measurement.read(released)
         return cls(release, Amounts.read(document["cost"]), expected)
 
 
@@ -240,7 +229,7 @@ class Measure:
 
     terms: RoundTerms
     error_bound: float | None
-    strategy: TableStrategy | Asked | None = None
+    strategy: Strategy | None = None
     expected: tuple[Units, int] | None = None
     wish: Wish = NO_WISH
 
@@ -313,7 +302,7 @@ class SessionMechanism(Protocol):
     def pin(self, state: State, measured: Measured) -> None:
         """Take in what was measured before the first question; its price is what this session paid for it."""
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, given what was measured before, with the price of each."""
 
     def admit(self, query: Query) -> None:
@@ -365,7 +354,7 @@ class SessionMechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
-    def price(self, release: Release | GraphRelease) -> Amounts:
+    def price(self, release: Measurement[Strategy]) -> Amounts:
         """What a measurement that an answer was made of costs."""
 
     def error_bound(self, query: Query) -> float | None:
@@ -438,7 +427,7 @@ class _Planned:
         """Never: such a session starts from no measurement."""
         raise AssertionError("only evidence starts from measurements")
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
+    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
         """None: what such a session buys at its opening is a fact."""
         return []
 
@@ -452,7 +441,7 @@ class _Planned:
         assert isinstance(due, Test)
         return Answer(due.hypothesis, "hypothesis", due.error_bound)
 
-    def price(self, release: Release | GraphRelease) -> Amounts:
+    def price(self, release: Measurement[Strategy]) -> Amounts:
         """Never: all rounds are on the terms of the plan."""
         raise AssertionError("such a session records no measurements apart")
 

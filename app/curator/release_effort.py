@@ -14,7 +14,7 @@ from app.curator.dataset import PublicDataset
 from app.curator.planners.workload import WorkloadPlan
 from app.curator.request import SessionRequest
 from app.measurements.noise import BitFlips
-from app.measurements.strategies.edges import EdgeBuy, Edges
+from app.measurements.strategies.edges import Edges
 from app.releases.fitting import MOST_CELLS
 from app.releases.power import STEPS
 from app.releases.synthetic_graph import SMALL
@@ -52,7 +52,7 @@ def amounts(dataset: PublicDataset, request: SessionRequest, plan: WorkloadPlan)
     """How much there is to do of each kind that :data:`SECONDS` names."""
     found: dict[str, float] = {"start": 1.0}
     for buy in plan.buys:
-        kind = "bit drawn" if isinstance(buy, EdgeBuy) and isinstance(buy.noise, BitFlips) else "number drawn"
+        kind = "bit drawn" if isinstance(buy.strategy, Edges) and isinstance(buy.noise, BitFlips) else "number drawn"
         found[kind] = found.get(kind, 0.0) + buy.strategy.cells
     if isinstance(plan.workload, Cuts):
         return found | _of_graphs(dataset, request, plan)

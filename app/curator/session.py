@@ -20,8 +20,8 @@ from app.curator.mechanisms import NO_VALUE, NO_WISH, Answer, Due, Measured, Uni
 from app.curator.opening import Opening
 from app.curator.serving import mechanism_of
 from app.estimation.intervals import Estimates
-from app.evidence.policy import Buy
-from app.measurements.strategies.degrees import GraphBuy
+from app.measurements.record import Purchase
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.spaces.query import Query
 
@@ -60,7 +60,7 @@ class Session:
         self.sequence += 1
         self.state.updates += 1
 
-    def purchases(self) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
+    def purchases(self) -> Sequence[Purchase[Strategy]]:
         """What is to be measured at the opening, with the price of each."""
         return self.mechanism.purchases(self.state)
 

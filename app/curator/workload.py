@@ -9,12 +9,12 @@ from app.curator.evidence import Evidence, EvidenceMechanism
 from app.curator.mechanisms import Measured, State
 from app.curator.opening import Opening
 from app.curator.planners.rounds import construction_of
-from app.curator.planners.workload import WorkloadPlan, paying_of
+from app.curator.planners.workload import WorkloadPlan
 from app.declarations.errors import InvalidRequest
-from app.evidence.policy import Buy
-from app.measurements.strategies.degrees import GraphBuy
-from app.measurements.strategies.tables import Release
-from app.privacy.ledger import Amounts, total
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
+from app.privacy.ledger import total
 from app.releases.rounds import Hypothesis, Rounds
 from app.spaces.query import Query
 
@@ -32,13 +32,10 @@ class WorkloadMechanism(EvidenceMechanism):
         assert isinstance(plan, WorkloadPlan)
         self._release = plan
 
-    def purchases(self, state: State) -> Sequence[tuple[Buy | GraphBuy, Amounts]]:
-        """What the plan names, each with its price."""
-        paying = paying_of(self._opening.dataset, self._opening.request)
-        buys = [buy for buy in self._release.buys if isinstance(buy, Buy)]
-        found = [(buy, paying.price([buy])) for buy in buys]
-        self._plan.holds.minus(total(price for _, price in found))  # refuses to spend more than is held
-        return found
+    def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:
+        """What the plan names."""
+        self._plan.holds.minus(total(buy.price for buy in self._release.buys))  # refuses to spend more than is held
+        return self._release.buys
 
     @property
     def rounds(self) -> Rounds | None:
@@ -50,7 +47,9 @@ class WorkloadMechanism(EvidenceMechanism):
         """Whether there are rounds behind these purchases, which choose what they measure."""
         return self.rounds is not None
 
-    def hypothesis(self, known: Sequence[Release], made: Sequence[Release]) -> Hypothesis:
+    def hypothesis(
+        self, known: Sequence[Measurement[TableStrategy]], made: Sequence[Measurement[TableStrategy]]
+    ) -> Hypothesis:
         """What the first round is held against.
 
         Args:
@@ -62,7 +61,7 @@ class WorkloadMechanism(EvidenceMechanism):
             hypothesis.learn(release)
         return hypothesis
 
-    def construction(self, made: Sequence[Release]) -> CellConstruction:
+    def construction(self, made: Sequence[Measurement[TableStrategy]]) -> CellConstruction:
         """What keeps the hypothesis of the rounds; ``made`` as of :meth:`hypothesis`."""
         return construction_of(self._opening.dataset, self._opening.request, tuple(made))
 
@@ -81,7 +80,7 @@ class WorkloadMechanism(EvidenceMechanism):
         if self.rounds is None:
             super().pin(state, measured)
             return
-        measured.table.strategy.check(self._space.shape)
+        measured.table.strategy.check(self._space)
         known: Evidence = state.hypothesis
         known.left = known.left.minus(measured.price)
 

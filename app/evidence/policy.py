@@ -131,22 +131,16 @@ class Means:
 
 
 @dataclass(frozen=True, eq=False)
-class Buy:
-    """A measurement to be made: of what, and the noise; ``scale`` is in counts, rounded up to few digits."""
+class Wanted:
+    """A measurement that is worth what it costs, as far as floats tell; the scale of its noise has few digits."""
 
     strategy: TableStrategy
-    kind: NoiseKind
-    scale: Decimal
+    noise: Noise
 
     @classmethod
-    def of(cls, marginal: Marginal, kind: NoiseKind, scale: Decimal) -> Buy:
+    def of(cls, marginal: Marginal, noise: Noise) -> Wanted:
         """Of the counts of a marginal."""
-        return cls(TableStrategy.of(marginal), kind, scale)
-
-    @property
-    def noise(self) -> Noise:
-        """On whole counts."""
-        return Noise(self.kind, self.scale, 0)
+        return cls(TableStrategy.of(marginal), noise)
 
     @property
     def marginal(self) -> Marginal:
@@ -255,7 +249,7 @@ class Policy:
         declared = self._means.questions
         return 2 * self._asked + _UNDECLARED if declared is None else max(declared, self._asked + 1)
 
-    def opening(self) -> list[Buy]:
+    def opening(self) -> list[Wanted]:
         """What is bought when the session opens; what evidence knows as well already is not."""
         means, d = self._means, len(self._attributes)
         if means.within is not None and not (means.whole or means.contract):
@@ -294,10 +288,10 @@ class Policy:
                 known = self.residuals.unbiased(Cells(marginal))
                 if (known.variances <= noise.variance).all():
                     continue
-            bought.append(Buy.of(marginal, noise.kind, noise.scale))
+            bought.append(Wanted.of(marginal, noise))
         return bought
 
-    def _enough(self, within: float) -> list[Buy]:
+    def _enough(self, within: float) -> list[Wanted]:
         """The whole table, so that every sum of its cells is known as well as is wished; nothing where it is already.
 
         Raises:
@@ -316,7 +310,7 @@ class Policy:
             return []
         return [self._paid_for(buy, self._means.renyi)]
 
-    def _cheapest(self, marginal: Marginal, meets: Callable[[Noise], bool], guess: float, left: float) -> Buy:
+    def _cheapest(self, marginal: Marginal, meets: Callable[[Noise], bool], guess: float, left: float) -> Wanted:
         """The largest noise that meets what is wished, by the law that costs less.
 
         Args:
@@ -333,15 +327,15 @@ class Policy:
         noise = cheapest_noise(about, meets, lambda noise: self.price(noise.kind, noise.scale))
         if noise is None:
             raise OutOfReach(math.inf, left)
-        return Buy.of(marginal, noise.kind, noise.scale)
+        return Wanted.of(marginal, noise)
 
-    def _paid_for(self, buy: Buy, left: float) -> Buy:
+    def _paid_for(self, buy: Wanted, left: float) -> Wanted:
         """A purchase that there is enough left for.
 
         Raises:
             OutOfReach: when there is not.
         """
-        price = self.price(buy.kind, buy.scale)
+        price = self.price(buy.noise.kind, buy.noise.scale)
         if price * (1 + SLACK) > left:
             raise OutOfReach(price, left)
         return buy
@@ -378,7 +372,7 @@ class Policy:
         medians = [float(np.median([of(a) for a in sets[:: len(sets) // _SAMPLED + 1]])) for sets in (ones, twos)]
         return medians[0], medians[1]
 
-    def _planned(self, bought: list[Buy], inside: frozenset[int]) -> tuple[Residuals, float]:
+    def _planned(self, bought: list[Wanted], inside: frozenset[int]) -> tuple[Residuals, float]:
         """What is known of some attributes after these purchases, all values zero, and what the purchases cost.
 
         A measurement tells of these attributes what its sum over all others does: it takes no more, however many there
@@ -387,21 +381,22 @@ class Policy:
         precisions: dict[Marginal, float] = {}
         for buy in bought:
             marginal = buy.marginal.onto(inside)
-            variance = Noise(buy.kind, buy.scale, 0).variance * (buy.marginal.cells // marginal.cells)
+            variance = buy.noise.variance * (buy.marginal.cells // marginal.cells)
             precisions[marginal] = precisions.get(marginal, 0.0) + 1 / variance
         planned = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
         for marginal, precision in precisions.items():
             planned.add(blank(marginal, 1 / precision))
-        return planned, sum(self.price(buy.kind, buy.scale) for buy in bought)
+        return planned, sum(self.price(buy.noise.kind, buy.noise.scale) for buy in bought)
 
-    def _part(self, marginal: Marginal, part: float) -> Buy:
+    def _part(self, marginal: Marginal, part: float) -> Wanted:
         """What a part of all that there is to pay buys."""
         if self.pure:
-            return Buy.of(marginal, "laplace", rounded_up(self._means.gamma / (part * self._means.epsilon)))
+            scale = rounded_up(self._means.gamma / (part * self._means.epsilon))
+            return Wanted.of(marginal, Noise("laplace", scale, 0))
         noise = self.noise(part * self._means.renyi)
         if noise is None:
             raise OutOfReach(math.inf, self._means.renyi)
-        return Buy.of(marginal, noise.kind, noise.scale)
+        return Wanted.of(marginal, noise)
 
     def decide(
         self,
@@ -411,7 +406,7 @@ class Policy:
         confidence: float = 0.95,
         leaning: float = 0.0,
         adaptive: bool = False,
-    ) -> tuple[Prediction, Buy | None]:
+    ) -> tuple[Prediction, Wanted | None]:
         """What is expected of a question, and what is bought for it; None where it is answered free.
 
         Args:
@@ -616,7 +611,7 @@ class Policy:
 
     # What is bought.
 
-    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Buy | None:
+    def _share(self, question: Question, left: float, prediction: Prediction, leaning: float) -> Wanted | None:
         """Budget first: the question's share of what is left, unless the prediction is as good."""
         if left <= 0:
             return None
@@ -629,7 +624,7 @@ class Policy:
         if known and leaning * self.kappa * prediction.standard_error <= math.sqrt(noise.variance):
             return None
         marginal = self._whole_of(question) if whole and not question.shape else question.apart(self._sizes)
-        return Buy.of(marginal, noise.kind, noise.scale)
+        return Wanted.of(marginal, noise)
 
     def _worth_whole(self, question: Question) -> bool:
         """Whether a question is measured for its whole marginal: answers to many cells are; a sum is where later
@@ -673,7 +668,7 @@ class Policy:
             for a, partition in zip(marginal.attributes, marginal.partitions, strict=True)
         )
 
-    def _alone(self, question: Question, left: float) -> Buy | None:
+    def _alone(self, question: Question, left: float) -> Wanted | None:
         """Few questions: each with an equal part of what is left, unless it is known as well."""
         if left <= 0:
             return None
@@ -684,11 +679,11 @@ class Policy:
         known = self.residuals.unbiased(question)
         if known.estimable.all() and bool((known.variances <= noise.variance).all()):
             return None
-        return Buy.of(question.apart(self._sizes), "laplace", scale)
+        return Wanted.of(question.apart(self._sizes), noise)
 
     def _accurate(
         self, question: Question, left: float, within: float, confidence: float, adaptive: bool
-    ) -> Buy | None:
+    ) -> Wanted | None:
         """Accuracy first: the least that makes half the unbiased interval at most ``within`` wide."""
         if not 0 < within < math.inf:
             raise ValueError("an accuracy is a positive number of counts")

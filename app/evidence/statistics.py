@@ -31,7 +31,7 @@ from scipy.optimize import brentq
 from app.estimation.intervals import Estimates
 from app.evidence.distributions import Distribution, Ranges, distributions, ranges_of
 from app.evidence.joint import Joint, pooled, sharpened
-from app.evidence.policy import Buy, OutOfReach, Policy
+from app.evidence.policy import OutOfReach, Policy, Wanted
 from app.evidence.questions import Cells, Groups, Local, Question
 from app.evidence.ratios import fieller_mean, variances_of
 from app.evidence.residuals import Residuals, Unbiased, own_values, weighed
@@ -164,7 +164,7 @@ class Statistics:
 
     def decide(
         self, asked: Statistic, left: float, within: float | None, confidence: float, leaning: float = 0.0
-    ) -> Buy | None:
+    ) -> Wanted | None:
         """What is bought for a statistic; None where it is answered free.
 
         Args:
@@ -188,7 +188,7 @@ class Statistics:
             return terms.accurate(left, within, confidence)
         return None if share <= 0 else terms.within(share, 1 + leaning)
 
-    def _decide_ranges(self, asked: Statistic, share: float, leaning: float) -> Buy | None:
+    def _decide_ranges(self, asked: Statistic, share: float, leaning: float) -> Wanted | None:
         """Counts of ranges where quantiles may lie, each of about as many records as noise hides."""
         noise = self._policy.noise(share)
         if noise is None:
@@ -215,7 +215,7 @@ class Statistics:
         if worst * leaning <= _ENOUGH * deviation:
             return None
         marginal = self._marginal(asked, self._cut(asked, np.concatenate(ends)))
-        return Buy(TableStrategy.of(marginal), noise.kind, noise.scale)
+        return Wanted.of(marginal, noise)
 
     def _cut(self, asked: Statistic, ends: IntArray) -> Partition:
         """The ranges between some places, no more than are measured at once."""
@@ -545,9 +545,9 @@ class _Terms:
             found.append(TableStrategy(tuple(parts)))
         return found
 
-    def _best(self, share: float) -> tuple[Buy, FloatArray] | None:
+    def _best(self, share: float) -> tuple[Wanted, FloatArray] | None:
         """What a share is best spent on, and the covariances of counts and moments afterwards."""
-        best: tuple[float, Buy, FloatArray] | None = None
+        best: tuple[float, Wanted, FloatArray] | None = None
         for strategy in self._strategies():
             noise = self._policy.noise(share, strategy.moved)
             if noise is None:
@@ -556,10 +556,10 @@ class _Terms:
             whole = float(np.mean(self._told(after)))
             # A little better is not worth another strategy, which must be the same wherever it is told again.
             if best is None or whole < best[0] * (1 - 1e-6):
-                best = whole, Buy(strategy, noise.kind, noise.scale), after
+                best = whole, Wanted(strategy, noise), after
         return None if best is None else best[1:]
 
-    def within(self, share: float, leaning: float) -> Buy | None:
+    def within(self, share: float, leaning: float) -> Wanted | None:
         """Budget first: what the share buys, unless what is known is as good or there are too few records."""
         found = self._best(share)
         if found is None:
@@ -571,7 +571,7 @@ class _Terms:
         # What is bought would be worth 1/(1/both - 1/known) by itself, as both are averaged by precision.
         return buy if leaning**2 * (known - both) > both else None
 
-    def accurate(self, left: float, within: float, confidence: float) -> Buy | None:
+    def accurate(self, left: float, within: float, confidence: float) -> Wanted | None:
         """Accuracy first: the least that is likely to make every interval reach no farther than this to either side.
 
         Args:
@@ -594,7 +594,7 @@ class _Terms:
             # Finite, as a root is looked for between this and what is enough.
             reached = math.inf
             if found is not None:
-                reach = np.maximum(known, laplace) if found[0].kind == "laplace" else known
+                reach = np.maximum(known, laplace) if found[0].noise.kind == "laplace" else known
                 reached = self._farthest(self._likely, found[1], reach)
             return min(max(math.log(max(reached, _LEAST)) - math.log(within), -_NEVER), _NEVER)
 

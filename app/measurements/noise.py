@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from app.measurements.packing import packed_bits, packed_numbers, unpacked_bits, unpacked_numbers
 from app.spaces.lazy import lazy
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import Array, FloatArray, IntArray
 
 BitArray = npt.NDArray[np.uint8]
 #: The law of the noise: P[k] proportional to exp(-|k|/t) (laplace) or exp(-k^2/(2 t^2)) (gaussian) on grid units.
@@ -25,6 +26,19 @@ _SMOOTH = 2.0
 
 #: Probabilities of turning a bit over are multiples of 2^-53: each is a floating-point number.
 FLIP_BITS = 53
+
+
+class Sampler(Protocol):
+    """Draws noise; what a source draws is had by its ``take(n)``."""
+
+    def laplace(self, scale: Any, ahead: int = ...) -> Any:
+        """A source of discrete Laplace noise of this exact scale in grid units, so many values drawn at a time."""
+
+    def gaussian(self, scale: Any, ahead: int = ...) -> Any:
+        """The same of discrete Gaussian noise."""
+
+    def flips(self, probability: Any) -> Any:
+        """A source of bits that are 1 with this exact probability."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,36 @@ class Noise:
             weights = np.exp(-squares / (2 * t * t))
             units = float(2 * (squares @ weights) / (1 + 2 * weights.sum()))
         return math.ldexp(units, -2 * self.bits)
+
+    def units(self, values: Any) -> IntArray:
+        """Released values as an array of whole units."""
+        return np.array(values, dtype=np.int64)
+
+    def on(self, exact: Array, sampler: Sampler, at_once: int | None = None) -> IntArray:
+        """Exact values in grid units with noise, which is drawn for each of them, so many at a time."""
+        step = min(at_once or len(exact), len(exact))
+        draw = sampler.laplace if self.kind == "laplace" else sampler.gaussian
+        source, units = draw(Fraction(self.scale) * (1 << self.bits), step), exact.astype(np.int64)
+        for start in range(0, len(units), step):
+            part = units[start : start + step]
+            part += source.take(len(part))
+        return units
+
+    def unbiased(self, units: IntArray) -> FloatArray:
+        """The unbiased value of each, in counts."""
+        return np.ldexp(units.astype(np.float64), -self.bits)
+
+    def packed(self, units: IntArray) -> str:
+        """Released values as text."""
+        return packed_numbers(units)
+
+    def unpacked(self, text: str, count: int) -> IntArray:
+        """So many values from text.
+
+        Raises:
+            TypeError, ValueError: when they are written in any other way.
+        """
+        return unpacked_numbers(text, count)
 
     def document(self) -> dict[str, Any]:
         """The noise as JSON; the scale as text, which loses no digit, without zeros that say nothing."""
@@ -118,17 +162,49 @@ class BitFlips:
         p = self.probability
         return float(p * (1 - p) / (1 - 2 * p) ** 2)
 
+    def units(self, values: Any) -> BitArray:
+        """Released values as an array of bits.
+
+        Raises:
+            ValueError: when one is neither 0 nor 1.
+        """
+        bits = np.array(values, dtype=np.uint8)
+        if bits.max() > 1:
+            raise ValueError("bits are 0 or 1")
+        return bits
+
+    def on(self, exact: Array, sampler: Sampler, at_once: int | None = None) -> BitArray:
+        """Exact bits, some of them turned over."""
+        flips: BitArray = sampler.flips(self.probability).take(len(exact))
+        return exact.astype(np.uint8, copy=False) ^ flips
+
     def unbiased(self, bits: BitArray) -> FloatArray:
         """``(bit - p) / (1 - 2p)``: a released bit is 1 with probability ``p + (1-2p) x``, so its mean is x."""
         p = self.probability
         return np.array([float(-p / (1 - 2 * p)), float((1 - p) / (1 - 2 * p))])[bits]
+
+    def packed(self, bits: BitArray) -> str:
+        """Released bits as text."""
+        return packed_bits(bits)
+
+    def unpacked(self, text: str, count: int) -> BitArray:
+        """So many bits from text.
+
+        Raises:
+            TypeError, ValueError: when they are written in any other way.
+        """
+        return unpacked_bits(text, count)
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {"bits": FLIP_BITS, "flips": self.flips, "kind": "flips"}
 
 
-def read_noise(document: Mapping[str, Any]) -> Noise | BitFlips:
+#: How values are released.
+Law = Noise | BitFlips
+
+
+def read_noise(document: Mapping[str, Any]) -> Law:
     """The noise of a document.
 
     Raises:

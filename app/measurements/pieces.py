@@ -11,7 +11,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from app.measurements.noise import Noise
+from app.measurements.record import Measurement
 from app.measurements.rows import Rows
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray, IntArray
@@ -206,3 +208,36 @@ class Combination:
 
 #: What one part of a release tells.
 Piece = Counts | Contrast | Combination
+
+
+def pieces_of(measurement: Measurement[TableStrategy]) -> list[tuple[Moment | None, Piece]]:
+    """What was measured part by part, independently of one another: counts or combinations of them, or a moment."""
+    found: list[tuple[Moment | None, Piece]] = []
+    noise, units, start = measurement.added, measurement.units, 0
+    for part in measurement.strategy.parts:
+        own = units[start : start + part.cells].reshape(part.shape)
+        if part.rows is not None:
+            found.append((None, Combination(part.marginal, part.rows, noise, own, part.multiplier)))
+        else:
+            kind = Contrast if part.residual else Counts
+            found.append((part.moment, kind(part.marginal, noise, own, part.multiplier)))
+        start += part.cells
+    return found
+
+
+def counts_of(measurement: Measurement[TableStrategy]) -> Counts:
+    """The counts that were all that was measured.
+
+    Raises:
+        ValueError: when there is more, or it is no count.
+    """
+    if measurement.strategy.plain is None:
+        raise ValueError("not a measurement of counts alone")
+    ((_, piece),) = pieces_of(measurement)
+    assert isinstance(piece, Counts)
+    return piece
+
+
+def measurement_of(counts: Counts) -> Measurement[TableStrategy]:
+    """The measurement that counts were by themselves."""
+    return Measurement(TableStrategy.of(counts.marginal), counts.noise, counts.units.reshape(-1))

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from app.measurements.noise import BitArray, BitFlips
-from app.measurements.strategies.degrees import DegreeRelease, GraphRelease
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Measurement, those
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, drawn_graph, nearest_graph, spectral_graph
 from app.spaces.tensor import FloatArray
@@ -49,7 +51,7 @@ class Combined:
     terms: tuple[Term, ...]
 
 
-def combined(releases: Sequence[EdgeRelease]) -> Combined:
+def combined(releases: Sequence[Measurement[Edges]]) -> Combined:
     """Measurements of the same cells as one; at least one."""
     precision = math.fsum(1 / release.variance for release in releases)
     factors = [1 / (release.variance * precision) for release in releases]
@@ -60,7 +62,7 @@ def combined(releases: Sequence[EdgeRelease]) -> Combined:
     return Combined(values, 1 / precision, terms)
 
 
-def known_degrees(releases: Sequence[DegreeRelease]) -> NoisyDegrees | None:
+def known_degrees(releases: Sequence[Measurement[Degrees]]) -> NoisyDegrees | None:
     """Measurements of the same degrees as one: their average by precision; None where there are none."""
     if not releases:
         return None
@@ -72,7 +74,7 @@ def known_degrees(releases: Sequence[DegreeRelease]) -> NoisyDegrees | None:
 
 
 def edge_values(
-    releases: Sequence[GraphRelease],
+    releases: Sequence[Measurement[Strategy]],
     method: str,
     options: Mapping[str, Any],
     *,
@@ -90,7 +92,7 @@ def edge_values(
         seed: of what is drawn at random, which is no secret.
         progress: told from time to time.
     """
-    measured = [release for release in releases if isinstance(release, EdgeRelease)]
+    measured = those(releases, Edges)
     edges, known = measured[0].strategy, combined(measured)
     deviation = math.sqrt(known.variance)
     summary = {
@@ -101,7 +103,7 @@ def edge_values(
         "beta": beta,
     }
     if method == "synthetic_graph":
-        degrees = known_degrees([release for release in releases if isinstance(release, DegreeRelease)])
+        degrees = known_degrees(those(releases, Degrees))
         made, told = synthetic_graph(edges, known.values, deviation, degrees, options, seed=seed, progress=progress)
         return EdgeValues(edges, made, sparse=True), summary | told
     only = measured[0]

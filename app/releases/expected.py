@@ -15,11 +15,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
-from app.measurements.noise import Noise, NoiseKind
-from app.measurements.strategies.tables import Release
+from app.measurements.noise import Law, NoiseKind
+from app.measurements.pieces import pieces_of
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
 from app.patience import still_wanted
 from app.spaces.tensor import FloatArray
 
@@ -65,18 +66,15 @@ def largest(kind: NoiseKind, variances: FloatArray, counts: FloatArray) -> float
     return float(found.fun)
 
 
-def proxy(buy: Buy) -> float:
+def proxy(noise: Law) -> float:
     """The variance that bounds the moment generating function of a measurement's noise: of continuous noise of its
     scale. (The discrete laws have less.)"""
-    return float(buy.scale) ** 2 * (1 if buy.kind == "gaussian" else 2)
+    return float(noise.scale) ** 2 * (1 if noise.kind == "gaussian" else 2)
 
 
-def variance(buy: Buy) -> float:
-    """The exact variance of a measurement's noise."""
-    return Noise(buy.kind, buy.scale, 0).variance
-
-
-def unbiased(buys: Sequence[Buy], questions: Sequence[Question], empty: Residuals) -> Expected | None:
+def unbiased(
+    buys: Sequence[Purchase[TableStrategy]], questions: Sequence[Question], empty: Residuals
+) -> Expected | None:
     """The errors of the best linear unbiased values from these measurements; None where some question has none.
 
     Args:
@@ -86,11 +84,12 @@ def unbiased(buys: Sequence[Buy], questions: Sequence[Question], empty: Residual
     """
     for buy in buys:
         zeros = np.zeros(buy.strategy.cells, np.int64)
-        for moment, piece in Release(buy.strategy, Noise(buy.kind, buy.scale, 0), zeros).pieces:
+        for moment, piece in pieces_of(Measurement(buy.strategy, buy.noise, zeros)):
             if moment is None:
                 empty.add(piece)
     found = [empty.unbiased(question).variances.reshape(-1) for question in questions]
-    return of(buys[0].kind, found, max(proxy(buy) / variance(buy) for buy in buys)) if buys else None
+    ratio = max((proxy(buy.noise) / buy.noise.variance for buy in buys), default=1.0)
+    return of(buys[0].added.kind, found, ratio) if buys else None
 
 
 def of(kind: NoiseKind, variances: Sequence[FloatArray], ratio: float = 1.0) -> Expected | None:

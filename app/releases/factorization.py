@@ -31,15 +31,15 @@ from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
-from app.evidence.policy import Buy
-from app.measurements.noise import NoiseKind
+from app.measurements.noise import Law, Noise, NoiseKind
+from app.measurements.record import Purchase
 from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
 from app.measurements.strategies.tables import MOST_ROW_CELLS, Part, TableStrategy
 from app.patience import still_wanted
 from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
 from app.releases.errors import UnfitWorkload
-from app.releases.expected import Expected, largest, proxy, variance
+from app.releases.expected import Expected, largest, proxy
 from app.releases.pricing import price_of
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
@@ -98,9 +98,10 @@ class Paying:
         if not self.share.is_finite() or self.share <= 0:
             raise ValueError("a release is paid with a positive share")
 
-    def price(self, buys: Sequence[Buy]) -> Amounts:
-        """What measurements cost together."""
-        return total(price_of(b.strategy, b.kind, Fraction(b.scale), self.order, self.gamma) for b in buys)
+    def purchase(self, strategy: TableStrategy, scale: Decimal) -> Purchase[TableStrategy]:
+        """A measurement with noise of this scale, and its price."""
+        price = price_of(strategy, self.kind, Fraction(scale), self.order, self.gamma)
+        return Purchase(strategy, Noise(self.kind, scale, 0), price)
 
     def paid(self, price: Amounts) -> bool:
         """Whether the share is enough."""
@@ -114,7 +115,9 @@ class Paying:
             return self.gamma**2 * sum(moved.squared for moved in strategy.moved)
         return self.gamma * sum(moved.absolute for moved in strategy.moved)
 
-    def fitted(self, strategies: Sequence[TableStrategy], scales: Sequence[float]) -> tuple[Buy, ...]:
+    def fitted(
+        self, strategies: Sequence[TableStrategy], scales: Sequence[float]
+    ) -> tuple[Purchase[TableStrategy], ...]:
         """Measurements with noise of scales in the given ratios, as little of it as the share pays for.
 
         Ratios are rounded to so many digits as floats of all machines agree on, scales are rounded up, and the exact
@@ -137,8 +140,8 @@ class Paying:
             if max(wanted) > GREATEST_SCALE:
                 raise Unaffordable("so small a share does not pay for so much: raise epsilon, or ask for less")
             kept = [max(LEAST_SCALE, scale) for scale in wanted]
-            buys = tuple(Buy(s, self.kind, scale) for s, scale in zip(strategies, kept, strict=True))
-            if self.paid(self.price(buys)):
+            buys = tuple(map(self.purchase, strategies, kept))
+            if self.paid(total(buy.price for buy in buys)):
                 return buys
             factor = _EXACT.multiply(factor, 1 + Decimal(10) ** (1 - _DIGITS))
 
@@ -155,7 +158,7 @@ class Factorization:
     """
 
     name: str
-    buys: tuple[Buy, ...]
+    buys: tuple[Purchase[TableStrategy], ...]
     price: Amounts
     expected: Expected
 
@@ -214,7 +217,7 @@ def for_marginals(
         if whole.cells <= MOST_CELLS:
             candidates["one marginal"] = _themselves({whole: 1.0}, paying)
     found = [
-        Factorization(name, buys, paying.price(buys), _errors(workload, buys, public_total))
+        Factorization(name, buys, total(buy.price for buy in buys), _errors(workload, buys, public_total))
         for name, buys in candidates.items()
     ]
     if paying.kind == "gaussian":
@@ -263,7 +266,7 @@ def _seen(part: Marginal) -> float:
 
 def _contrasts(
     workload: Mapping[Marginal, float], paying: Paying, public_total: bool, leaning: float
-) -> tuple[Buy, ...]:
+) -> tuple[Purchase[TableStrategy], ...]:
     worth: dict[Marginal, float] = {}
     for marginal, weight in workload.items():
         for part in _parts(marginal):
@@ -285,7 +288,7 @@ def _contrasts(
     return paying.fitted(strategies, scales)
 
 
-def _themselves(workload: Mapping[Marginal, float], paying: Paying) -> tuple[Buy, ...]:
+def _themselves(workload: Mapping[Marginal, float], paying: Paying) -> tuple[Purchase[TableStrategy], ...]:
     """Marginals with the Laplace noise that makes the weighted sum of their own squared errors least."""
     scales = [(weight * marginal.cells) ** (-1 / 3) for marginal, weight in workload.items()]
     return paying.fitted([TableStrategy.of(marginal) for marginal in workload], scales)
@@ -300,15 +303,17 @@ def _shared(workload: Mapping[Marginal, float], maximal: Sequence[Marginal]) -> 
     return found
 
 
-def _errors(workload: Mapping[Marginal, float], buys: Sequence[Buy], public_total: bool) -> Expected:
+def _errors(
+    workload: Mapping[Marginal, float], buys: Sequence[Purchase[TableStrategy]], public_total: bool
+) -> Expected:
     """Errors of marginals, by least squares over measured marginals and contrasts."""
-    exact = _variances_of_cells(workload, buys, public_total, variance)
+    exact = _variances_of_cells(workload, buys, public_total, lambda noise: noise.variance)
     proxies = _variances_of_cells(workload, buys, public_total, proxy)
     counts = np.array([float(marginal.cells) for marginal in workload])
     return Expected(
         each=tuple(math.sqrt(v) for v in exact.tolist()),
         rms=math.sqrt(float(exact @ counts) / float(counts.sum())),
-        largest=largest(buys[0].kind, proxies, counts),
+        largest=largest(buys[0].added.kind, proxies, counts),
     )
 
 
@@ -318,12 +323,15 @@ def _weighted(workload: Mapping[Marginal, float], expected: Expected) -> float:
 
 
 def _variances_of_cells(
-    workload: Mapping[Marginal, float], buys: Sequence[Buy], public_total: bool, variance_of: Callable[[Buy], float]
+    workload: Mapping[Marginal, float],
+    buys: Sequence[Purchase[TableStrategy]],
+    public_total: bool,
+    variance_of: Callable[[Law], float],
 ) -> FloatArray:
     """The variance of a cell of each marginal: all cells of one have the same."""
     precisions: dict[Marginal, float] = {}
     for buy in buys:
-        part, noise = buy.strategy.parts[0], variance_of(buy)
+        part, noise = buy.strategy.parts[0], variance_of(buy.noise)
         own = part.marginal
         for inner in [own] if part.residual else _parts(own):
             merged = own.cells // inner.cells
@@ -551,13 +559,13 @@ def _measured(name: str, strategy: TableStrategy, workload: CellWorkload, paying
     (buy,) = buys = paying.fitted([strategy], [1.0])
     rows = strategy.parts[0].rows
     lengths = workload.squares if rows is None else workload.lengths(rows.inverse[0])
-    exact, proxies = variance(buy) * lengths, proxy(buy) * lengths
+    exact, proxies = buy.noise.variance * lengths, proxy(buy.noise) * lengths
     expected = Expected(
         each=tuple(np.sqrt(exact).tolist()),
         rms=math.sqrt(float(exact.mean())),
         largest=largest(paying.kind, proxies, np.ones(len(proxies))),
     )
-    return Factorization(name, buys, paying.price(buys), expected)
+    return Factorization(name, buys, total(buy.price for buy in buys), expected)
 
 
 def hierarchy(cells: int, branching: int) -> csr_array:

@@ -14,8 +14,9 @@ import numpy as np
 from app.constructions.base import CellConstruction
 from app.estimation.intervals import Estimates
 from app.evidence.residuals import Residuals
-from app.measurements.strategies.degrees import GraphRelease
-from app.measurements.strategies.tables import Release
+from app.measurements.record import Measurement, those
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt
@@ -56,21 +57,21 @@ class Job:
     options: Mapping[str, Any]
     workload: Workload
     empty: Residuals
-    known: Sequence[Release | GraphRelease]
-    made: Sequence[Release | GraphRelease]
+    known: Sequence[Measurement[Strategy]]
+    made: Sequence[Measurement[Strategy]]
     seed: int
     beta: float = 0.05
     construction: CellConstruction | None = None
 
     @property
-    def tables(self) -> Sequence[Release]:
+    def tables(self) -> Sequence[Measurement[TableStrategy]]:
         """What was measured of a table before."""
-        return [release for release in self.known if isinstance(release, Release)]
+        return those(self.known, TableStrategy)
 
     @property
-    def rounds(self) -> Sequence[Release]:
+    def rounds(self) -> Sequence[Measurement[TableStrategy]]:
         """What was measured in rounds: all but the number of records, which is bought before them where it must be."""
-        return [each for each in self.made if isinstance(each, Release) and each.strategy.cells > 1]
+        return [each for each in those(self.made, TableStrategy) if each.strategy.cells > 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +102,12 @@ def finish(job: Job, progress: Progress) -> Outcome:
         if job.method == "iterative_construction":
             values, told = low_rank(job.known, job.made, progress)
             return Outcome((), edges=values, summary=told)
-        graph = [release for release in (*job.known, *job.made) if not isinstance(release, Release)]
+        graph = [release for release in (*job.known, *job.made) if not isinstance(release.strategy, TableStrategy)]
         edges, summary = edge_values(graph, job.method, job.options, beta=job.beta, seed=job.seed, progress=progress)
         return Outcome((), edges=edges, summary=summary)
     if job.construction is not None:
         return _learnt(job, job.construction, progress)
-    releases = [release for release in (*job.known, *job.made) if isinstance(release, Release)]
+    releases = those((*job.known, *job.made), TableStrategy)
     residuals = taken_in(job.empty, releases)
     if job.method == "projection":
         assert isinstance(job.workload, Marginals | Sums)

@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from app.measurements.noise import Noise
-from app.measurements.strategies.degrees import GraphRelease
+from app.measurements.record import Measurement, Purchase, those
 from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.products import ProductBuy, ProductRelease, Products
-from app.measurements.strategies.tables import Release
+from app.measurements.strategies.products import Products
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts
 from app.releases.edge_results import EdgeValues
 from app.spaces.tensor import FloatArray, IntArray
 
 #: What was measured of a data set.
-Known: TypeAlias = Release | GraphRelease
+Known: TypeAlias = Measurement[Strategy]
 
 #: Power steps of a round: one for either side.
 STEPS = 2
@@ -88,18 +88,18 @@ class PowerRounds:
         weights: IntArray = np.rint(np.ldexp(values / largest, self.bits)).astype(np.int64)
         return weights
 
-    def step_of(self, step: int, weights: IntArray) -> ProductBuy:
+    def step_of(self, step: int, weights: IntArray) -> Purchase[Products]:
         """The power step by these weights: the first of a round is by columns, the next by rows."""
         by_columns = step % 2 == 0 or self.edges.kind == "pairs"
         sides = (None, weights) if by_columns else (weights, None)
-        return ProductBuy(Products(self.edges, self.bits, *sides), self.step)
+        return Purchase(Products(self.edges, self.bits, *sides), self.step, self.step_price)
 
-    def query_of(self, left: IntArray, right: IntArray) -> ProductBuy:
+    def query_of(self, left: IntArray, right: IntArray) -> Purchase[Products]:
         """The rank-one query of the last two vectors; of an undirected graph either end has the last one."""
         first = right if self.edges.kind == "pairs" else left
-        return ProductBuy(Products(self.edges, self.bits, first, right), self.query)
+        return Purchase(Products(self.edges, self.bits, first, right), self.query, self.query_price)
 
-    def admits(self, place: int, release: ProductRelease, price: Amounts) -> bool:
+    def admits(self, place: int, release: Measurement[Products], price: Amounts) -> bool:
         """Whether a measurement may be the one at this place among those of all rounds: of this side, with this noise,
         at this price. The weights are what a hypothesis in floating point led to, and are not found again.
         """
@@ -141,7 +141,7 @@ class LowRank:
         """How many times the matrix has each cell."""
         return 2 if self.edges.kind == "pairs" else 1
 
-    def learn(self, release: ProductRelease) -> float | None:
+    def learn(self, release: Measurement[Products]) -> float | None:
         """Go along a rank-one query to the value that was released for it, ``h + (y - <f,h>)/||f||^2 f`` (GRU11
         section 4.2; the whole way, as the noise of one value is small beside a query's norm).
 
@@ -184,7 +184,7 @@ def low_rank(
         made: what was measured for the release, in that order.
         progress: told how much is done, from 0 to 1.
     """
-    rounds = [release for release in made if isinstance(release, ProductRelease)]
+    rounds = those(made, Products)
     edges = rounds[0].strategy.edges
     hypothesis = started(edges, known)
     learnt = [hypothesis.learn(release) for release in rounds if release.strategy.whole]
@@ -201,7 +201,7 @@ def started(edges: Edges, known: Sequence[Known]) -> LowRank:
         known: what was measured of the data set before.
     """
     hypothesis = LowRank(edges)
-    for release in known:
-        if isinstance(release, ProductRelease) and release.strategy.edges == edges:
+    for release in those(known, Products):
+        if release.strategy.edges == edges:
             hypothesis.learn(release)
     return hypothesis

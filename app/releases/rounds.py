@@ -17,9 +17,10 @@ from fractions import Fraction
 import numpy as np
 
 from app.constructions.base import CellConstruction, MeasuredQuery
-from app.evidence.policy import Buy
-from app.measurements.pieces import Counts
-from app.measurements.strategies.tables import Release
+from app.measurements.noise import Noise
+from app.measurements.pieces import Counts, counts_of
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.costs import ExponentialChoice
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -47,7 +48,7 @@ class Rounds:
     Attributes:
         number: T, how many there are.
         epsilon: of the choice of each.
-        noise: of the measurement of each: its law and scale, as a purchase of any candidate's strategy has them.
+        noise: of the measurement of each.
         gamma: by how much the counts of all cells move between neighbours.
         choice: what a choice costs.
         price: what a round costs, its choice and its measurement.
@@ -56,7 +57,7 @@ class Rounds:
 
     number: int
     epsilon: Decimal
-    noise: Buy
+    noise: Noise
     gamma: int
     choice: Amounts
     price: Amounts
@@ -69,15 +70,13 @@ class Rounds:
         """
         return 2 * self.gamma * self.candidates.largest / Fraction(self.epsilon)
 
-    def buy(self, candidate: int) -> Buy:
-        """What is measured where this candidate was chosen."""
-        return Buy(self.candidates.strategy(candidate), self.noise.kind, self.noise.scale)
+    def purchase(self, candidate: int) -> Purchase[TableStrategy]:
+        """What is measured where this candidate was chosen; the choice is in its price."""
+        return Purchase(self.candidates.strategy(candidate), self.noise, self.price)
 
-    def admits(self, release: Release) -> bool:
+    def admits(self, release: Measurement[TableStrategy]) -> bool:
         """Whether a measurement is that of some candidate, with the noise of these rounds."""
-        noise = release.noise
-        same = (noise.kind, noise.scale, noise.bits) == (self.noise.kind, self.noise.scale, 0)
-        return same and self.candidates.owns(release.strategy)
+        return release.noise == self.noise and self.candidates.owns(release.strategy)
 
 
 def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
@@ -95,9 +94,9 @@ def terms(candidates: Candidates, number: int, paying: Paying) -> Rounds:
     if choice is None or choice.renyi >= most:
         raise Unaffordable("so small a share does not pay for so many rounds: raise epsilon, or ask for fewer")
     left = Amounts(most).minus(Amounts(choice.renyi))
-    (noise,) = replace(paying, share=left.renyi).fitted([candidates.strategy(0)], [1.0])
-    price = choice.plus(paying.price([noise]))
-    return Rounds(number, epsilon, noise, paying.gamma, choice, price, candidates)
+    (bought,) = replace(paying, share=left.renyi).fitted([candidates.strategy(0)], [1.0])
+    price = choice.plus(bought.price)
+    return Rounds(number, epsilon, bought.added, paying.gamma, choice, price, candidates)
 
 
 def usual_number(mass: float | None, cells: int, concentration: float, candidates: Candidates) -> int:
@@ -137,7 +136,7 @@ class Hypothesis:
         """Its counts of all cells, in the table's shape; not to be kept, as learning changes them."""
         return self._construction.dense(self._state)
 
-    def learn(self, release: Release) -> float | None:
+    def learn(self, release: Measurement[TableStrategy]) -> float | None:
         """Take in counts that were measured, and go over what was taken in before once more, the newest first.
 
         Each value that is farther from the hypothesis than its standard deviation is an update of the construction, the
@@ -149,10 +148,10 @@ class Hypothesis:
         """
         if release.strategy.plain is None or release.strategy.cells > MOST_LEARNT:
             return None
-        gap = self._update(release.counts)
+        gap = self._update(counts_of(release))
         for known in reversed(self._known):
             self._update(known)
-        self._known = [*self._known, release.counts][-MOST_KNOWN:]
+        self._known = [*self._known, counts_of(release)][-MOST_KNOWN:]
         return gap
 
     def _update(self, measured: Counts) -> float:
@@ -195,8 +194,8 @@ class Learnt:
 
 def learnt(
     construction: CellConstruction,
-    known: Sequence[Release],
-    made: Sequence[Release],
+    known: Sequence[Measurement[TableStrategy]],
+    made: Sequence[Measurement[TableStrategy]],
     progress: Callable[[float], None],
 ) -> Learnt:
     """What the rounds of a release taught: the average of the hypotheses behind the last quarter of them.

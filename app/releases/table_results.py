@@ -20,8 +20,9 @@ from app.evidence.estimates import around
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
-from app.measurements.pieces import Contrast, Counts
-from app.measurements.strategies.tables import Release
+from app.measurements.pieces import Contrast, Counts, pieces_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.fitting import MOST_CELLS, fit, known_of, projection
 from app.releases.synthetic_table import from_local_fits, listed, rounded
 from app.releases.workloads import Marginals, Ranges, Sums, TableWorkload
@@ -67,10 +68,10 @@ def asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
     return workload.questions
 
 
-def taken_in(empty: Residuals, releases: Iterable[Release]) -> Residuals:
+def taken_in(empty: Residuals, releases: Iterable[Measurement[TableStrategy]]) -> Residuals:
     """All counts that were measured, in residuals of which nothing was."""
     for release in releases:
-        for moment, piece in release.pieces:
+        for moment, piece in pieces_of(release):
             if moment is None:
                 empty.add(piece)
     return empty
@@ -91,7 +92,7 @@ def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Prog
 
 
 def nearest(
-    workload: Marginals | Sums, residuals: Residuals, releases: Sequence[Release], progress: Progress
+    workload: Marginals | Sums, residuals: Residuals, releases: Sequence[Measurement[TableStrategy]], progress: Progress
 ) -> list[Answers]:
     """Answers of the nearest table that there can be to what was measured.
 
@@ -116,7 +117,7 @@ class Made:
 def synthetic(
     workload: TableWorkload,
     residuals: Residuals,
-    releases: Sequence[Release],
+    releases: Sequence[Measurement[TableStrategy]],
     records: int | None,
     seed: int,
     progress: Progress,
@@ -211,12 +212,12 @@ class Table:
         """Number of cells of each attribute."""
         return tuple(cells.cells for cells in self.cells)
 
-    def taken_in(self, releases: Sequence[Release]) -> Residuals:
+    def taken_in(self, releases: Sequence[Measurement[TableStrategy]]) -> Residuals:
         """What was measured of this table: marginals and contrasts of its own cells, and marginals of sums of them."""
         residuals = Residuals(self.sizes, self.total if self.public else None)
         places = dict(zip(self.axes, range(len(self.axes)), strict=True))
         for release in releases:
-            for moment, piece in release.pieces:
+            for moment, piece in pieces_of(release):
                 if moment is not None or not isinstance(piece, Counts | Contrast):
                     continue
                 own = self._own(piece.marginal, places, exactly=isinstance(piece, Contrast))

@@ -16,13 +16,14 @@ import pyarrow as pa
 from app.curator.mechanisms import Measured
 from app.declarations.errors import InvalidRequest
 from app.measurements.noise import BitFlips, read_noise
-from app.measurements.pieces import Combination, Contrast, Piece
+from app.measurements.pieces import Combination, Contrast, Piece, pieces_of
+from app.measurements.record import Measurement
 from app.measurements.rows import Rows
-from app.measurements.strategies.asked import AskedRelease
-from app.measurements.strategies.degrees import DegreeRelease, Degrees
-from app.measurements.strategies.edges import EdgeRelease, Edges
-from app.measurements.strategies.products import ProductRelease, Products
-from app.measurements.strategies.tables import Moment, Release
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.services.datasets import Datasets, public_dataset
 from app.services.edge_tables import degree_table, edge_table
 from app.services.errors import NotFound
@@ -41,7 +42,7 @@ class ReleasedDegrees:
     """A measurement of a graph's degrees as it is shown: what is said of it, and their values."""
 
     view: dict[str, Any]
-    release: DegreeRelease
+    release: Measurement[Degrees]
     space: Space
 
     def document(self) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class ReleasedProducts:
     """A measurement of products of cells with weights as it is shown: what is said of it, weights and values."""
 
     view: dict[str, Any]
-    release: ProductRelease
+    release: Measurement[Products]
     space: Space
 
     def document(self) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class ReleasedAsked:
     """A query of a graph or a matrix that was measured, as it is shown: what is said of it, and its values."""
 
     view: dict[str, Any]
-    release: AskedRelease
+    release: Measurement[Asked]
 
     def document(self) -> dict[str, Any]:
         """As JSON: the query in its canonical form, and its values in the order of that."""
@@ -106,7 +107,7 @@ class ReleasedEdges:
     """A measurement of a graph or a matrix as it is shown: what is said of it, and the values of its cells."""
 
     view: dict[str, Any]
-    release: EdgeRelease
+    release: Measurement[Edges]
     space: Space
 
     def document(self) -> dict[str, Any]:
@@ -126,7 +127,7 @@ class ReleasedEdges:
     def table(self) -> pa.Table:
         """A row a cell; what else is said of it is not among the columns."""
         release = self.release
-        bits = release.units.astype(np.uint8, copy=False) if release.binary else None
+        bits = release.units.astype(np.uint8, copy=False) if isinstance(release.noise, BitFlips) else None
         return edge_table(self.space, release.strategy, release.values, bits)
 
 
@@ -135,7 +136,7 @@ class Released:
     """A measurement as it is shown: what is said of it, and its values with what their cells are called."""
 
     view: dict[str, Any]
-    release: Release
+    release: Measurement[TableStrategy]
     space: TableSpace
 
     @property
@@ -145,7 +146,7 @@ class Released:
 
     def document(self) -> dict[str, Any]:
         """As JSON, values row by row: of several parts, of moments, or of combinations, part by part."""
-        parts = [self._part(moment, piece) for moment, piece in self.release.pieces]
+        parts = [self._part(moment, piece) for moment, piece in pieces_of(self.release)]
         return self.view | (parts[0] if self.plain else {"parts": parts})
 
     def _part(self, moment: Moment | None, piece: Piece) -> dict[str, Any]:
@@ -208,16 +209,16 @@ class Measurements:
             raise NotFound("there is no such measurement of this data set")
         record = orjson.loads(row.line)
         view, release = _view(space, row, record), Measured.read(record).release
-        if isinstance(release, EdgeRelease):
-            return ReleasedEdges(view, release, space)
-        if isinstance(release, DegreeRelease):
-            return ReleasedDegrees(view, release, space)
-        if isinstance(release, ProductRelease):
-            return ReleasedProducts(view, release, space)
-        if isinstance(release, AskedRelease):
-            return ReleasedAsked(view, release)
+        if isinstance(release.strategy, Edges):
+            return ReleasedEdges(view, release.of(Edges), space)
+        if isinstance(release.strategy, Degrees):
+            return ReleasedDegrees(view, release.of(Degrees), space)
+        if isinstance(release.strategy, Products):
+            return ReleasedProducts(view, release.of(Products), space)
+        if isinstance(release.strategy, Asked):
+            return ReleasedAsked(view, release.of(Asked))
         assert isinstance(space, TableSpace)
-        return Released(view, release, space)
+        return Released(view, release.of(TableStrategy), space)
 
     def _space(self, actor: Principal, name: str) -> Space:
         return public_dataset(self._datasets.seen(actor, name)).space

@@ -40,10 +40,10 @@ from app.curator.power_release import PowerMechanism
 from app.curator.session import Session
 from app.curator.workload import WorkloadMechanism
 from app.declarations.errors import CuratorError
-from app.evidence.policy import Buy
-from app.measurements.strategies.degrees import GraphBuy, GraphRelease
-from app.measurements.strategies.tables import Release
-from app.privacy.ledger import Amounts, total
+from app.measurements.record import Measurement, Purchase, those
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
+from app.privacy.ledger import total
 from app.releases.finishing import Job, Outcome, Progress, TookTooLong, WorkerDied
 from app.releases.power import started
 from app.services import spending
@@ -533,20 +533,21 @@ class _Ready:
     """
 
     session: Session
-    due: Sequence[tuple[Buy | GraphBuy, Amounts]]
-    known: list[Release | GraphRelease]
+    due: Sequence[Purchase[Strategy]]
+    known: list[Measurement[Strategy]]
     data: PrivateTensor = field(repr=False)
 
 
 def _measured(noise: NoisePort, ready: _Ready, progress: Progress) -> list[Measured]:
     """All that a release measures, in its order."""
     mechanism, known, data = ready.session.mechanism, ready.known, ready.data
-    made = measured_all(noise, data, ready.due)
+    space = ready.session.dataset.space
+    made = measured_all(noise, space, data, ready.due)
     if isinstance(mechanism, PowerMechanism):
-        made += play_power(mechanism.power, started(mechanism.power.edges, known), data, noise, progress)
+        made += play_power(mechanism.power, started(mechanism.power.edges, known), space, data, noise, progress)
     elif isinstance(mechanism, WorkloadMechanism) and mechanism.rounds is not None:
         hypothesis = mechanism.hypothesis(_tables(known), [each.table for each in made])
-        made += play(mechanism.rounds, hypothesis, data, noise, progress)
+        made += play(mechanism.rounds, hypothesis, space, data, noise, progress)
     return made
 
 
@@ -597,16 +598,16 @@ def _job(tx: Transaction, row: ReleaseRow, session: SessionRow, opening: Opening
     )
 
 
-def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Release | GraphRelease]:
+def _known(tx: Transaction, dataset: str, names: tuple[str, ...]) -> list[Measurement[Strategy]]:
     """What was measured of a data set before, in the order of its names."""
     lines = tx.evidence_named(dataset, names)
     return [_release(lines[name]) for name in names]
 
 
-def _tables(releases: Sequence[Release | GraphRelease]) -> list[Release]:
+def _tables(releases: Sequence[Measurement[Strategy]]) -> list[Measurement[TableStrategy]]:
     """Those of tables."""
-    return [release for release in releases if isinstance(release, Release)]
+    return those(releases, TableStrategy)
 
 
-def _release(line: bytes) -> Release | GraphRelease:
+def _release(line: bytes) -> Measurement[Strategy]:
     return Measured.read(orjson.loads(line)).release

@@ -396,7 +396,7 @@ class Sessions:
             session = Session(opening)
             pin_all(tx, row.name, session)
         data = self._private.tensor(opening.dataset.space, row.vault_entry)
-        made = tuple(measured_all(self._noise, data, session.purchases(), opening.dataset.space))
+        made = tuple(measured_all(self._noise, opening.dataset.space, data, session.purchases()))
         return replace(prepared, opening=opening, made=made)
 
     def open(self, actor: Principal, prepared: Prepared, key: IdempotencyKey | None) -> bytes:

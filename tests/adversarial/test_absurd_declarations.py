@@ -232,9 +232,9 @@ def answered(dataset: PublicDataset, asked: Sequence[JSON], data: PrivateTensor,
     request, _ = sessions.chosen(dataset, request)
     sessions._opening(dataset, request)
     session = Session(Opening(dataset, request, make_plan(dataset, request), evidence=Pins((), ())))
-    if sum(math.prod(buy.strategy.parts[0].marginal.shape) for buy, _ in session.purchases()) > 1 << 16:
+    if sum(math.prod(buy.strategy.parts[0].marginal.shape) for buy in session.purchases()) > 1 << 16:
         return
-    for measured in measured_all(cast(Any, _Silent()), data, session.purchases(), dataset.space):
+    for measured in measured_all(cast(Any, _Silent()), dataset.space, data, session.purchases()):
         session.pin(measured)
     for words in asked:
         with suppress(CuratorError):

@@ -431,7 +431,7 @@ class TestAfterTheMark:
         often as one likes.
         """
         id = desk.ask()["id"]
-        monkeypatch.setattr(measuring, "all_exact_values", failing(error))
+        monkeypatch.setattr(measuring, "exact_values", failing(error))
         assert desk.jobs.work()
         monkeypatch.undo()
         desk.forfeited(id, draws=0)

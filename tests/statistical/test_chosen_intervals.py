@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.curator.mechanisms import Wish
-from app.evidence.policy import Bought, Buy, Policy
+from app.evidence.policy import Bought, Policy, Wanted
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
@@ -36,7 +36,7 @@ def released(table: np.ndarray, cells: list[tuple[int, ...]], kind: NoiseKind, s
     residuals, rng = Residuals(table.shape), np.random.default_rng(seed)
     for axes in cells:
         marginal = Marginal.of(table.shape, dict.fromkeys(axes))
-        residuals.add(drawn(table, Buy.of(marginal, kind, Decimal(repr(scale))), rng))
+        residuals.add(drawn(table, Wanted.of(marginal, Noise(kind, Decimal(repr(scale)), 0)), rng))
     return Policy(residuals, means(questions=100))
 
 
@@ -132,7 +132,7 @@ def test_a_mean_of_those_that_look_high() -> None:
         rng = np.random.default_rng(seed)
         residuals = Residuals(table.shape)
         marginal = Marginal.of(table.shape, {0: None})
-        residuals.add(drawn(table, Buy.of(marginal, "gaussian", Decimal(10)), rng))
+        residuals.add(drawn(table, Wanted.of(marginal, Noise("gaussian", Decimal(10), 0)), rng))
         moment = Moment(1, places, 1)
         exact = (table * moment.weights[None, :]).sum(axis=1)
         noise = np.rint(rng.normal(0, 60, groups)).astype(np.int64)

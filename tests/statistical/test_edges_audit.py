@@ -25,8 +25,10 @@ from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips, Noise
-from app.measurements.strategies.degrees import DegreeRelease, GraphBuy
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Purchase
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.privacy.errors import InsufficientBudget
 from app.privacy.exactness import floor_to
 from app.privacy.flips import Flips
@@ -60,7 +62,7 @@ def charged(cost: Amounts) -> Amounts:
 
 def bought(
     epsilon: str | None, books: Callable[[Amounts], Amounts], method: str = "auto", nodes: int = 3
-) -> list[tuple[GraphBuy, Amounts]]:
+) -> list[Purchase[Strategy]]:
     """What is measured while the books admit it, and three times at most: with this epsilon each time, or with all that
     is left.
     """
@@ -82,19 +84,19 @@ def bought(
         except InsufficientBudget:
             break
         account = account.charge(share, books(plan.price)).give_back(share.charge(books(plan.price)))
-        found += zip(plan.buys, plan.prices, strict=True)
+        found += plan.buys
     return found
 
 
-def delta_of(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> float:
+def delta_of(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
     """What the adversary proves, by how often the pair was released as an edge."""
     counts = []
     for edge in (True, False):
         data, ones = graph(edge=edge), np.zeros(2 * len(due) + 1, int)
         for _ in range(STORIES):
             number = 0
-            for made in measured_all(noise, data, due):
-                assert isinstance(made.release, EdgeRelease)
+            for made in measured_all(noise, None, data, due):
+                assert isinstance(made.release.strategy, Edges)
                 matrix = made.release.strategy.matrix(made.release.units.astype(float))
                 number += int(matrix[0, 1] + (matrix[1, 0] if made.release.strategy.kind == "arcs" else 0))
             ones[number] += 1
@@ -104,7 +106,7 @@ def delta_of(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> float:
     return proven_delta(EPSILON, events, STORIES, STORIES)
 
 
-def delta_beside(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> float:
+def delta_beside(due: list[Purchase[Strategy]], noise: SystemNoise) -> float:
     """What the adversary proves of edges and degrees together, by how much of what was released speaks for the edge.
 
     Stories are told side by side, as parts of one graph that have no edge between them: what is measured of one says
@@ -114,9 +116,9 @@ def delta_beside(due: list[tuple[GraphBuy, Amounts]], noise: SystemNoise) -> flo
     for edge in (True, False):
         data, seen = DenseTensor(np.kron(np.eye(TOGETHER, dtype=np.int8), graph(edge=edge).array)), np.zeros(4, int)
         for _ in range(TIMES):
-            bits, sums = (made.release for made in measured_all(noise, data, due))
-            assert isinstance(bits, EdgeRelease)
-            assert isinstance(sums, DegreeRelease)
+            bits, sums = (made.release for made in measured_all(noise, None, data, due))
+            assert isinstance(bits.strategy, Edges)
+            assert isinstance(sums.strategy, Degrees)
             pairs = bits.units[bits.strategy.positions(ends, ends + 1)].astype(int)
             seen += np.bincount(pairs + (sums.units[ends] >= 1) + (sums.units[ends + 1] >= 2), minlength=4)
         counts.append(seen)
@@ -132,7 +134,7 @@ def test_an_edge_is_hidden(epsilon: str | None, times: int) -> None:
     """
     due = bought(epsilon, charged)
     assert len(due) == times
-    assert all(isinstance(buy.noise, BitFlips) for buy, _ in due)
+    assert all(isinstance(buy.noise, BitFlips) for buy in due)
     assert delta_of(due, SystemNoise()) <= DELTA
 
 
@@ -169,7 +171,7 @@ def test_an_edge_is_hidden_among_degrees() -> None:
     both for all of epsilon each.
     """
     due = bought(None, charged, "synthetic_graph", 3 * TOGETHER)
-    assert [buy.kind for buy, _ in due] == ["flips", "laplace"]
+    assert [buy.noise.kind for buy in due] == ["flips", "laplace"]
     assert delta_beside(due, SystemNoise()) <= DELTA
 
 

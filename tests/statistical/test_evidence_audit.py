@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
+from app.measurements.pieces import counts_of
 from app.measurements.strategies.tables import TableStrategy
 from app.releases.pricing import price_of
 from tests.integration.world import AUDITOR, World, make_world
@@ -61,7 +62,7 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
         order = world.built.services.datasets.public("d").budget.order
         auditor = AUDITOR
         for item in world.built.services.measurements.list(auditor, "d", 0, 1000).items:
-            found = world.built.services.measurements.get(auditor, "d", item["id"]).release.counts
+            found = counts_of(world.built.services.measurements.get(auditor, "d", item["id"]).release)
             assert found.noise.kind == "gaussian"
             kept = found.marginal.attributes
             exact = COUNTS.sum(axis=tuple(k for k in range(COUNTS.ndim) if k not in kept))

@@ -28,8 +28,8 @@ from app.bootstrap.noise import SystemNoise
 from app.curator.graph_evidence import GraphMechanism
 from app.curator.planners import graph
 from app.measurements.noise import Noise
-from app.measurements.strategies.asked import AskedRelease
-from app.measurements.strategies.degrees import DegreeRelease
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
@@ -74,7 +74,7 @@ def told(folder: Path, noise: SystemNoise, spec: dict[str, Any], file: str, data
         assert 0.99 * EPSILON < answer["charged_epsilon"] <= EPSILON
         world.audit()
         ((_, release),) = released(world, "g")
-        assert isinstance(release, AskedRelease)
+        assert isinstance(release.strategy, Asked)
         assert release.noise.kind == "laplace"
         return np.asarray(release.values)
     finally:
@@ -167,7 +167,7 @@ def kept(folder: Path, noise: SystemNoise, cuts: int = CUTS) -> list[str]:
         order = world.built.services.datasets.public("g").budget.order
         measured = iter(truths)
         for item, release in released(world, "g"):
-            if isinstance(release, DegreeRelease):
+            if isinstance(release.strategy, Degrees):
                 exact, moved = np.concatenate([cells.sum(axis=1), cells.sum(axis=0)]), 2
             else:
                 exact, moved = np.array([next(measured)]), 1
@@ -207,7 +207,7 @@ def kept_of_totals(folder: Path, noise: SystemNoise, openings: int = OPENINGS) -
             world.close(ann, id)
         order = world.built.services.datasets.public("g").budget.order
         for item, release in released(world, "g"):
-            if isinstance(release, AskedRelease):
+            if isinstance(release.strategy, Asked):
                 if item["cost"] != oracle(release.noise, 1, 1, order).document():
                     wrong.append("price")
                 if release.noise.kind != "gaussian":

@@ -27,7 +27,8 @@ from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.evidence.questions import Product
-from app.measurements.strategies.tables import Release, TableStrategy
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
@@ -67,7 +68,7 @@ TERMS = terms(CANDIDATES, ROUNDS, Paying("gaussian", ROUNDS * Decimal("5.45"), O
 class Frozen(Hypothesis):
     """A hypothesis that learns nothing."""
 
-    def learn(self, release: Release) -> float | None:
+    def learn(self, release: Measurement[TableStrategy]) -> float | None:
         return None
 
 
@@ -86,8 +87,8 @@ def seen(more: int, rounds: Rounds, noise: SystemNoise) -> Seen:
     data = RecordsTensor([a, b], SIZES)
     hypothesis = Frozen(MultiplicativeWeights(SPACE, PublicFacts(100.0), "projection", 1.0))
     first, left = 0, []
-    for measured in play(rounds, hypothesis, data, noise, lambda part: None):
-        marginal = measured.table.counts.marginal
+    for measured in play(rounds, hypothesis, None, data, noise, lambda part: None):
+        marginal = measured.table.strategy.plain
         truth = np.array([60 + more, 40]) if marginal.attributes == (0,) else np.array([39 + more, 61])
         first += marginal.attributes == (0,)
         left.append((measured.table.units - truth) / float(rounds.noise.scale))
@@ -111,7 +112,7 @@ def alarms(rounds: Rounds, noise: SystemNoise) -> set[str]:
             found.add("range")
         order = float(ORDER)
         moment = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)
-        paid = rounds.price.renyi - _price(rounds.noise.strategy, "gaussian", rounds.noise.scale).renyi
+        paid = rounds.price.renyi - _price(rounds.candidates.strategy(0), "gaussian", rounds.noise.scale).renyi
         if math.log(moment) / (order - 1) > float(paid):
             found.add("price")
     left = np.concatenate([fewer.left, more.left])
@@ -167,7 +168,7 @@ def test_a_sensitivity_that_is_half_of_what_it_is_is_found() -> None:
 
 def test_a_choice_that_is_not_charged_is_found() -> None:
     """The round costs its measurement alone."""
-    measurement = _price(TERMS.noise.strategy, "gaussian", TERMS.noise.scale)
+    measurement = _price(TERMS.candidates.strategy(0), "gaussian", TERMS.noise.scale)
     assert alarms(replace(TERMS, price=measurement), SystemNoise()) == {"price"}
 
 

@@ -23,6 +23,7 @@ import pytest
 from app.bootstrap.noise import SystemNoise
 from app.curator.dataset import PublicDataset
 from app.declarations.spec import parse_spec
+from app.measurements.pieces import counts_of
 from app.storage import readers
 from app.storage.private_data import DenseData
 from app.storage.readers import persons, read_private, tables
@@ -85,7 +86,7 @@ def measured(world: Any, name: str, telling: np.ndarray) -> float:
     world.open(ann, name, mechanism={"construction": "histogram"}, epsilon=EPSILON, max_queries=1, max_updates=None)
     services = world.built.services
     found = [
-        services.measurements.get(AUDITOR, name, item["id"]).release.counts
+        counts_of(services.measurements.get(AUDITOR, name, item["id"]).release)
         for item in services.measurements.list(AUDITOR, name, 0, 10).items
     ]
     whole = next(each for each in found if each.marginal.shape == SHAPE)

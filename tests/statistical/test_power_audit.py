@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.curator.counting import exact_products
 from app.curator.dataset import PublicDataset
 from app.curator.feasibility import find_plan
 from app.curator.planners.power import PowerPlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.measurements.strategies.products import ProductRelease, Products
+from app.measurements.record import Measurement
+from app.measurements.strategies.products import Products
 from app.releases.power import LowRank
 from app.services.release_rounds import play_power
 from app.spaces.tensor import DenseTensor
@@ -57,15 +57,15 @@ def proven() -> float:
     for data in (WITH, WITHOUT):
         evidence = np.zeros(STORIES)
         for story in range(STORIES):
-            made = play_power(plan.power, LowRank(plan.power.edges), data, noise, lambda part: None)
+            made = play_power(plan.power, LowRank(plan.power.edges), None, data, noise, lambda part: None)
             evidence[story] = sum(likelihood(each.release) for each in made)  # type: ignore[arg-type]
         counts.append([int((evidence > threshold).sum()) for threshold in THRESHOLDS])
     return proven_delta(EPSILON, zip(*counts, strict=True), STORIES, STORIES)  # type: ignore[arg-type]
 
 
-def likelihood(release: ProductRelease) -> float:
+def likelihood(release: Measurement[Products]) -> float:
     """The logarithm of the ratio of densities of what was released, with the edge and without it."""
-    first, second = (np.ldexp(exact_products(release.strategy, data), -release.noise.bits) for data in (WITH, WITHOUT))
+    first, second = (np.ldexp(release.strategy.exact(None, data), -release.noise.bits) for data in (WITH, WITHOUT))
     middle = (first + second) / 2
     return float((release.values - middle) @ (first - second) / release.variance)
 

@@ -27,7 +27,7 @@ from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips
-from app.measurements.strategies.edges import EdgeRelease
+from app.measurements.strategies.edges import Edges
 from app.privacy.ledger import Account, Amounts
 from app.releases import edge_designs
 from app.releases.pricing import Apart, price_of_edges
@@ -118,8 +118,8 @@ def released(_: Path, first: np.ndarray, second: np.ndarray) -> float:
     for graph in (first, second):
         seen = np.zeros(2 * MOST + 1, int)
         for _ in range(STORIES):
-            (made,) = measured_all(noise, DenseTensor(graph.astype(np.int8)), [(plan.buy, plan.price)])
-            assert isinstance(made.release, EdgeRelease)
+            (made,) = measured_all(noise, None, DenseTensor(graph.astype(np.int8)), [plan.buy])
+            assert isinstance(made.release.strategy, Edges)
             seen[int(made.release.units.astype(int) @ telling) + MOST] += 1
         counts.append(seen)
     events = [(int(counts[0][n:].sum()), int(counts[1][n:].sum())) for n in range(2 * MOST + 1)]

@@ -25,7 +25,7 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.measurements.strategies.tables import Moment, TableStrategy
-from app.services.answering import round as round_
+from app.spaces.space import Space
 from app.spaces.tensor import PrivateTensor
 from tests.integration.world import AUDITOR, World, make_world, transcript_of
 from tests.statistical.audit import proven_delta
@@ -244,15 +244,15 @@ def test_a_moment_that_is_charged_as_a_count_is_found(tmp_path: Path, monkeypatc
 def test_a_record_that_is_not_moved_to_the_bound_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: numbers are summed as they stand in the file, as were they moved to a bound only where they
     are shown. The one beyond the bound adds all that it is."""
-    proper = round_.exact_values
+    proper = TableStrategy.exact
 
-    def as_they_stand(strategy: TableStrategy, data: PrivateTensor) -> np.ndarray:
-        found, start = proper(strategy, data), 0
+    def as_they_stand(strategy: TableStrategy, space: Space, data: PrivateTensor) -> np.ndarray:
+        found, start = proper(strategy, space, data), 0
         for part in strategy.parts:
             if part.moment is not None and int(data.marginal(())) > 300:
                 found[start] += part.multiplier * (1_000_000 - 1000)
             start += part.marginal.cells
         return found
 
-    monkeypatch.setattr(round_, "exact_values", as_they_stand)
+    monkeypatch.setattr(TableStrategy, "exact", as_they_stand)
     assert delta_found(tmp_path, "1000000") > DELTA

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.planners.table import means_of, residuals_of
 from app.curator.questions import statistic_of
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.evidence.policy import Buy, Policy
+from app.evidence.policy import Policy, Wanted
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
-from app.measurements.noise import Noise
-from app.measurements.strategies.tables import Moment, Release
+from app.measurements.pieces import pieces_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import Moment
 from app.spaces.queries.registry import parse_query
 from app.spaces.queries.statistic import CompiledStatistic
 from app.spaces.records import RecordsTensor
@@ -93,15 +93,15 @@ class Play:
         residuals = residuals_of(self._dataset.space, self._dataset.records)
         return Policy(residuals, means_of(self._dataset, self._request))
 
-    def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Buy, rng: np.random.Generator) -> None:
-        exact, noise = exact_values(buy.strategy, self._data), Noise(buy.kind, buy.scale, 0)
-        scale, size = float(buy.scale), len(exact)
-        if buy.kind == "laplace":
+    def _learn(self, policy: Policy, moments: dict[Moment, Residuals], buy: Wanted, rng: np.random.Generator) -> None:
+        exact, noise = buy.strategy.exact(None, self._data), buy.noise
+        scale, size = float(buy.noise.scale), len(exact)
+        if buy.noise.kind == "laplace":
             ratio = -np.expm1(-1 / scale)
             drawn = rng.geometric(ratio, size) - rng.geometric(ratio, size)
         else:
             drawn = np.rint(rng.normal(0, scale, size)).astype(np.int64)
-        for moment, piece in Release(buy.strategy, noise, exact + drawn).pieces:
+        for moment, piece in pieces_of(Measurement(buy.strategy, noise, exact + drawn)):
             known = (
                 policy.residuals if moment is None else moments.setdefault(moment, Residuals(self._dataset.space.shape))
             )

@@ -16,8 +16,10 @@ from app.curator.errors import PlanInfeasible
 from app.curator.plan import Offer
 from app.curator.planners.workload import WorkloadPlan, workload_of
 from app.curator.request import SessionRequest
-from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
-from app.measurements.strategies.edges import EdgeBuy, Edges
+from app.measurements.record import Purchase, bought
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
@@ -44,34 +46,30 @@ class EdgePlan(WorkloadPlan):
     Attributes:
         method: how they are released.
         buys: what is measured: the cells, and the degrees after them where these are measured too.
-        prices: what each costs.
         cell_error: the standard error of the unbiased value of a cell; that of a cut of m cells is ``sqrt(m)`` of it.
         all_cuts_bound: what the errors of all cuts by the unbiased values, and of all rank-one queries with weights in
             [0, 1], keep at once with probability 1 - beta.
     """
 
     method: EdgeMethod
-    buys: tuple[GraphBuy, ...]
-    prices: tuple[Amounts, ...]
+    buys: tuple[Purchase[Strategy], ...]
     cell_error: float
     all_cuts_bound: float
 
     @property
-    def buy(self) -> EdgeBuy:
+    def buy(self) -> Purchase[Edges]:
         """The measurement of the cells."""
-        buy = self.buys[0]
-        assert isinstance(buy, EdgeBuy)
-        return buy
+        return bought(self.buys, Edges)[0]
 
     @property
-    def degrees(self) -> DegreeBuy | None:
+    def degrees(self) -> Purchase[Degrees] | None:
         """The measurement of the degrees; None where there is none."""
-        return next((buy for buy in self.buys if isinstance(buy, DegreeBuy)), None)
+        return next(iter(bought(self.buys, Degrees)), None)
 
     @property
     def price(self) -> Amounts:
         """What all measurements cost together."""
-        return total(self.prices)
+        return total(buy.price for buy in self.buys)
 
     @property
     def error_bound(self) -> float | None:
@@ -84,8 +82,8 @@ class EdgePlan(WorkloadPlan):
         """
         document = super().document() | {
             "cells": self.buy.strategy.cells,
-            "noise_scale": float(self.buy.scale),
-            "largest_noise_scale": float(self.buy.scale),
+            "noise_scale": float(self.buy.noise.scale),
+            "largest_noise_scale": float(self.buy.noise.scale),
             "cell_error": self.cell_error,
             "largest_cut_error": rounded_up(math.sqrt(self.buy.strategy.cells) * self.cell_error),
             "all_cuts_bound": self.all_cuts_bound,
@@ -93,11 +91,11 @@ class EdgePlan(WorkloadPlan):
         return document if self.degrees is None else document | {"degrees": _degrees_told(self.degrees)}
 
 
-def _degrees_told(buy: DegreeBuy) -> dict[str, Any]:
+def _degrees_told(buy: Purchase[Degrees]) -> dict[str, Any]:
     return {
         "values": buy.strategy.cells,
-        "noise": buy.kind,
-        "noise_scale": float(buy.scale),
+        "noise": buy.noise.kind,
+        "noise_scale": float(buy.noise.scale),
         "error": rounded_up(math.sqrt(buy.noise.variance)),
     }
 
@@ -134,18 +132,17 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     noise, price = best_noise(grid, budget.order, share, whole)
     # Where its price passes the share, it takes all that is left of epsilon instead.
     regime: Regime = "renyi" if price.renyi <= share else "pure"
-    buys: tuple[GraphBuy, ...] = (EdgeBuy(edges, noise),)
-    prices: tuple[Amounts, ...] = (price,)
+    buys: tuple[Purchase[Strategy], ...] = (Purchase(edges, noise, price),)
     events: Events = ()
     if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
         part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
         both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
         if degrees_pay(both.degrees, noise, edges):
             noise, events = both.edges, events_of_degrees(both.degrees, grid.apart)
-            buys = EdgeBuy(edges, noise), DegreeBuy(Degrees(edges), both.degrees)
-            prices = both.edges_price, both.degrees_price
+            measured = Purchase(edges, noise, both.edges_price)
+            buys = measured, Purchase(Degrees(edges), both.degrees, both.degrees_price)
     events = (*events_of_edges(noise, grid.apart), *events)
-    price = total(prices)
+    price = total(buy.price for buy in buys)
     deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)
     # A cut that has half of the nodes on either side has a quarter of the cells. How far those of a synthetic graph are
@@ -160,7 +157,6 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
         buys=buys,
         expected=expected,
         method=method,
-        prices=prices,
         cell_error=deviation,
         all_cuts_bound=bound,
     )

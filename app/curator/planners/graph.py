@@ -21,9 +21,11 @@ from app.curator.planners.table import gaussian_of
 from app.curator.request import SessionRequest
 from app.evidence.graph_policy import GraphMode
 from app.evidence.noise_choice import noise_on_grid
-from app.measurements.strategies.asked import Asked, AskedBuy
-from app.measurements.strategies.degrees import DegreeBuy, Degrees, GraphBuy
-from app.measurements.strategies.edges import EdgeBuy, Edges
+from app.measurements.record import Purchase
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.privacy.costs import PureStep
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts, total
@@ -73,14 +75,12 @@ class GraphPlan(EvidencePlan):
 
     Attributes:
         buys: what is measured at the opening, where it is not known as well already.
-        prices: what each costs.
         question_error: the standard error to expect of a cut that is measured, or of one of a quarter of all cells
             where all of them are.
     """
 
     mode: GraphMode
-    buys: tuple[GraphBuy, ...]
-    prices: tuple[Amounts, ...]
+    buys: tuple[Purchase[Strategy], ...]
     question_error: float
 
     def expected_errors(self, dataset: PublicDataset, request: SessionRequest) -> dict[str, float]:
@@ -128,7 +128,7 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         # Laplace noise of a part of epsilon, of twice the square of its scale.
         alone = math.sqrt(2) * unit * questions / float(pure)
         if alone <= once * math.sqrt(questions):
-            return _offer(dataset, request, "laplace", (), (), alone)
+            return _offer(dataset, request, "laplace", (), alone)
     if whole or (edges.cells <= most and request.within is None):
         noises = beside_degrees(grid, order, share, pure, BESIDE_EDGES)
         deviation = math.sqrt(noises.edges.variance)
@@ -143,19 +143,18 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
             return _sums(dataset, request, edges, grid, pure, by_degrees)
         # Who picks cuts by noisy edges is answered badly: that is not risked for few questions.
         if whole or (declared and many >= _ENOUGH and by_edges < min(by_questions, by_degrees)):
-            buys = EdgeBuy(edges, noises.edges), DegreeBuy(Degrees(edges), noises.degrees)
+            cells = Purchase(edges, noises.edges, noises.edges_price)
+            buys = cells, Purchase(Degrees(edges), noises.degrees, noises.degrees_price)
             error = deviation * math.sqrt(edges.cells) / 2
-            return _offer(dataset, request, "edges", buys, (noises.edges_price, noises.degrees_price), error)
+            return _offer(dataset, request, "edges", buys, error)
     each = once * math.sqrt(2 * 100 if questions is None else questions)
     if request.within is not None:
         # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
-        return _offer(dataset, request, "degrees", (), (), request.within / 2)
+        return _offer(dataset, request, "degrees", (), request.within / 2)
     part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
     noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
-    total_buy, total_price = _total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART), pure=False)
-    return _offer(
-        dataset, request, "degrees", (DegreeBuy(Degrees(edges), noise), total_buy), (price, total_price), each
-    )
+    everything = _total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART), pure=False)
+    return _offer(dataset, request, "degrees", (Purchase(Degrees(edges), noise, price), everything), each)
 
 
 def _sums(
@@ -169,9 +168,8 @@ def _sums(
     order = dataset.budget.order
     first = floor_to(Fraction(pure) * (1 - TOTAL_BESIDE))
     noise, price = degrees_noise(grid, order, first, by_pure=True)
-    total_buy, total_price = _total(dataset.space, order, EXACT.subtract(pure, first), pure=True)
-    buys = DegreeBuy(Degrees(edges), noise), total_buy
-    return _offer(dataset, request, "sums", buys, (price, total_price), error)
+    everything = _total(dataset.space, order, EXACT.subtract(pure, first), pure=True)
+    return _offer(dataset, request, "sums", (Purchase(Degrees(edges), noise, price), everything), error)
 
 
 def _largest(space: Space) -> Fraction:
@@ -179,8 +177,8 @@ def _largest(space: Space) -> Fraction:
     return space.upper - space.lower if isinstance(space, MatrixSpace) else Fraction(1)
 
 
-def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[AskedBuy, Amounts]:
-    """The sum of all cells, with the noise of the least variance that so much pays for, and its price.
+def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> Purchase[Asked]:
+    """The sum of all cells, with the noise of the least variance that so much pays for.
 
     Raises:
         Unaffordable: when it would be too large to be drawn.
@@ -191,15 +189,14 @@ def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> tuple[
     if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
     everything = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space))
-    return AskedBuy(everything, noise), price_of_asked(noise, moved, moved**2, order)
+    return Purchase(everything, noise, price_of_asked(noise, moved, moved**2, order))
 
 
 def _offer(
     dataset: PublicDataset,
     request: SessionRequest,
     mode: GraphMode,
-    buys: tuple[GraphBuy, ...],
-    prices: tuple[Amounts, ...],
+    buys: tuple[Purchase[Strategy], ...],
     error: float,
 ) -> Offer[GraphPlan]:
     plan = partial(
@@ -209,13 +206,12 @@ def _offer(
         how=_HOW[mode],
         declared=request.declared,
         buys=buys,
-        prices=prices,
         question_error=cut_bounds.rounded_up(error),
     )
     order, share = dataset.budget.order, dataset.share(request.epsilon)
     # All that it may draw is Gaussian noise of this share at most, or Laplace noise that costs no more.
     events = ((gaussian_of(Fraction(share), order), 1),)
-    price = total(prices)
+    price = total(buy.price for buy in buys)
     if mode == "laplace":
         most = Amounts.of(PureStep(request.epsilon), order)
         return Offer(plan=plan, most=most, events=events, regime="pure", guarantees=request.epsilon)

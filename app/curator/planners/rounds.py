@@ -13,11 +13,11 @@ from app.constructions.registry import construct, unfit
 from app.curator.dataset import FACT_FAILURE, PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.request import SessionRequest
-from app.evidence.policy import Buy
-from app.measurements.strategies.tables import Release, TableStrategy
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, ExponentialChoice, PrivacyEvent
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import Amounts, total
 from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
 from app.releases.rounds import MOST_LEARNT, Rounds, terms, usual_number
@@ -43,7 +43,7 @@ class Iterations:
         events: all that is computed from the data, each so many times.
     """
 
-    buys: tuple[Buy, ...]
+    buys: tuple[Purchase[TableStrategy], ...]
     rounds: Rounds
     progress: float | None
     papers_epsilon: float
@@ -94,16 +94,16 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
             f"{candidates.most_told:,} apart: ask for smaller marginals, or use factorization"
         )
     facts = dataset.facts
-    buys: tuple[Buy, ...] = ()
+    buys: tuple[Purchase[TableStrategy], ...] = ()
     if mechanism.entropic and facts.mass is None:
-        total = TableStrategy.of(Marginal.of(space.shape, {}))
+        everything = TableStrategy.of(Marginal.of(space.shape, {}))
         part = floor_to(Fraction(paying.share) / TOTAL_PART)
-        buys = Paying("gaussian", part, order, paying.gamma).fitted([total], [1.0])
-    left = replace(paying, share=Amounts(paying.share).minus(Amounts(paying.price(buys).renyi)).renyi)
+        buys = Paying("gaussian", part, order, paying.gamma).fitted([everything], [1.0])
+    left = replace(paying, share=Amounts(paying.share).minus(Amounts(total(buy.price for buy in buys).renyi)).renyi)
     concentration = float(left.share) / float(order)
     number = options.rounds or usual_number(facts.mass, space.cells, concentration, candidates)
     rounds = terms(candidates, number, left)
-    gaussian = [(each.scale, count) for each, count in ((rounds.noise, number), *((buy, 1) for buy in buys))]
+    gaussian = [(rounds.noise.scale, number), *((buy.noise.scale, 1) for buy in buys)]
     events: list[tuple[PrivacyEvent, int]] = [(ExponentialChoice(rounds.epsilon), number)]
     events += [(DiscreteGaussianAnswer(scale, paying.gamma**2), count) for scale, count in gaussian]
     bound = None if buys else construct(mechanism, space, facts, 1.0, 1).bound(1.0)
@@ -117,7 +117,9 @@ def iterations(dataset: PublicDataset, request: SessionRequest, workload: TableW
     )
 
 
-def construction_of(dataset: PublicDataset, request: SessionRequest, made: tuple[Release, ...]) -> CellConstruction:
+def construction_of(
+    dataset: PublicDataset, request: SessionRequest, made: tuple[Measurement[TableStrategy], ...]
+) -> CellConstruction:
     """What keeps the hypothesis of a release.
 
     Args:
@@ -127,10 +129,10 @@ def construction_of(dataset: PublicDataset, request: SessionRequest, made: tuple
     """
     facts = dataset.facts
     if made:
-        (total,) = made
+        (records,) = made
         # Beyond this the noise lies with a probability that is negligible; a hypothesis needs some mass.
-        tail = math.sqrt(2 * total.counts.variance * -math.log(FACT_FAILURE))
-        facts = PublicFacts(max(1.0, float(total.counts.values.sum()) + tail), padded=True, norms=facts.norms)
+        tail = math.sqrt(2 * records.variance * -math.log(FACT_FAILURE))
+        facts = PublicFacts(max(1.0, float(records.values.sum()) + tail), padded=True, norms=facts.norms)
     construction = construct(mechanism_of(request), dataset.space, facts, 1.0, 1)
     assert isinstance(construction, CellConstruction)
     return construction

@@ -22,12 +22,12 @@ from app.curator.planners.table import TablePlan, gaussian_of, residuals_of
 from app.curator.request import SessionRequest
 from app.curator.workloads import compiled
 from app.declarations.errors import InvalidRequest
-from app.evidence.policy import Buy
+from app.measurements.record import Purchase, bought
 from app.measurements.rows import Rows
-from app.measurements.strategies.degrees import GraphBuy
 from app.measurements.strategies.tables import MOST_ROW_CELLS, TableStrategy
+from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
-from app.privacy.ledger import Amounts
+from app.privacy.ledger import Amounts, total
 from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, unbiased
 from app.releases.factorization import Factorization, Paying, Questions, for_cells, for_marginals, of_rows
@@ -66,7 +66,7 @@ class WorkloadPlan(TablePlan):
     how: str = "what the workload is answered from is measured at once, and nothing is asked"
     declared: bool = True
     workload: Workload
-    buys: tuple[Buy | GraphBuy, ...]
+    buys: tuple[Purchase[Strategy], ...]
     expected: Expected | None
     iterations: Iterations | None = None
 
@@ -75,12 +75,12 @@ class WorkloadPlan(TablePlan):
         largest noise, and the terms of rounds.
         """
         rounds = None if self.iterations is None else self.iterations.rounds
-        buys = self.buys if rounds is None else (*self.buys, rounds.noise)
-        scales = [buy.scale for buy in buys]
+        noises = [buy.noise for buy in self.buys] + ([] if rounds is None else [rounds.noise])
+        scales = [noise.scale for noise in noises]
         document = super().document() | {
             "measurements": self.max_updates,
-            "cells": sum(buy.strategy.cells for buy in buys) if rounds is None else None,
-            "noise": buys[0].kind if buys else None,
+            "cells": sum(buy.strategy.cells for buy in self.buys) if rounds is None else None,
+            "noise": noises[0].kind if noises else None,
             "noise_scale": float(min(scales)) if scales else None,
             "largest_noise_scale": float(max(scales)) if scales else None,
         }
@@ -120,7 +120,9 @@ def workload(dataset: PublicDataset, request: SessionRequest) -> Offer[WorkloadP
     )
     if paying.kind == "gaussian":
         return Offer(plan=plan, most=Amounts(share), events=events)
-    return Offer(plan=plan, most=paying.price(buys), events=events, regime="pure", guarantees=request.epsilon)
+    return Offer(
+        plan=plan, most=total(buy.price for buy in buys), events=events, regime="pure", guarantees=request.epsilon
+    )
 
 
 def workload_of(space: Space, request: SessionRequest) -> Workload:
@@ -150,7 +152,7 @@ def paying_of(dataset: PublicDataset, request: SessionRequest) -> Paying:
 
 def _measured(
     dataset: PublicDataset, request: SessionRequest, workload: TableWorkload, paying: Paying
-) -> tuple[tuple[Buy, ...], Expected | None]:
+) -> tuple[tuple[Purchase[TableStrategy], ...], Expected | None]:
     """What a method measures, and the errors of the best linear unbiased values from that.
 
     Raises:
@@ -229,7 +231,7 @@ def settled(plan: WorkloadPlan, request: SessionRequest) -> SessionRequest:
     """A request that names the rows which a plan found best: a search in floating point may end elsewhere on another
     machine, and whoever audits the release must come to the same plan.
     """
-    parts = [part for buy in plan.buys if isinstance(buy, Buy) for part in buy.strategy.parts]
+    parts = [part for buy in bought(plan.buys, TableStrategy) for part in buy.strategy.parts]
     searched = request.mechanism.method in SEARCHED and not any(part.residual for part in parts)
     if not searched or isinstance(plan.workload, Cuts) or (isinstance(plan.workload, Marginals) and plan.workload.even):
         return request

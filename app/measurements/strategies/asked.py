@@ -7,34 +7,44 @@ in [-1, 1], moves by gamma at most (docs/privacy.md, 9.8).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import orjson
 
 from app.declarations.errors import CuratorError
-from app.measurements.numbers import NumberBuy, NumberRelease
+from app.measurements.strategy import Strategy
 from app.spaces.queries.registry import from_canonical
 from app.spaces.query import Query
 from app.spaces.space import Space
+from app.spaces.tensor import IntArray, PrivateTensor
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(Strategy):
     """What is measured: the values of a query.
 
     Attributes:
         form: the query's canonical form.
-        cells: number of values that are released.
+        numbers: how many values it asks for.
+        compiled: the query itself, where it is at hand.
     """
 
     form: Mapping[str, Any]
-    cells: int
+    numbers: int
+    compiled: Query | None = field(default=None, repr=False)
+    tag = "asked"
+
+    @property
+    def cells(self) -> int:
+        """Number of values that are released."""
+        return self.numbers
 
     @classmethod
     def of(cls, query: Query) -> Asked:
         """The values of a query."""
-        return cls(query.canonical, query.numbers)
+        return cls(query.canonical, query.numbers, query)
 
     def query(self, space: Space) -> Query:
         """The query that it stands for.
@@ -46,7 +56,7 @@ class Asked:
             query = from_canonical(space, self.form, {})
         except CuratorError as error:
             raise ValueError("not a query of this graph or matrix") from error
-        if query.numbers != self.cells or query.is_zero or query.blob is not None:
+        if query.numbers != self.numbers or query.is_zero or query.blob is not None:
             raise ValueError("not a query that is measured by itself")
         return query
 
@@ -57,14 +67,19 @@ class Asked:
         self.query(space)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Asked) and (self.form, self.cells) == (other.form, other.cells)
+        return isinstance(other, Asked) and (self.form, self.numbers) == (other.form, other.numbers)
 
     def __hash__(self) -> int:
-        return hash((orjson.dumps(dict(self.form), option=orjson.OPT_SORT_KEYS), self.cells))
+        return hash((orjson.dumps(dict(self.form), option=orjson.OPT_SORT_KEYS), self.numbers))
+
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """On the answer grid."""
+        query = self.query(space) if self.compiled is None else self.compiled
+        return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(data), query), np.int64))
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        return {"numbers": self.cells, "query": dict(self.form)}
+        return {"numbers": self.numbers, "query": dict(self.form)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Asked:
@@ -77,13 +92,3 @@ class Asked:
         if not isinstance(form, Mapping) or type(numbers) is not int or numbers < 1:
             raise TypeError("a query asks for numbers")
         return cls(form, numbers)
-
-
-class AskedBuy(NumberBuy[Asked]):
-    """A query to be measured, and the noise of each value."""
-
-
-class AskedRelease(NumberRelease[Asked]):
-    """A query that was measured, the noise, and what was released."""
-
-    member, form = "asked", Asked

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from app.measurements.numbers import NumberBuy, NumberRelease
-from app.measurements.strategies.asked import AskedBuy, AskedRelease
-from app.measurements.strategies.edges import EdgeBuy, EdgeRelease, Edges
-from app.measurements.strategies.products import ProductBuy, ProductRelease
+import numpy as np
+
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.spaces.space import Space
-from app.spaces.tensor import FloatArray
+from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, SparseTensor
 
 
 @dataclass(frozen=True)
-class Degrees:
+class Degrees(Strategy):
     """What is measured: the sums of rows and of columns, in this order; of an undirected graph the sums of rows alone.
 
     Attributes:
@@ -31,6 +31,7 @@ class Degrees:
     """
 
     edges: Edges
+    tag = "degrees"
 
     @classmethod
     def of(cls, space: Space) -> Degrees:
@@ -52,6 +53,17 @@ class Degrees:
         rows = self.edges.shape[0]
         return values[:rows], values[:rows] if self.edges.kind == "pairs" else values[rows:]
 
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """The degree of every node of a graph, in data units; what stands on the diagonal of a graph is no edge."""
+        kind = self.edges.kind
+        sides = [np.array(data.marginal((axis,)), np.int64) for axis in ((0,) if kind == "pairs" else (0, 1))]
+        if kind != "all":
+            assert isinstance(data, DenseTensor | SparseTensor)
+            loops = (data.array if isinstance(data, DenseTensor) else data.matrix).diagonal()
+            for side in sides:
+                side -= loops
+        return np.concatenate(sides)
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return self.edges.document()
@@ -64,18 +76,3 @@ class Degrees:
             KeyError, TypeError, ValueError: when it is none.
         """
         return cls(Edges.read(document))
-
-
-class DegreeBuy(NumberBuy[Degrees]):
-    """A measurement to be made of all degrees, and its noise."""
-
-
-class DegreeRelease(NumberRelease[Degrees]):
-    """The degrees that were measured, the noise, and what was released."""
-
-    member, form = "degrees", Degrees
-
-
-#: What is measured of a graph or a matrix, and what was.
-GraphBuy: TypeAlias = EdgeBuy | DegreeBuy | ProductBuy | AskedBuy
-GraphRelease: TypeAlias = EdgeRelease | DegreeRelease | ProductRelease | AskedRelease

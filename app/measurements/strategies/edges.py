@@ -12,24 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from app.measurements.noise import BitArray, BitFlips, Noise, read_noise
-from app.measurements.packing import packed_bits, packed_numbers, unpacked_bits, unpacked_numbers
-from app.spaces.lazy import lazy
+from app.measurements.strategy import Strategy
 from app.spaces.space import Space
-from app.spaces.tensor import FloatArray, IntArray
+from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, SparseTensor
 
 #: Which entries are cells: ``all`` of them, ``arcs`` (all but the diagonal) or ``pairs`` (those above the diagonal).
 CellKind = Literal["all", "arcs", "pairs"]
 
 
 @dataclass(frozen=True)
-class Edges:
+class Edges(Strategy):
     """What is measured: the cells of a graph or a matrix, row by row.
 
     Attributes:
@@ -42,6 +39,10 @@ class Edges:
 
     shape: tuple[int, int]
     kind: CellKind
+    tag = "edges"
+    #: A sampler's own lists take several times the memory of what it draws.
+    at_once = 1 << 16
+    binary = True
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or any(type(n) is not int or n < 1 for n in self.shape):
@@ -69,7 +70,7 @@ class Edges:
 
     def check(self, space: Space) -> None:
         """Raise ValueError unless they are the cells of this space."""
-        if space.extent == "unbounded" or len(space.shape) != 2 or Edges.of(space) != self:
+        if space.kind == "table" or space.extent == "unbounded" or len(space.shape) != 2 or Edges.of(space) != self:
             raise ValueError("the cells are not those of this graph or matrix")
 
     def positions(self, rows: IntArray, columns: IntArray) -> IntArray:
@@ -117,6 +118,22 @@ class Edges:
         made += made.T
         return made
 
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """What every cell of a graph or a matrix holds, in data units, of the type in which it is kept.
+
+        Where only what is not zero is kept, nothing is made beside the cells themselves.
+        """
+        if isinstance(data, DenseTensor):
+            return self.flattened(data.array)
+        assert isinstance(data, SparseTensor)
+        kept = data.matrix.tocoo()
+        rows, columns = kept.coords
+        # Either direction of an undirected edge is kept.
+        upper = rows < columns if self.kind == "pairs" else slice(None)
+        cells: IntArray = np.zeros(self.cells, kept.dtype)
+        cells[self.positions(rows[upper], columns[upper])] = kept.data[upper]
+        return cells
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {"cells": self.kind, "shape": list(self.shape)}
@@ -130,92 +147,3 @@ class Edges:
         """
         rows, columns = document["shape"]
         return cls((rows, columns), document["cells"])
-
-
-@dataclass(frozen=True)
-class EdgeBuy:
-    """A measurement to be made of all cells, and its noise."""
-
-    strategy: Edges
-    noise: Noise | BitFlips
-
-    @property
-    def kind(self) -> str:
-        """The law of the noise."""
-        return self.noise.kind
-
-    @property
-    def scale(self) -> Decimal:
-        """The noise's parameter: b, sigma or p."""
-        return self.noise.scale
-
-
-@dataclass(frozen=True, eq=False)
-class EdgeRelease:
-    """The cells that were measured, the noise, and what was released.
-
-    Attributes:
-        strategy: the cells.
-        noise: of each.
-        units: the released values, one a cell: bits, or whole units of 2^-bits, not clipped, so that each is unbiased.
-
-    Raises:
-        ValueError: when there are other values than cells, or they are none of this noise.
-    """
-
-    strategy: Edges
-    noise: Noise | BitFlips
-    units: IntArray | BitArray
-
-    def __post_init__(self) -> None:
-        units: npt.NDArray[Any] = np.array(self.units, dtype=np.uint8 if self.binary else np.int64)
-        if units.shape != (self.strategy.cells,):
-            raise ValueError(f"{self.strategy.cells} cells have no values of shape {units.shape}")
-        if self.binary and units.max() > 1:
-            raise ValueError("bits are 0 or 1")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
-
-    @property
-    def binary(self) -> bool:
-        """Whether bits were released."""
-        return isinstance(self.noise, BitFlips)
-
-    @property
-    def variance(self) -> float:
-        """Variance of each unbiased value, in counts squared."""
-        return self.noise.variance
-
-    @lazy
-    def values(self) -> FloatArray:
-        """The unbiased value of each cell, in counts."""
-        noise = self.noise
-        if isinstance(noise, BitFlips):
-            values = noise.unbiased(self.units)  # type: ignore[arg-type]
-        else:
-            values = np.ldexp(self.units.astype(np.float64), -noise.bits)
-        values.setflags(write=False)
-        return values
-
-    def document(self) -> dict[str, Any]:
-        """As JSON: values in base64. Bits are packed, the first of eight in the highest place; numbers are
-        little-endian and signed, of the least number of bytes (1, 2, 4 or 8) that holds them all.
-        """
-        values = packed_bits(self.units) if self.binary else packed_numbers(self.units.astype(np.int64))
-        return {"edges": self.strategy.document(), "noise": self.noise.document(), "values": values}
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> EdgeRelease:
-        """From JSON.
-
-        Raises:
-            ValueError: when it is none.
-        """
-        try:
-            edges, noise = Edges.read(document["edges"]), read_noise(document["noise"])
-            cells = edges.cells
-            if isinstance(noise, BitFlips):
-                return cls(edges, noise, unpacked_bits(document["values"], cells))
-            return cls(edges, noise, unpacked_numbers(document["values"], cells))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("not the document of a measurement") from error

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from app.measurements.numbers import NumberBuy, NumberRelease
 from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.measurements.strategies.edges import Edges
+from app.measurements.strategy import Strategy
 from app.spaces.space import Space
-from app.spaces.tensor import IntArray
+from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
 
 #: Weights have at most so many bits: a sum with two of them is still counted in 64.
 MOST_BITS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Products:
+class Products(Strategy):
     """What is measured.
 
     Attributes:
@@ -45,6 +45,7 @@ class Products:
     bits: int
     left: IntArray | None
     right: IntArray | None
+    tag = "products"
 
     def __post_init__(self) -> None:
         if type(self.bits) is not int or not 0 <= self.bits <= MOST_BITS:
@@ -91,6 +92,23 @@ class Products:
         """Raise ValueError unless they are products of this space's cells."""
         self.edges.check(space)
 
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """Products of the cells of a graph or a matrix with weights, in units of the data's and the weights' grids
+        together; what stands on the diagonal of a graph is no edge.
+        """
+        assert isinstance(data, DenseTensor | SparseTensor)
+        matrix = data.array.astype(np.int64) if isinstance(data, DenseTensor) else data.matrix.astype(np.int64)
+        left, right, kind = self.left, self.right, self.edges.kind
+        first, across = (left, matrix.T) if right is None else (right, matrix)
+        assert first is not None
+        values: IntArray = across @ first
+        if kind != "all":
+            values -= matrix.diagonal() * first
+        if left is None or right is None:
+            return values
+        # Either direction of an undirected edge is kept.
+        return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
+
     def document(self) -> dict[str, Any]:
         """As JSON: weights in base64, as values are."""
         left, right = (None if side is None else packed_numbers(side) for side in (self.left, self.right))
@@ -109,13 +127,3 @@ class Products:
             for name, length in zip(("left", "right"), edges.shape, strict=True)
         )
         return cls(edges, document["bits"], left, right)
-
-
-class ProductBuy(NumberBuy[Products]):
-    """Products to be measured, and the noise of each value."""
-
-
-class ProductRelease(NumberRelease[Products]):
-    """The products that were measured, the noise, and what was released."""
-
-    member, form = "products", Products

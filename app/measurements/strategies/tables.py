@@ -15,16 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from app.measurements.noise import Noise
-from app.measurements.pieces import Combination, Contrast, Counts
-from app.measurements.rows import Moved, Rows, moved_by_contrasts
+from app.measurements.counting import counted_together, summed
+from app.measurements.rows import Moved, Rows, centred, moved_by_contrasts
+from app.measurements.strategy import Strategy
 from app.spaces.lazy import lazy
-from app.spaces.partition import Marginal, read_integers
-from app.spaces.tensor import IntArray
+from app.spaces.partition import Marginal
+from app.spaces.space import Space
+from app.spaces.tensor import IntArray, PrivateTensor
 
 #: Bits of the largest weight of a second moment: times a multiplier sums over 2^31 records are 64-bit integers still.
 _MOST_WEIGHT_BITS = 26
@@ -116,10 +117,6 @@ class Moment:
         return cls(axis, places, power)  # type: ignore[arg-type]
 
 
-#: What one part of a release tells.
-Piece = Counts | Contrast | Combination
-
-
 @dataclass(frozen=True)
 class Part:
     """Numbers of records in the cells of a marginal, or a moment or combinations of them, times a whole number.
@@ -209,7 +206,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class TableStrategy:
+class TableStrategy(Strategy):
     """What is measured at once: the cells of its parts, one part after another.
 
     Raises:
@@ -217,6 +214,7 @@ class TableStrategy:
     """
 
     parts: tuple[Part, ...]
+    listed = True
 
     def __post_init__(self) -> None:
         if not 0 < len(self.parts) <= _MOST_PARTS:
@@ -233,9 +231,14 @@ class TableStrategy:
         only = self.parts[0]
         return only.marginal if len(self.parts) == 1 and only.counts and only.multiplier == 1 else None
 
+    @property
+    def tag(self) -> str:
+        """Counts of one marginal are written as such."""
+        return "strategy" if self.plain is None else "marginal"
+
     @lazy
     def cells(self) -> int:
-        """Number of values that are released."""
+        """Number of values that are released, one part after another, each row by row."""
         return sum(part.cells for part in self.parts)
 
     @property
@@ -243,13 +246,16 @@ class TableStrategy:
         """For each part what one record moves it by at most."""
         return tuple(part.moved for part in self.parts)
 
-    def exact(self, capacity: int) -> bool:
+    def is_exact(self, capacity: int) -> bool:
         """Whether sums over so many records are 64-bit integers with room to spare, and all that they are made of: no
         partial sum, nor a number on the way to contrasts, passes what all records together move the values by."""
         return all((part.moved.absolute * max(capacity, 1)).bit_length() < EXACT_BITS for part in self.parts)
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Raise ValueError unless it is one of a table with these numbers of values."""
+    def check(self, space: Space) -> None:
+        """Raise ValueError unless it is one of this table."""
+        sizes = space.shape
+        if space.kind != "table":
+            raise ValueError("a graph or a matrix has no attributes to count by")
         for part in self.parts:
             own, moment = part.marginal, part.moment
             if any(a >= len(sizes) or sizes[a] != n for a, n in zip(own.attributes, own.sizes, strict=True)):
@@ -259,90 +265,52 @@ class TableStrategy:
             ):
                 raise ValueError("a moment is of an attribute of this table")
 
-    def document(self) -> list[dict[str, Any]]:
-        """The parts as JSON."""
-        return [part.document() for part in self.parts]
-
-
-@dataclass(frozen=True, eq=False)
-class Release:
-    """A strategy, the noise it was released with, and what was released.
-
-    ``units`` are the released values one part after another, in units of 2^-bits of what was counted, not clipped, so
-    that each is unbiased.
-
-    Raises:
-        ValueError: when there are other values than cells.
-    """
-
-    strategy: TableStrategy
-    noise: Noise
-    units: IntArray
-
-    def __post_init__(self) -> None:
-        units = np.array(self.units, dtype=np.int64).reshape(-1)
-        if len(units) != self.strategy.cells:
-            raise ValueError(f"a strategy of {self.strategy.cells} cells has no {len(units)} values")
-        units.setflags(write=False)
-        object.__setattr__(self, "units", units)
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """The parts one after another, each row by row."""
+        return self.exact_all([self], space, data)[0]
 
     @classmethod
-    def of(cls, measurement: Counts) -> Release:
-        """The release that a single marginal was."""
-        return cls(TableStrategy.of(measurement.marginal), measurement.noise, measurement.units)
+    def exact_all(cls, strategies: Sequence[Self], space: Space, data: PrivateTensor) -> list[IntArray]:
+        """Those of several, whose marginals are counted together."""
+        counts = iter(counted_together([p.marginal for s in strategies for p in s.parts if p.moment is None], data))
+        found = []
+        for strategy in strategies:
+            parts = []
+            for part in strategy.parts:
+                moment = part.moment
+                exact = next(counts) if moment is None else summed(part.marginal, moment.axis, moment.weights, data)
+                if part.residual:
+                    exact = centred(exact)
+                elif part.rows is not None:
+                    exact = part.rows.matrix @ exact.reshape(-1)
+                parts.append(exact.reshape(-1) * part.multiplier)
+            found.append(np.concatenate(parts))
+        return found
 
-    @lazy
-    def pieces(self) -> tuple[tuple[Moment | None, Piece], ...]:
-        """What was measured part by part, independently of one another: counts or combinations of them, or a moment."""
-        found: list[tuple[Moment | None, Piece]] = []
-        start = 0
-        for part in self.strategy.parts:
-            stop = start + part.cells
-            units = self.units[start:stop].reshape(part.shape)
-            if part.rows is not None:
-                found.append((None, Combination(part.marginal, part.rows, self.noise, units, part.multiplier)))
-            else:
-                kind = Contrast if part.residual else Counts
-                found.append((part.moment, kind(part.marginal, self.noise, units, part.multiplier)))
-            start = stop
-        return tuple(found)
+    def document(self) -> Any:
+        """As JSON: the parts, or the marginal."""
+        return [part.document() for part in self.parts] if self.plain is None else self.plain.document()
 
-    @property
-    def counts(self) -> Counts:
-        """The counts of the only part.
+    @classmethod
+    def read(cls, document: Sequence[Mapping[str, Any]]) -> TableStrategy:
+        """The strategy of these parts.
 
         Raises:
-            ValueError: when there are others, or it is no count.
+            KeyError, TypeError, ValueError: when there is none.
         """
-        if self.strategy.plain is None:
-            raise ValueError("not a measurement of counts alone")
-        piece = self.pieces[0][1]
-        assert isinstance(piece, Counts)
-        return piece
-
-    def document(self) -> dict[str, Any]:
-        """The release as JSON of integers and strings, its values one part after another, row by row."""
-        plain = self.strategy.plain
-        told: dict[str, Any] = {"noise": self.noise.document(), "values": self.units.tolist()}
-        return told | ({"strategy": self.strategy.document()} if plain is None else {"marginal": plain.document()})
+        strategy = cls(tuple(Part.read(part) for part in document))
+        if strategy.plain is not None:
+            raise ValueError("counts of one marginal are written as such")
+        return strategy
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Release:
-        """The release of a document.
+    def read_marginal(cls, document: Mapping[str, Any]) -> TableStrategy:
+        """The counts of a marginal.
 
         Raises:
             ValueError: when it is none.
         """
-        try:
-            if "marginal" in document:
-                strategy = TableStrategy.of(Marginal.read(document["marginal"]))
-            else:
-                strategy = TableStrategy(tuple(Part.read(part) for part in document["strategy"]))
-                if strategy.plain is not None:
-                    raise ValueError("counts of one marginal are written as such")
-            return cls(strategy, Noise.read(document["noise"]), read_integers(document["values"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("not the document of a measurement") from error
+        return cls.of(Marginal.read(document))
 
 
 def shares(largest: Sequence[int], parts: Sequence[float]) -> tuple[int, ...]:

@@ -13,12 +13,11 @@ import numpy as np
 import orjson
 
 from app.audit import records
-from app.curator.counting import counted, exact_values
 from app.curator.mechanisms import Answer, Due, MarginalTest, Measure, Measured, Source, Units, Wish
 from app.curator.oqr import Hit, Miss, play, race, surprise
 from app.declarations.errors import CuratorError
 from app.estimation.intervals import Estimates
-from app.measurements.strategies.tables import TableStrategy
+from app.measurements.counting import counted
 from app.privacy.ledger import Amounts
 from app.services import spending
 from app.services.answering.work import LaneContext, Work
@@ -236,9 +235,10 @@ def _private(live: Live, query: Query, due: Due) -> Units:
     """The private values that a round is about, on the grid of its noise."""
     if isinstance(due, MarginalTest):
         return counted(due.marginal, live.data).reshape(-1)
-    if isinstance(due, Measure) and isinstance(due.strategy, TableStrategy):
-        return exact_values(due.strategy, live.data)
-    exact, space = query.exact(live.data), live.session.dataset.space
+    space = live.session.dataset.space
+    if isinstance(due, Measure) and due.strategy is not None:
+        return due.strategy.exact(space, live.data)
+    exact = query.exact(live.data)
     if isinstance(exact, int):
         return np.array([space.to_answer_grid(exact, query)], np.int64)
     return space.to_answer_grid(exact, query)

@@ -137,7 +137,7 @@ class PlayingGraphs(Playing):
     drawn: Drawn
 
     def at_opening(self, session: Session) -> Iterable[Measured]:
-        return measured_all(self.drawn, self.cells, session.purchases(), session.dataset.space)  # type: ignore[arg-type]
+        return measured_all(self.drawn, session.dataset.space, self.cells, session.purchases())  # type: ignore[arg-type]
 
     def drawn_for(self, query: Query, due: Measure) -> Units:
         exact = np.atleast_1d(self.session.dataset.space.to_answer_grid(query.exact(self.cells), query))

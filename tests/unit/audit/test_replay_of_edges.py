@@ -22,8 +22,9 @@ from app.curator.planners.cells import EdgePlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips, Noise
-from app.measurements.strategies.degrees import DegreeRelease, Degrees
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Measurement
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
 from app.privacy.ledger import Amounts, total
 
 pytestmark = pytest.mark.slow
@@ -70,15 +71,15 @@ def written(
     assert isinstance(plan, EdgePlan)
     opening = Opening(dataset, request, plan, evidence=Pins((), ())).document()
     cells = plan.buy.strategy.cells
-    units = np.arange(cells) % 2 if plan.buy.kind == "flips" else np.arange(cells) - 5
-    made = Measured(EdgeRelease(plan.buy.strategy, plan.buy.noise, units), plan.prices[0])
+    units = np.arange(cells) % 2 if plan.buy.noise.kind == "flips" else np.arange(cells) - 5
+    made = Measured(Measurement(plan.buy.strategy, plan.buy.noise, units), plan.buys[0].price)
     lines = [records.header(session="s", opening=opening, opened_at=NOW)]
     head = records.sha256(lines[0])
     told = list(forge(made))
     if plan.degrees is not None:
         strategy = plan.degrees.strategy
-        ends = DegreeRelease(strategy, plan.degrees.noise, np.arange(strategy.cells) - 2)
-        told += degrees(Measured(ends, plan.prices[1]))
+        ends = Measurement(strategy, plan.degrees.noise, np.arange(strategy.cells) - 2)
+        told += degrees(Measured(ends, plan.buys[1].price))
     for sequence, each in enumerate(told, start=1):
         line = records.measurement_record(session="s", sequence=sequence, measured=each.document(), recorded_at=NOW)
         sealed = records.release_entry(
@@ -118,16 +119,16 @@ MANY = {**GRAPH, "nodes": 60}
 
 def less_noise(made: Measured) -> list[Measured]:
     release = made.release
-    assert isinstance(release, DegreeRelease)
+    assert isinstance(release.strategy, Degrees)
     noise = replace(release.noise, scale=release.noise.scale * Decimal("0.99"))
-    return [replace(made, release=DegreeRelease(release.strategy, noise, release.units))]
+    return [replace(made, release=Measurement(release.strategy, noise, release.units))]
 
 
 def of_both_ends(made: Measured) -> list[Measured]:
     release = made.release
-    assert isinstance(release, DegreeRelease)
+    assert isinstance(release.strategy, Degrees)
     arcs = Degrees(Edges((60, 60), "arcs"))
-    return [replace(made, release=DegreeRelease(arcs, release.noise, np.zeros(arcs.cells)))]
+    return [replace(made, release=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
 
 
 def half_price(made: Measured) -> list[Measured]:
@@ -164,8 +165,8 @@ def test_forged_degrees_are_found(
 
 def with_noise(made: Measured, noise: BitFlips | Noise) -> Measured:
     release = made.release
-    assert isinstance(release, EdgeRelease)
-    return replace(made, release=EdgeRelease(release.strategy, noise, release.units))
+    assert isinstance(release.strategy, Edges)
+    return replace(made, release=Measurement(release.strategy, noise, release.units))
 
 
 def fewer_flips(made: Measured) -> list[Measured]:
@@ -176,8 +177,8 @@ def fewer_flips(made: Measured) -> list[Measured]:
 def of_arcs(made: Measured) -> list[Measured]:
     release = made.release
     arcs = Edges((7, 7), "arcs")
-    assert isinstance(release, EdgeRelease)
-    return [replace(made, release=EdgeRelease(arcs, release.noise, np.zeros(arcs.cells)))]
+    assert isinstance(release.strategy, Edges)
+    return [replace(made, release=Measurement(arcs, release.noise, np.zeros(arcs.cells)))]
 
 
 def as_numbers(made: Measured) -> list[Measured]:
@@ -253,7 +254,7 @@ def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) 
     assert plan.degrees is not None
     assert plan.regime == alone.regime
     assert plan.cell_error > alone.cell_error
-    assert plan.price == total(plan.prices)
+    assert plan.price == total(buy.price for buy in plan.buys)
     if left is not None:
         assert plan.holds.pure == 1
         assert plan.price.pure is not None
@@ -267,7 +268,7 @@ def test_what_is_paid_for_a_synthetic_graph(left: Amounts | None, epsilon: str) 
     assert told["degrees"]["values"] == 60
     assert told["degrees"]["error"] == pytest.approx(plan.degrees.noise.variance**0.5, rel=1e-5)
     assert (told["cells"], told["noise"], told["measurements"]) == (1770, "flips", 2)
-    assert told["noise_scale"] == float(plan.buy.scale)
+    assert told["noise_scale"] == float(plan.buy.noise.scale)
     assert "degrees" not in near.document()
     few = planned(GRAPH, WHOLE, epsilon=Decimal(1), mechanism=SYNTHETIC)
     assert few.degrees is None

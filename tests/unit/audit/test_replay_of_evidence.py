@@ -19,15 +19,15 @@ import pytest
 import rfc8785
 
 from app.audit import records
-from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.mechanisms import Answer, Measure, Measured, Units
 from app.curator.recorded import noise_of
 from app.curator.session import Session
 from app.declarations.spec import parse_spec
-from app.evidence.policy import Buy
+from app.evidence.policy import Wanted
 from app.measurements.noise import Noise
-from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
 from app.releases.pricing import price_of
@@ -75,15 +75,13 @@ class Player(Playing):
         self.open(dataset, {"dataset": spec["name"], "epsilon": 0.5, "max_queries": 27} | words, known)
 
     def at_opening(self, session: Session) -> Iterator[Measured]:
-        for buy, price in session.purchases():
-            assert isinstance(buy, Buy)
-            noise = Noise(buy.kind, buy.scale, 0)
-            exact = exact_values(buy.strategy, self.data)
-            yield Measured(Release(buy.strategy, noise, exact + self.noise(noise, exact.shape)), price)
+        for buy in session.purchases():
+            exact = buy.strategy.exact(None, self.data)
+            yield Measured(Measurement(buy.strategy, buy.noise, exact + self.noise(buy.noise, exact.shape)), buy.price)
 
     def drawn_for(self, query: Query, due: Measure) -> Units:
         assert isinstance(due.strategy, TableStrategy)
-        exact = exact_values(due.strategy, self.data)
+        exact = due.strategy.exact(None, self.data)
         found: Units = exact + self.noise(noise_of(due.terms.noise), exact.shape)
         return found
 
@@ -149,7 +147,7 @@ def test_numbers_of_which_a_float_loses_digits_replay() -> None:
     """A sum of large weights with much noise passes 2^53, which RFC 8785 has no integers for. Catches a replay that
     writes measurements otherwise than the service did."""
     sums = TableStrategy((Part(Marginal.of(tuple(SIZES.values()), {}), moment=Moment(2, SIZES["c"], 1)),))
-    far = Release(sums, Noise("gaussian", Decimal(10**17), 0), np.array([-(10**17) - 1]))
+    far = Measurement(sums, Noise("gaussian", Decimal(10**17), 0), np.array([-(10**17) - 1]))
     player = Player(known=(Player.record(Measured(far, NOTHING), 0),), max_queries=3)
     player.ask(predicate(np.random.default_rng(5)))
     verdict = judged(player.transcript())
@@ -178,12 +176,13 @@ def test_contrasts_and_rows_of_others_are_pinned() -> None:
     pair = Marginal.of(sizes, {1: None, 2: None})
     ranges = Ranges(15).rows
     assert ranges is not None
-    rows = Buy(TableStrategy((Part(Marginal.of(sizes, {4: None, 6: None}), rows=ranges),)), "gaussian", Decimal("9.5"))
+    strategy = TableStrategy((Part(Marginal.of(sizes, {4: None, 6: None}), rows=ranges),))
+    rows = Wanted(strategy, Noise("gaussian", Decimal("9.5"), 0))
     known, rng = [], np.random.default_rng(5)
     for buy in (*for_marginals({pair: 1.0}, paying, public_total=False).buys, rows):
-        exact = exact_values(buy.strategy, data)
-        units = exact + np.rint(rng.normal(0, float(buy.scale), len(exact))).astype(np.int64)
-        known.append(Player.record(Measured(Release(buy.strategy, Noise(buy.kind, buy.scale, 0), units), NOTHING), 0))
+        exact = buy.strategy.exact(None, data)
+        units = exact + np.rint(rng.normal(0, float(buy.noise.scale), len(exact))).astype(np.int64)
+        known.append(Player.record(Measured(Measurement(buy.strategy, buy.noise, units), NOTHING), 0))
     player = Player(known=tuple(known), seed=4, max_queries=9)
     asked = {"type": "predicate", "where": {"b": {"in": [0, 1]}, "c": {"in": [2, 3]}}}
     answer = player.ask(asked)

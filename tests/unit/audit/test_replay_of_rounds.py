@@ -63,9 +63,9 @@ def honest(public: bool = True) -> tuple[bytes, ...]:
     mechanism = session.mechanism
     assert isinstance(mechanism, WorkloadMechanism)
     assert isinstance(mechanism.rounds, Rounds)
-    made = measured_all(noise, data(), session.purchases())
+    made = measured_all(noise, session.dataset.space, data(), session.purchases())
     hypothesis = mechanism.hypothesis([], [each.table for each in made])
-    made += play(mechanism.rounds, hypothesis, data(), noise, lambda part: None)
+    made += play(mechanism.rounds, hypothesis, session.dataset.space, data(), noise, lambda part: None)
     documents = [
         {"record": "measurement", "session": "e1d2", "sequence": k, "recorded_at": AT, **each.document()}
         for k, each in enumerate(made, start=1)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from app.curator.certificates import Certificate, Certificates, whole_counts
 from app.curator.contract import ContractMechanism
-from app.curator.counting import counted
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible, UpdatesExhausted
 from app.curator.mechanisms import Answer, MarginalTest, Measured, Wish
@@ -29,8 +28,8 @@ from app.curator.session import Session
 from app.declarations.errors import InvalidRequest
 from app.declarations.spec import parse_spec
 from app.evidence.questions import Cells, Local, Product, Question
-from app.measurements.noise import Noise
-from app.measurements.strategies.tables import Release
+from app.measurements.counting import counted
+from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts
 from app.spaces.errors import InvalidQuery
 from app.spaces.partition import Marginal, Partition
@@ -90,7 +89,7 @@ def test_hits_cost_the_test_and_the_measurement_and_fit_the_share(release: str, 
     assert price(b * (1 - mpmath.mpf("1e-13"))) * updates > share
     assert contract.max_updates == plan.max_updates == updates
     state = Session(made)
-    bought = sum((each.renyi for _, each in state.purchases()), Decimal(0))
+    bought = sum((buy.price.renyi for buy in state.purchases()), Decimal(0))
     assert bought + contract.cost_per_update * updates <= plan.reserved
 
 
@@ -437,11 +436,10 @@ class Player:
         assert isinstance(plan, ContractPlan)
         self.contract = plan.contract
         self.pinned: list[Measured] = []
-        for buy, price in self.session.purchases():
-            exact = counted(buy.marginal, self.data)
-            drawn = np.rint(rng.normal(0, 0 if quiet else float(buy.scale), exact.shape)).astype(np.int64)
-            noise = Noise(buy.kind, buy.scale, 0)
-            self.pinned.append(Measured(Release(buy.strategy, noise, exact + drawn), price))
+        for buy in self.session.purchases():
+            exact = counted(buy.strategy.plain, self.data).reshape(-1)
+            drawn = np.rint(rng.normal(0, 0 if quiet else float(buy.noise.scale), exact.shape)).astype(np.int64)
+            self.pinned.append(Measured(Measurement(buy.strategy, buy.noise, exact + drawn), buy.price))
             self.session.pin(self.pinned[-1])
         self.tests, self.quiet = 0, quiet
 

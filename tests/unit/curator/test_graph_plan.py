@@ -26,9 +26,9 @@ from app.curator.planning import chosen, make_plan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips
-from app.measurements.strategies.asked import AskedBuy
-from app.measurements.strategies.degrees import DegreeBuy, Degrees
-from app.measurements.strategies.edges import EdgeBuy, Edges
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, RandomisedResponse
 from app.privacy.ledger import Account, Amounts, total
 
@@ -71,11 +71,11 @@ def paid(plan: GraphPlan, order: Decimal, cells: int, by: Fraction) -> list[Amou
         if isinstance(noise, BitFlips):
             found.append(Amounts.of(RandomisedResponse(noise.probability), order).times(cells))
             continue
-        units, whole = Fraction(noise.scale) * (1 << noise.bits), isinstance(buy, DegreeBuy)
+        units, whole = Fraction(noise.scale) * (1 << noise.bits), isinstance(buy.strategy, Degrees)
         moved = int(by * (1 << noise.bits))
         assert moved == by * (1 << noise.bits)
         gamma = cells * moved
-        if isinstance(buy, AskedBuy):
+        if isinstance(buy.strategy, Asked):
             of_all = DiscreteGaussianAnswer(units, gamma**2)
             found.append(Amounts.of(of_all if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, gamma), order))
         elif noise.kind == "gaussian":
@@ -158,14 +158,14 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
     words = {"epsilon": epsilon, "mechanism": mechanism} | ({} if questions is None else {"max_queries": questions})
     plan = planned(data, **words)
     space = data.space
-    assert list(plan.prices) == paid(plan, data.budget.order, 1, Fraction(space.unit))
-    assert [type(buy) for buy in plan.buys] == {
-        "degrees": [DegreeBuy, AskedBuy],
-        "edges": [EdgeBuy, DegreeBuy],
-        "sums": [DegreeBuy, AskedBuy],
+    assert [buy.price for buy in plan.buys] == paid(plan, data.budget.order, 1, Fraction(space.unit))
+    assert [type(buy.strategy) for buy in plan.buys] == {
+        "degrees": [Degrees, Asked],
+        "edges": [Edges, Degrees],
+        "sums": [Degrees, Asked],
         "laplace": [],
     }[plan.mode]
-    plan.holds.minus(total(plan.prices))  # would raise
+    plan.holds.minus(total(buy.price for buy in plan.buys))  # would raise
     whole = fresh and epsilon == 1
     share = data.share(epsilon)
     if plan.regime == "renyi":
@@ -174,18 +174,18 @@ def test_what_is_held_is_enough_and_no_more_than_the_share(
     else:
         assert whole
         assert plan.reserved_pure == epsilon
-        assert all(price.pure is not None for price in plan.prices)
+        assert all(buy.price.pure is not None for buy in plan.buys)
         assert plan.epsilon_alone <= epsilon
     assert plan.mode != "laplace" or (whole and questions is not None)
     assert 0 < plan.question_error < math.inf
     if plan.mode == "edges":
         # The share is used: a little more noise would be a little cheaper, and four digits are few.
-        spent = total(plan.prices)
+        spent = total(buy.price for buy in plan.buys)
         assert (spent.pure or 0) > Decimal("0.99") if plan.regime == "pure" else spent.renyi > share * Decimal("0.99")
     elif plan.mode == "degrees":
         few = Fraction(1, 20) + Fraction(questions or 10**9, 50_000)
-        for price, most in zip(plan.prices, (min(few, Fraction(3, 20)), Fraction(1, 50)), strict=True):
-            assert Fraction("0.99") * most < Fraction(price.renyi) / Fraction(share) <= most
+        for buy, most in zip(plan.buys, (min(few, Fraction(3, 20)), Fraction(1, 50)), strict=True):
+            assert Fraction("0.99") * most < Fraction(buy.price.renyi) / Fraction(share) <= most
 
 
 @pytest.mark.parametrize("declared", [UNDIRECTED, BIPARTITE, MATRIX])
@@ -197,10 +197,10 @@ def test_little_to_pay_with_buys_sums(declared: dict[str, Any]) -> None:
     data = dataset(declared, budget={"epsilon": 0.1, "delta": 1e-9})
     plan = planned(data, epsilon=Decimal("0.1"), max_queries=400)
     assert plan.mode == "sums"
-    assert [type(buy) for buy in plan.buys] == [DegreeBuy, AskedBuy]
-    assert all(buy.kind == "laplace" for buy in plan.buys)
-    degrees, everything = plan.prices
-    assert list(plan.prices) == paid(plan, data.budget.order, 1, Fraction(data.space.unit))
+    assert [type(buy.strategy) for buy in plan.buys] == [Degrees, Asked]
+    assert all(buy.noise.kind == "laplace" for buy in plan.buys)
+    degrees, everything = (buy.price for buy in plan.buys)
+    assert [buy.price for buy in plan.buys] == paid(plan, data.budget.order, 1, Fraction(data.space.unit))
     assert (plan.regime, plan.reserved_pure) == ("pure", Decimal("0.1"))
     assert degrees.pure is not None
     assert everything.pure is not None
@@ -216,7 +216,7 @@ def test_a_wish_for_accuracy_buys_nothing_at_the_opening() -> None:
     """And takes neither cells nor pure noise of its own. Would catch a session that pays before anybody asked."""
     for words in ({"max_queries": 3, "epsilon": Decimal(1)}, {"max_queries": 10**5}, {}):
         plan = planned(dataset(UNDIRECTED), within=20.0, **words)
-        assert (plan.mode, plan.buys, plan.prices, plan.regime) == ("degrees", (), (), "renyi")
+        assert (plan.mode, plan.buys, plan.regime) == ("degrees", (), "renyi")
         assert plan.question_error == 10
 
 
@@ -283,10 +283,10 @@ def test_a_node_as_the_unit(side: str) -> None:
     assert [noise.kind for noise in noises] == ["gaussian"] * 4
     assert noises[2].variance / noises[0].variance == pytest.approx((m**2 + m) / 2, rel=5e-3)
     assert noises[3].variance / noises[1].variance == pytest.approx(m**2, rel=5e-3)
-    assert list(second.prices) == paid(second, many.budget.order, m, Fraction(1))
+    assert [buy.price for buy in second.buys] == paid(second, many.budget.order, m, Fraction(1))
     assert second.holds == first.holds
     cells = planned(dataset(BIPARTITE, unit={"side": side, "max_edges": m}), mechanism="histogram", epsilon=Decimal(1))
-    assert list(cells.prices) == paid(cells, many.budget.order, m, Fraction(1))
+    assert [buy.price for buy in cells.buys] == paid(cells, many.budget.order, m, Fraction(1))
     assert cells.reserved_pure == 1
     assert [type(buy.strategy) for buy in cells.buys] == [Edges, Degrees]
     assert isinstance(cells.buys[0].noise, BitFlips)

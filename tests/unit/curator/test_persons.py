@@ -101,7 +101,7 @@ def test_what_is_bought_costs_what_a_person_can_move(kind: str) -> None:
     opening = Opening(data, asked, make_plan(data, asked), evidence=Pins((), ()))
     mechanism = EvidenceMechanism(opening)
     state = mechanism.start()
-    found = [(buy.kind, Fraction(buy.scale), price) for buy, price in mechanism.purchases(state)]
+    found = [(buy.noise.kind, Fraction(buy.noise.scale), buy.price) for buy in mechanism.purchases(state)]
     question = parse_query({"type": "predicate", "where": {"x": {"in": [1, 5]}}}).compiled(data.space)
     due = mechanism.decide(state, question, Wish(within=400.0 if kind == "gaussian" else None))
     if hasattr(due, "terms"):

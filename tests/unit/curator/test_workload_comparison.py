@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.curator.counting import exact_values
 from app.curator.dataset import PublicDataset
 from app.curator.planners.table import residuals_of
 from app.curator.planners.workload import WorkloadPlan
@@ -19,10 +18,10 @@ from app.curator.request import SessionRequest, parse_request
 from app.curator.workload_comparison import INTERACTIVE, NEARER, ORDER, Way, Ways, chosen_method, ways_of
 from app.declarations.errors import CuratorError
 from app.declarations.spec import parse_spec
-from app.evidence.policy import Buy
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
-from app.measurements.strategies.tables import Release
+from app.measurements.pieces import pieces_of
+from app.measurements.record import Measurement
 from app.privacy.ledger import Amounts
 from app.releases.fitting import fit, known_of, projection
 from app.releases.workloads import Marginals
@@ -75,10 +74,9 @@ def drawn(plan: WorkloadPlan, rng: np.random.Generator) -> Residuals:
     """What is known after the plan's measurements of the table, with NumPy's noise of the plan's scales."""
     known = residuals_of(dataset().space, RECORDS)
     for buy in plan.buys:
-        assert isinstance(buy, Buy)
-        exact, scale = exact_values(buy.strategy, TABLE), float(buy.scale)
-        noise = rng.laplace(0, scale, exact.size) if buy.kind == "laplace" else rng.normal(0, scale, exact.size)
-        for moment, piece in Release(buy.strategy, buy.noise, exact + np.rint(noise).astype(np.int64)).pieces:
+        exact, scale = buy.strategy.exact(None, TABLE), float(buy.noise.scale)
+        noise = rng.laplace(0, scale, exact.size) if buy.noise.kind == "laplace" else rng.normal(0, scale, exact.size)
+        for moment, piece in pieces_of(Measurement(buy.strategy, buy.noise, exact + np.rint(noise).astype(np.int64))):
             assert moment is None
             known.add(piece)
     return known
@@ -110,7 +108,7 @@ class TestExpectations:
         assert isinstance(way.outcome, WorkloadPlan)
         assert way.expected is not None
         assert way.basis == "exact"
-        assert {buy.kind for buy in way.outcome.buys} == {"laplace" if pure else "gaussian"}
+        assert {buy.noise.kind for buy in way.outcome.buys} == {"laplace" if pure else "gaussian"}
         questions = way.outcome.workload.questions  # type: ignore[union-attr]
         exact, rng = truth(questions), np.random.default_rng(1)
         squares, largest = [], []

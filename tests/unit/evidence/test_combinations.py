@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.curator.counting import exact_values
 from app.curator.evidence import price_of
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restricted, assembled
 from app.measurements.noise import Noise
-from app.measurements.pieces import Combination, Contrast, Counts
+from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
+from app.measurements.record import Measurement
 from app.measurements.rows import Rows, centred, moved_by_contrasts
-from app.measurements.strategies.tables import Moment, Part, Release, TableStrategy
+from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
@@ -142,8 +142,8 @@ def test_exact_values(seed: int) -> None:
     table, own = rng.integers(0, 9, SIZES), strategy(seed)
     cells = np.repeat(np.arange(table.size), table.reshape(-1))
     columns = [c.astype(np.uint8) for c in np.unravel_index(cells, SIZES)]
-    found = exact_values(own, DenseTensor(table))
-    assert found.tolist() == exact_values(own, RecordsTensor(columns, SIZES)).tolist()
+    found = own.exact(None, DenseTensor(table))
+    assert found.tolist() == own.exact(None, RecordsTensor(columns, SIZES)).tolist()
     start = 0
     for part in own.parts:
         stop = start + part.cells
@@ -181,12 +181,12 @@ def test_prices(gamma: int) -> None:
 def test_sums_that_pass_62_bits_are_refused() -> None:
     """Would catch contrasts that are taken for counts: their numbers are larger by as much as there are cells."""
     wide = Marginal.of((1 << 10, 1 << 10), {0: None, 1: None})
-    assert TableStrategy((Part(wide),)).exact(1 << 50)
-    assert TableStrategy((Part(wide, residual=True),)).exact(1 << 39)
-    assert not TableStrategy((Part(wide, residual=True),)).exact(1 << 41)
+    assert TableStrategy((Part(wide),)).is_exact(1 << 50)
+    assert TableStrategy((Part(wide, residual=True),)).is_exact(1 << 39)
+    assert not TableStrategy((Part(wide, residual=True),)).is_exact(1 << 41)
     heavy = Rows.of(np.full((8, 2), (1 << 20) - 1))
-    assert TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 38)
-    assert not TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).exact(1 << 40)
+    assert TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).is_exact(1 << 38)
+    assert not TableStrategy((Part(Marginal.of((2,), {0: None}), rows=heavy),)).is_exact(1 << 40)
 
 
 # ------------------------------------------------------------------ documents
@@ -195,13 +195,13 @@ def test_sums_that_pass_62_bits_are_refused() -> None:
 def test_documents_and_back() -> None:
     """Through JSON text, to equal strategies. Would catch rows or contrasts that are not written."""
     own = strategy()
-    one = Release(own, Noise("laplace", Decimal(3), 0), np.arange(own.cells))
-    back = Release.read(json.loads(json.dumps(one.document())))
+    one = Measurement(own, Noise("laplace", Decimal(3), 0), np.arange(own.cells))
+    back = Measurement.read(json.loads(json.dumps(one.document())))
     assert back.strategy == own
     assert hash(back.strategy) == hash(own)
     assert np.array_equal(back.units, one.units)
     assert strategy(1) != own
-    kinds = [type(piece).__name__ for _, piece in back.pieces]
+    kinds = [type(piece).__name__ for _, piece in pieces_of(back)]
     assert kinds == ["Contrast", "Combination", "Counts", "Contrast"]
 
 

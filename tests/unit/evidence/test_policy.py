@@ -18,12 +18,12 @@ from scipy.special import chdtrc
 from app.evidence import policy as policy_module
 from app.evidence.dual import NotConverged
 from app.evidence.noise_choice import laplace_cost
-from app.evidence.policy import Bought, Buy, Means, OutOfReach, Policy, Prediction, own
+from app.evidence.policy import Bought, Means, OutOfReach, Policy, Prediction, Wanted, own
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts
-from app.measurements.strategies.tables import Release
+from app.measurements.pieces import Counts, counts_of, measurement_of
+from app.measurements.record import Measurement
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import measured, weights
@@ -58,28 +58,28 @@ def question(rng: np.random.Generator) -> Question:
     return Product.over({a: rng.integers(0, 2, SIZES[a]) for a in attributes})
 
 
-def drawn(table: np.ndarray, buy: Buy, rng: np.random.Generator) -> Counts:
+def drawn(table: np.ndarray, buy: Wanted, rng: np.random.Generator) -> Counts:
     whole = Cells(buy.marginal)
     outside = tuple(a for a in range(table.ndim) if a not in buy.marginal.attributes)
     exact = whole.of(table.sum(axis=outside), [Partition.singles(n) for n in buy.marginal.sizes])
-    scale = float(buy.scale)
-    if buy.kind == "laplace":
+    scale = float(buy.noise.scale)
+    if buy.noise.kind == "laplace":
         ratio = -math.expm1(-1 / scale)
         noise = rng.geometric(ratio, exact.shape) - rng.geometric(ratio, exact.shape)
     else:
         noise = np.rint(rng.normal(0, scale, exact.shape)).astype(np.int64)
-    return Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), np.asarray(exact).astype(np.int64) + noise)
+    return Counts(buy.marginal, buy.noise, np.asarray(exact).astype(np.int64) + noise)
 
 
-def exact_price(policy: Policy, order: float, buy: Buy) -> Fraction:
+def exact_price(policy: Policy, order: float, buy: Wanted) -> Fraction:
     """What the ledger charges, by its own exact arithmetic."""
     gamma = policy._means.gamma
     if policy.pure:
-        return gamma / Fraction(buy.scale)
+        return gamma / Fraction(buy.noise.scale)
     event = (
-        DiscreteLaplaceAnswer(Fraction(buy.scale), gamma)
-        if buy.kind == "laplace"
-        else DiscreteGaussianAnswer(Fraction(buy.scale), gamma**2)
+        DiscreteLaplaceAnswer(Fraction(buy.noise.scale), gamma)
+        if buy.noise.kind == "laplace"
+        else DiscreteGaussianAnswer(Fraction(buy.noise.scale), gamma**2)
     )
     return Fraction(renyi_cost(event, Decimal(repr(order))))
 
@@ -97,7 +97,7 @@ class Session:
             self.opening.append(self._made(buy))
             self.policy.residuals.add(self.opening[-1])
 
-    def _made(self, buy: Buy) -> Counts:
+    def _made(self, buy: Wanted) -> Counts:
         self.left -= exact_price(self.policy, self.allowed.order, buy)
         assert self.left >= 0
         return drawn(self.table, buy, self.rng)
@@ -110,14 +110,14 @@ class Session:
         return bought
 
 
-def same(one: tuple[Prediction, Buy | None], other: tuple[Prediction, Buy | None]) -> bool:
+def same(one: tuple[Prediction, Wanted | None], other: tuple[Prediction, Wanted | None]) -> bool:
     """Whether two decisions are one: predictions to what a warm start may move, the same noise."""
     (left, bought), (right, other_bought) = one, other
     if (bought is None) != (other_bought is None):
         return False
     if bought is not None and other_bought is not None:
-        noise = bought.kind, bought.scale
-        if bought.marginal != other_bought.marginal or noise != (other_bought.kind, other_bought.scale):
+        mine, theirs = ((each.marginal, each.noise) for each in (bought, other_bought))
+        if mine != theirs:
             return False
     close = np.allclose(left.values, right.values, rtol=1e-4, atol=1e-3)
     return close and left.standard_error == pytest.approx(right.standard_error, rel=1e-3, abs=1e-6)
@@ -156,7 +156,7 @@ def test_records_alone_decide(seed: int, allowed: Means) -> None:
     residuals = Residuals(SIZES)
     rebuilt = Policy(residuals, allowed)
     for measurement in session.opening:
-        residuals.add(Release.read(Release.of(measurement).document()).counts)
+        residuals.add(counts_of(Measurement.read(measurement_of(measurement).document())))
     for asked, bought in session.records:
         rebuilt.record(asked, bought)
     for _ in range(5):
@@ -236,8 +236,8 @@ def test_neighbours_that_are_farther_apart_ask_for_as_much_more_noise(
             found.append(policy.decide(asked, 1.0)[1])
     assert len(ours) == len(theirs)
     for near, far in zip(ours, theirs, strict=True):
-        assert (near.marginal, near.kind) == (far.marginal, far.kind)
-        assert float(far.scale) == pytest.approx(gamma * float(near.scale), rel=0.02)
+        assert (near.marginal, near.noise.kind) == (far.marginal, far.noise.kind)
+        assert float(far.noise.scale) == pytest.approx(gamma * float(near.noise.scale), rel=0.02)
     assert other.expected() == pytest.approx(tuple(gamma * error for error in one.expected()), rel=0.02)
 
 
@@ -255,7 +255,7 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
     residuals = Residuals(SIZES)
     for cells in ({0: None, 1: None}, {2: None}, {0: Partition(np.array([0, 1, 1, 0]))}):
         if rng.random() < 0.6:
-            residuals.add(drawn(table, Buy.of(Marginal.of(SIZES, cells), "gaussian", Decimal(40)), rng))
+            residuals.add(drawn(table, Wanted.of(Marginal.of(SIZES, cells), Noise("gaussian", Decimal(40), 0)), rng))
     # Few questions and no table: the pure session measures each by itself.
     allowed = Means(ORDER, 1e3, 1e3, pure, 3)
     policy = Policy(residuals, allowed)
@@ -277,8 +277,8 @@ def test_an_accuracy_is_reached_and_costs_no_more_than_it_must(
         other = Residuals(SIZES)
         for m in residuals.measurements:
             other.add(m)
-        scale = Decimal(repr(round(float(buy.scale) * slack, 6)))
-        other.add(Counts(buy.marginal, Noise(buy.kind, scale, 0), np.zeros(buy.marginal.shape, dtype=np.int64)))
+        scale = Decimal(repr(round(float(buy.noise.scale) * slack, 6)))
+        other.add(Counts(buy.marginal, Noise(buy.noise.kind, scale, 0), np.zeros(buy.marginal.shape, dtype=np.int64)))
         width = other.reaches(asked, other.unbiased(asked), confidence).max()
         assert (width <= within * (1 + 1e-6)) == enough
     assert prediction.values.shape == asked.shape
@@ -296,7 +296,7 @@ def test_refining_is_one_measurement_at_the_summed_price() -> None:
         for within in accuracies:
             prediction, buy = policy.decide(asked, 10.0, within)
             assert buy is not None
-            assert buy.kind == "gaussian"
+            assert buy.noise.kind == "gaussian"
             total += exact_price(policy, ORDER, buy)
             policy.record(asked, Bought(prediction, drawn(counts(1), buy, rng)))
         return total
@@ -611,9 +611,7 @@ def test_errors_are_foretold_of_many_attributes() -> None:
     assert len(bought) == 24 + 276
     foretold = policy.expected()
     for buy in bought:
-        policy.residuals.add(
-            Counts(buy.marginal, Noise(buy.kind, buy.scale, 0), rng.integers(0, 9, buy.marginal.shape))
-        )
+        policy.residuals.add(Counts(buy.marginal, buy.noise, rng.integers(0, 9, buy.marginal.shape)))
     half = np.arange(4) < 2
     errors = [
         float(policy.residuals.unbiased(Product.over(w)).standard_errors) for w in ({0: half}, {3: half, 5: half})

@@ -17,10 +17,10 @@ from app.evidence import residuals as residuals_module
 from app.evidence.questions import Cells, Local, Product, Question, Sum, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.tails import reach
-from app.measurements import pieces as measurements_module
+from app.measurements import pieces
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts
-from app.measurements.strategies.tables import Release
+from app.measurements.pieces import Counts, counts_of, measurement_of
+from app.measurements.record import Measurement
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import expected, least_squares, measured, released, weights
 
@@ -317,9 +317,9 @@ def test_many_cells_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = Residuals(sizes)
     assert inside.add(whole)
     monkeypatch.setattr(residuals_module, "MOST_CELLS", 23)
-    monkeypatch.setattr(measurements_module, "_MANY", 3)
+    monkeypatch.setattr(pieces, "_MANY", 3)
     apart = Residuals(sizes)
-    again = Release.read(Release.of(whole).document()).counts
+    again = counts_of(Measurement.read(measurement_of(whole).document()))
     assert not apart.add(again)
     for _ in range(2):
         for question in (

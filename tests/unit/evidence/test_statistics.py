@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 
 from app.estimation.intervals import Estimates
 from app.evidence.noise_choice import LEAST_SCALE
-from app.evidence.policy import Buy, Means, OutOfReach, Policy
+from app.evidence.policy import Means, OutOfReach, Policy, Wanted
 from app.evidence.questions import Cells, Local, Product, Question
 from app.evidence.residuals import Residuals
 from app.evidence.statistics import Statistic, Statistics
 from app.evidence.tails import normal_quantile
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
+from app.measurements.record import Measurement
 from app.measurements.rows import Moved
-from app.measurements.strategies.tables import Moment, Release
+from app.measurements.strategies.tables import Moment, TableStrategy
 from app.releases.pricing import price_of
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
@@ -100,13 +101,13 @@ class World:
             entered = self.moments.setdefault(moment, Residuals(self.table.shape)).add(made)
         (self.closed if entered else self.apart)[power].append(made)
 
-    def learn(self, rng: np.random.Generator, buy: Buy) -> Release:
+    def learn(self, rng: np.random.Generator, buy: Wanted) -> Measurement[TableStrategy]:
         """Take in what was bought, with continuous noise of the variance that the bought noise has."""
-        noise = Noise(buy.kind, buy.scale, 0)
+        noise = buy.noise
         for part in buy.strategy.parts:
             power = None if part.moment is None else part.moment.power
-            self.add(rng, power, part.marginal, math.sqrt(noise.variance), part.multiplier, kind=buy.kind)
-        return Release(buy.strategy, noise, np.zeros(buy.strategy.cells, np.int64))
+            self.add(rng, power, part.marginal, math.sqrt(noise.variance), part.multiplier, kind=buy.noise.kind)
+        return Measurement(buy.strategy, noise, np.zeros(buy.strategy.cells, np.int64))
 
     def told(self, row: np.ndarray, powers: tuple[int | None, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Values of N, S and Q of the records that a row weighs and the covariances of their noise, NaN where they are
@@ -441,13 +442,13 @@ def test_no_more_is_paid_than_the_share(kind: str, pure: bool, gamma: int, epsil
     share = world.policy.share(question, left)
     buy = world.statistics.decide(statistic, left, None, 0.95)
     assert buy is not None
-    price = price_of(buy.strategy, buy.kind, Fraction(buy.scale), Decimal(repr(ORDER)), gamma)
+    price = price_of(buy.strategy, buy.noise.kind, Fraction(buy.noise.scale), Decimal(repr(ORDER)), gamma)
     paid = price.pure if pure else price.renyi
     assert paid is not None
-    assert float(paid) >= 0.9 * share or float(buy.scale) <= LEAST_SCALE * 1.01
+    assert float(paid) >= 0.9 * share or float(buy.noise.scale) <= LEAST_SCALE * 1.01
     assert Fraction(paid) <= Fraction(share)
     if pure:
-        assert buy.kind == "laplace"
+        assert buy.noise.kind == "laplace"
 
 
 def test_what_is_known_as_well_is_free() -> None:
@@ -559,7 +560,10 @@ def test_absurd_accuracies(error: float) -> None:
                 world.statistics.decide(statistic, 1.0, error, 0.95)
         else:
             buy = world.statistics.decide(statistic, 1.0, error, 0.95)
-            assert buy is None or price_of(buy.strategy, buy.kind, Fraction(buy.scale), Decimal(30), 1).pure < 1e-6
+            assert (
+                buy is None
+                or price_of(buy.strategy, buy.noise.kind, Fraction(buy.noise.scale), Decimal(30), 1).pure < 1e-6
+            )
 
 
 def test_nothing_is_bought_where_there_is_nothing_left() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.strategies.asked import Asked, AskedRelease
+from app.measurements.record import Measurement
+from app.measurements.strategies.asked import Asked
 from app.spaces.factory import space_of
 from app.spaces.queries.registry import parse_query
 from app.spaces.space import Space
@@ -49,9 +50,9 @@ def test_documents_read_back_as_they_were(asked: dict[str, Any], declared: dict[
     made.check(where)
     assert made.cells == query.numbers
     assert made.query(where).digest == query.digest
-    release = AskedRelease(made, NOISE, np.arange(made.cells) - 1)
+    release = Measurement(made, NOISE, np.arange(made.cells) - 1)
     for option in (0, orjson.OPT_SORT_KEYS):
-        read = AskedRelease.read(orjson.loads(orjson.dumps(release.document(), option=option)))
+        read = Measurement.read(orjson.loads(orjson.dumps(release.document(), option=option)))
         assert read.document() == release.document()
         assert (read.noise, read.units.tolist()) == (NOISE, release.units.tolist())
         assert read.strategy == made
@@ -88,10 +89,10 @@ def test_questions_that_differ_are_told_apart() -> None:
 def test_what_is_no_document_is_refused(change: dict[str, Any]) -> None:
     """Would catch values of another number, and anything raised but ValueError."""
     where = space(DIRECTED)
-    document = AskedRelease(Asked.of(parse_query(CUT).compiled(where)), NOISE, np.array([1])).document()
-    assert AskedRelease.read(document).units.tolist() == [1]
+    document = Measurement(Asked.of(parse_query(CUT).compiled(where)), NOISE, np.array([1])).document()
+    assert Measurement.read(document).units.tolist() == [1]
     with pytest.raises(ValueError, match=r".+"):
-        AskedRelease.read(document | change)
+        Measurement.read(document | change)
 
 
 @pytest.mark.parametrize("declared", [UNDIRECTED, BIPARTITE, MATRIX, TABLE, DIRECTED | {"nodes": 5}])

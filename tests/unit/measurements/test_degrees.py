@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
-from app.curator.counting import exact_degrees
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise, NoiseKind
-from app.measurements.strategies.degrees import DegreeRelease, Degrees
+from app.measurements.record import Measurement
+from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.releases.pricing import Apart, price_of_degrees
 from app.spaces.factory import space_of
@@ -55,7 +55,7 @@ def test_degrees_are_the_sums_of_cells(graph: tuple[Edges, IntArray]) -> None:
     expected = left + right if edges.kind == "pairs" else np.concatenate([left, right])
     degrees = Degrees(edges)
     for tensor in (DenseTensor(matrix), SparseTensor(csr_array(matrix))):
-        assert exact_degrees(degrees, tensor).tolist() == expected.tolist()
+        assert degrees.exact(None, tensor).tolist() == expected.tolist()
     assert degrees.cells == len(expected)
     sides = degrees.sides(expected.astype(float))
     assert [len(side) for side in sides] == list(edges.shape)
@@ -99,9 +99,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
     """
     gamma, degrees = 3, Degrees(Edges(shape, cells))
     noise, order = Noise(kind, Decimal(scale), 0), Decimal("2.5")
-    moves = {
-        tuple(sorted(abs(exact_degrees(degrees, DenseTensor(m))).tolist())) for m in neighbours(degrees.edges, gamma)
-    }
+    moves = {tuple(sorted(abs(degrees.exact(None, DenseTensor(m))).tolist())) for m in neighbours(degrees.edges, gamma)}
     with mpmath.workdps(25):
         chances, a = law(kind, scale), mpmath.mpf("2.5")
 
@@ -151,8 +149,8 @@ def test_documents_read_back_as_they_were(graph: tuple[Edges, IntArray], data: s
     degrees = Degrees(graph[0])
     bound = data.draw(st.sampled_from([127, 32768, 2**62]))
     units = data.draw(arrays.arrays(np.int64, degrees.cells, elements=st.integers(-bound, bound)))
-    release = DegreeRelease(degrees, GAUSSIAN, units)
-    read = DegreeRelease.read(release.document())
+    release = Measurement(degrees, GAUSSIAN, units)
+    read = Measurement.read(release.document())
     assert (read.strategy, read.noise, read.units.tolist()) == (degrees, GAUSSIAN, units.tolist())
     assert read.document() == release.document()
     assert release.values.tolist() == (units / 8).tolist()
@@ -173,11 +171,11 @@ def test_documents_read_back_as_they_were(graph: tuple[Edges, IntArray], data: s
 )
 def test_what_is_no_document_is_refused(change: dict[str, Any]) -> None:
     """Would catch a second way to write one measurement, by which its record would have two hashes."""
-    document = DegreeRelease(Degrees(Edges((3, 3), "arcs")), GAUSSIAN, np.arange(1, 7)).document()
+    document = Measurement(Degrees(Edges((3, 3), "arcs")), GAUSSIAN, np.arange(1, 7)).document()
     assert document["values"] == "AQIDBAUG"
-    assert DegreeRelease.read(document).units.tolist() == [1, 2, 3, 4, 5, 6]
+    assert Measurement.read(document).units.tolist() == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ValueError, match=r".+"):
-        DegreeRelease.read(document | change)
+        Measurement.read(document | change)
 
 
 def test_degrees_are_of_their_graph() -> None:
@@ -191,4 +189,4 @@ def test_degrees_are_of_their_graph() -> None:
     entries = space_of(parse_spec(matrix))
     Degrees.of(entries).check(entries)
     with pytest.raises(ValueError, match="values of shape"):
-        DegreeRelease(Degrees.of(graph), GAUSSIAN, np.zeros(9))
+        Measurement(Degrees.of(graph), GAUSSIAN, np.zeros(9))

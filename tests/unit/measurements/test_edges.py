@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_array
 
-from app.curator.counting import exact_cells
 from app.evidence.flips import flips_quantile
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Measurement
+from app.measurements.strategies.edges import Edges
 from app.spaces.tensor import DenseTensor, SparseTensor
 
 LAPLACE = Noise("laplace", Decimal("2.5"), 3)
@@ -65,7 +65,7 @@ def test_exact_cells_are_those_of_the_data(edges: Edges, data: st.DataObject) ->
         matrix = np.triu(matrix) + np.triu(matrix).T
     expected = [int(matrix[cell]) for cell in listed(edges)]
     for tensor in (DenseTensor(matrix), SparseTensor(csr_array(matrix))):
-        found = exact_cells(edges, tensor)
+        found = edges.exact(None, tensor)
         assert found.tolist() == expected
         assert found.dtype == matrix.dtype
     values = np.array(expected, dtype=np.float64)
@@ -80,13 +80,13 @@ def test_documents_read_back_as_they_were(edges: Edges, data: st.DataObject) -> 
     bound = data.draw(st.sampled_from([127, 128, 32768, 2**31, 2**62]))
     units = data.draw(arrays.arrays(np.int64, edges.cells, elements=st.integers(-bound, bound)))
     bits = data.draw(arrays.arrays(np.uint8, edges.cells, elements=st.integers(0, 1)))
-    for release in (EdgeRelease(edges, LAPLACE, units), EdgeRelease(edges, QUARTER, bits)):
-        read = EdgeRelease.read(release.document())
+    for release in (Measurement(edges, LAPLACE, units), Measurement(edges, QUARTER, bits)):
+        read = Measurement.read(release.document())
         assert (read.strategy, read.noise, read.units.tolist()) == (edges, release.noise, release.units.tolist())
         assert read.document() == release.document()
     most = max(abs(int(units.max())), abs(int(units.min()) + 1))
     width = next(width for width in (1, 2, 4, 8) if most < 2 ** (8 * width - 1))
-    assert len(base64.b64decode(EdgeRelease(edges, LAPLACE, units).document()["values"])) == width * edges.cells
+    assert len(base64.b64decode(Measurement(edges, LAPLACE, units).document()["values"])) == width * edges.cells
 
 
 def encoded(values: bytes) -> str:
@@ -114,18 +114,18 @@ def encoded(values: bytes) -> str:
 )
 def test_what_is_no_document_is_refused(change: dict[str, Any]) -> None:
     """Would catch a second way to write one measurement, by which its record would have two hashes."""
-    document = EdgeRelease(Edges((3, 3), "pairs"), QUARTER, np.array([1, 1, 1])).document()
-    assert EdgeRelease.read(document).units.tolist() == [1, 1, 1]
+    document = Measurement(Edges((3, 3), "pairs"), QUARTER, np.array([1, 1, 1])).document()
+    assert Measurement.read(document).units.tolist() == [1, 1, 1]
     with pytest.raises(ValueError, match=r".+"):
-        EdgeRelease.read(document | change)
+        Measurement.read(document | change)
 
 
 def test_numbers_that_take_more_bytes_than_they_need_are_refused() -> None:
     """Would catch a second form of small numbers."""
-    release = EdgeRelease(Edges((1, 2), "all"), LAPLACE, np.array([1, -2]))
+    release = Measurement(Edges((1, 2), "all"), LAPLACE, np.array([1, -2]))
     assert release.document()["values"] == encoded(b"\x01\xfe")
     with pytest.raises(ValueError, match="as few bytes"):
-        EdgeRelease.read(release.document() | {"values": encoded(b"\x01\x00\xfe\xff")})
+        Measurement.read(release.document() | {"values": encoded(b"\x01\x00\xfe\xff")})
 
 
 @given(st.integers(1, 2**52 - 2**40))
@@ -148,7 +148,7 @@ def test_a_flipped_bit_is_unbiased(flips: int) -> None:
 def test_values_that_are_none_are_refused(units: list[int]) -> None:
     """Would catch bits of two, and a value too few."""
     with pytest.raises(ValueError, match=r"values of shape|0 or 1"):
-        EdgeRelease(Edges((3, 3), "pairs"), QUARTER, np.array(units))
+        Measurement(Edges((3, 3), "pairs"), QUARTER, np.array(units))
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.08, 0.31])

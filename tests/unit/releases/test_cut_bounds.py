@@ -12,7 +12,8 @@ import pytest
 from scipy import stats
 
 from app.measurements.noise import BitFlips, Noise
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Measurement
+from app.measurements.strategies.edges import Edges
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
 from app.releases.edge_results import combined
 
@@ -82,7 +83,7 @@ def test_averages_are_unbiased_and_their_bound_is_their_own() -> None:
     """
     edges, rng = Edges((30, 30), "arcs"), np.random.default_rng(2)
     made = [
-        EdgeRelease(edges, noise, np.rint(rng.normal(7, float(noise.scale), edges.cells)).astype(np.int64))
+        Measurement(edges, noise, np.rint(rng.normal(7, float(noise.scale), edges.cells)).astype(np.int64))
         for noise in (GAUSSIAN, Noise("gaussian", Decimal(4), 0))
     ]
     found = combined(made)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from app.measurements.noise import BitFlips, Noise
-from app.measurements.strategies.degrees import DegreeRelease, Degrees
-from app.measurements.strategies.edges import EdgeRelease, Edges
+from app.measurements.record import Measurement
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
 from app.releases.edge_results import edge_values, known_degrees, synthetic_graph
 
 SHAPES = [((30, 30), "pairs"), ((30, 30), "arcs"), ((20, 30), "all")]
@@ -64,7 +65,7 @@ def test_bits_are_told_where_they_are_all() -> None:
     release that are shown as those of all.
     """
     edges = Edges((9, 9), "pairs")
-    release = EdgeRelease(edges, BitFlips(1 << 51), np.arange(edges.cells) % 2)
+    release = Measurement(edges, BitFlips(1 << 51), np.arange(edges.cells) % 2)
     one, summary = edge_values([release], "histogram", {}, beta=0.05, seed=0, progress=told)
     both, halved = edge_values([release, release], "auto", {}, beta=0.05, seed=0, progress=told)
     assert one.bits is not None
@@ -81,14 +82,14 @@ def test_all_degrees_count(shape: Any, kind: Any) -> None:
     """
     edges, rng = Edges(shape, kind), np.random.default_rng(0)
     degrees = Degrees(edges)
-    cells = EdgeRelease(edges, BitFlips((1 << 52) - (1 << 44)), rng.integers(0, 2, edges.cells))
+    cells = Measurement(edges, BitFlips((1 << 52) - (1 << 44)), rng.integers(0, 2, edges.cells))
     matrix = edges.matrix(truth(edges).astype(float))
     left, right = matrix.sum(axis=1), matrix.sum(axis=0)
     exact = left if kind == "pairs" else np.concatenate([left, right])
     many = []
     for scale in (0.25, 4.0):
         noise = Noise("gaussian", Decimal(repr(scale)), 4)
-        many.append(DegreeRelease(degrees, noise, np.rint(16 * (exact + rng.normal(0, scale, len(exact))))))
+        many.append(Measurement(degrees, noise, np.rint(16 * (exact + rng.normal(0, scale, len(exact))))))
     known = known_degrees(many)
     assert known is not None
     assert known.deviation == pytest.approx((1 / (0.25**-2 + 4.0**-2)) ** 0.5)

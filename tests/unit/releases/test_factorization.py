@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.sparse import csr_array
 
-from app.curator.counting import exact_values
-from app.evidence.policy import Buy
 from app.evidence.questions import Cells, Local
 from app.evidence.residuals import Residuals
-from app.measurements.noise import Noise, NoiseKind
-from app.measurements.strategies.tables import Release
+from app.measurements.noise import NoiseKind
+from app.measurements.pieces import pieces_of
+from app.measurements.record import Measurement, Purchase
+from app.measurements.strategies.tables import TableStrategy
 from app.releases import factorization
 from app.releases.errors import UnfitWorkload
 from app.releases.factorization import (
@@ -89,12 +89,12 @@ def test_contrasts_are_the_optimum_of_all_matrices(
     assert whole_error(workload, found) == pytest.approx(sigma * semidefinite(rows), rel=1e-5)
 
 
-def known(sizes: tuple[int, ...], buys: tuple[Buy, ...], total: float | None) -> Residuals:
+def known(sizes: tuple[int, ...], buys: tuple[Purchase[TableStrategy], ...], total: float | None) -> Residuals:
     """What measurements tell, all of whose values are zero."""
     state = Residuals(sizes, total)
     for buy in buys:
         values = np.zeros(buy.strategy.cells, np.int64)
-        for _, piece in Release(buy.strategy, Noise(buy.kind, buy.scale, 0), values).pieces:
+        for _, piece in pieces_of(Measurement(buy.strategy, buy.noise, values)):
             state.add(piece)
     return state
 
@@ -120,7 +120,7 @@ def test_errors_are_those_of_the_evidence_that_follows(
     sizes, workload = drawn
     paying = Paying(paying.kind, paying.share, paying.order, gamma)
     found = for_marginals(workload, paying, public_total=public)
-    assert {buy.kind for buy in found.buys} == {paying.kind}
+    assert {buy.noise.kind for buy in found.buys} == {paying.kind}
     paid = found.price.renyi if paying.kind == "gaussian" else found.price.pure
     assert paid is not None
     assert paying.share * (1 - Decimal("1e-11")) <= paid <= paying.share
@@ -148,7 +148,7 @@ def test_marginals_are_no_worse_than_the_table_or_themselves(
     cells = {a: p for m in workload for a, p in zip(m.attributes, m.partitions, strict=True)}
     table = (Marginal.of(sizes, cells),)
     for measured in (table, tuple(workload)):
-        buys = paying.fitted([Buy.of(m, paying.kind, Decimal(1)).strategy for m in measured], [1.0] * len(measured))
+        buys = paying.fitted([TableStrategy.of(m) for m in measured], [1.0] * len(measured))
         start = {a: p for a, p in cells.items() if p is not None}
         state = Residuals(sizes, None, start)
         for m in known(sizes, buys, None).measurements:
@@ -185,11 +185,11 @@ def test_simulated_marginals(paying: Paying) -> None:
     assert 0.4 * found.expected.largest < np.mean(largest) < found.expected.largest
 
 
-def _release(state: Residuals, buy: Buy, table: np.ndarray, rng: np.random.Generator) -> None:
-    exact, scale = exact_values(buy.strategy, DenseTensor(table)), float(buy.scale)
-    noise = rng.laplace(0, scale, len(exact)) if buy.kind == "laplace" else rng.normal(0, scale, len(exact))
+def _release(state: Residuals, buy: Purchase[TableStrategy], table: np.ndarray, rng: np.random.Generator) -> None:
+    exact, scale = buy.strategy.exact(None, DenseTensor(table)), float(buy.noise.scale)
+    noise = rng.laplace(0, scale, len(exact)) if buy.noise.kind == "laplace" else rng.normal(0, scale, len(exact))
     units = exact + np.rint(noise).astype(np.int64)
-    for _, piece in Release(buy.strategy, Noise(buy.kind, buy.scale, 0), units).pieces:
+    for _, piece in pieces_of(Measurement(buy.strategy, buy.noise, units)):
         state.add(piece)
 
 
@@ -287,7 +287,7 @@ def test_cells_are_no_worse_than_alternatives(seed: int, paying: Paying) -> None
     assert paid <= paying.share
     rows = buy.strategy.parts[0].rows
     measured = np.eye(cells) if rows is None else rows.matrix.toarray().astype(float)
-    variance = Noise(buy.kind, buy.scale, 0).variance
+    variance = buy.noise.variance
     each = variance * (np.asarray(questions @ np.linalg.pinv(measured)) ** 2).sum(axis=1)
     assert np.square(found.expected.each) == pytest.approx(each, rel=1e-6, abs=1e-9)
     assert found.expected.rms == pytest.approx(math.sqrt(each.mean()))
@@ -296,10 +296,10 @@ def test_cells_are_no_worse_than_alternatives(seed: int, paying: Paying) -> None
         assert each.sum() <= error(questions, other, paying.kind) * one * (1 + 1e-6)
 
 
-def buy_size(buy: Buy) -> float:
+def buy_size(buy: Purchase[TableStrategy]) -> float:
     """One over the squared size of what the noise of a measurement hides."""
     moved = buy.strategy.moved[0]
-    return 1 / (moved.squared if buy.kind == "gaussian" else moved.absolute**2)
+    return 1 / (moved.squared if buy.noise.kind == "gaussian" else moved.absolute**2)
 
 
 def test_ranges_are_what_they_say() -> None:

@@ -17,7 +17,6 @@ from scipy.sparse import csr_array
 
 from app.audit import records
 from app.audit.replay import Verdict, replay
-from app.curator.counting import exact_products
 from app.curator.dataset import PublicDataset
 from app.curator.errors import PlanInfeasible
 from app.curator.feasibility import find_plan
@@ -27,8 +26,9 @@ from app.curator.planners.power import PowerPlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
+from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.products import ProductRelease, Products
+from app.measurements.strategies.products import Products
 from app.privacy.costs import DiscreteGaussianAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
@@ -109,8 +109,8 @@ def test_no_move_of_gamma_passes_the_sensitivity_and_some_reach_it(
     for shape in shapes:
         matrix = edges.matrix(shape).astype(np.int64)
         dense, sparse = (
-            exact_products(asked, DenseTensor(matrix)),
-            exact_products(asked, SparseTensor(csr_array(matrix))),
+            asked.exact(None, DenseTensor(matrix)),
+            asked.exact(None, SparseTensor(csr_array(matrix))),
         )
         assert np.array_equal(dense, sparse)
         moves.append(sum(int(each) ** 2 for each in dense))
@@ -129,10 +129,10 @@ def test_a_diagonal_is_no_edge() -> None:
     loops = DenseTensor(np.diag([1, 2, 3]))
     for kind in KINDS:
         for side in ("right", "both"):
-            assert kind == "all" or not exact_products(products(kind, 3, 2, 1, side), loops).any()
+            assert kind == "all" or not products(kind, 3, 2, 1, side).exact(None, loops).any()
     ones = np.ones(3, np.int64)
-    assert exact_products(Products(Edges((3, 3), "all"), 0, ones, ones), loops).tolist() == [6]
-    assert exact_products(Products(Edges((3, 3), "arcs"), 0, ones, ones), loops).tolist() == [0]
+    assert Products(Edges((3, 3), "all"), 0, ones, ones).exact(None, loops).tolist() == [6]
+    assert Products(Edges((3, 3), "arcs"), 0, ones, ones).exact(None, loops).tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_a_record_is_read_as_it_was_written() -> None:
     """Would catch a weight, value or digit that a record loses."""
     for side in ("left", "right", "both"):
         asked = products("all", 4, 9, 3, side)
-        made = ProductRelease(asked, Noise("gaussian", Decimal("2.5"), 9), np.arange(asked.cells) - 2)
+        made = Measurement(asked, Noise("gaussian", Decimal("2.5"), 9), np.arange(asked.cells) - 2)
         measured = Measured(made, Amounts(Decimal("0.1")))
         again = Measured.read(measured.document())
         assert again.document() == measured.document()
-        assert isinstance(again.release, ProductRelease)
+        assert isinstance(again.release.strategy, Products)
         assert np.array_equal(again.release.values, made.units / 512)
 
 
@@ -207,7 +207,7 @@ def test_without_noise_rounds_find_the_singular_vectors(spec: dict[str, Any]) ->
     """
     power = planned(spec, rounds=4).power
     exact, hypothesis = data(spec), started(power.edges, [])
-    made = play_power(power, hypothesis, exact, told_noise.Noise(), lambda part: None)
+    made = play_power(power, hypothesis, None, exact, told_noise.Noise(), lambda part: None)
     truth = exact.array / (2 if spec is MATRIX else 1)
     assert np.linalg.norm(truth - hypothesis.matrix, 2) < 0.15 * np.linalg.norm(truth, 2)
     assert all(power.admits(k, each.release, each.price) for k, each in enumerate(made))  # type: ignore[arg-type]
@@ -230,7 +230,7 @@ def test_a_learnt_query_agrees_with_its_value_at_the_nearest_point(kind: Any) ->
     assert asked.left is not None
     assert asked.right is not None
     query = edges.flattened(np.outer(asked.left, asked.right) / 64)
-    hypothesis.learn(ProductRelease(asked, Noise("gaussian", Decimal(1), 6), np.array([640])))
+    hypothesis.learn(Measurement(asked, Noise("gaussian", Decimal(1), 6), np.array([640])))
     expected = present + np.linalg.lstsq(query[None], [10 - query @ present], rcond=None)[0]
     assert np.allclose(edges.flattened(hypothesis.matrix), expected)
 
@@ -239,7 +239,9 @@ def transcript(spec: dict[str, Any], forge: Callable[[list[Measured]], list[Meas
     """The verdict on a release of two rounds that was recorded as ``forge`` makes of it, all hashes good."""
     dataset, asked, plan = PublicDataset(parse_spec(spec)), request(spec, rounds=2), planned(spec, rounds=2)
     opening = Opening(dataset, asked, plan, evidence=Pins((), ())).document()
-    made = play_power(plan.power, started(plan.power.edges, []), data(spec), told_noise.Noise(), lambda part: None)
+    made = play_power(
+        plan.power, started(plan.power.edges, []), None, data(spec), told_noise.Noise(), lambda part: None
+    )
     lines = [records.header(session="s", opening=opening, opened_at=NOW)]
     head = records.sha256(lines[0])
     told = forge(made)
@@ -267,9 +269,9 @@ def test_an_honest_release_replays(spec: dict[str, Any]) -> None:
 
 def quieter(made: list[Measured]) -> list[Measured]:
     release = made[1].release
-    assert isinstance(release, ProductRelease)
+    assert isinstance(release.strategy, Products)
     noise = Noise("gaussian", release.noise.scale / 2, release.noise.bits)
-    return [made[0], Measured(ProductRelease(release.strategy, noise, release.units), made[1].price), *made[2:]]
+    return [made[0], Measured(Measurement(release.strategy, noise, release.units), made[1].price), *made[2:]]
 
 
 def cheaper(made: list[Measured]) -> list[Measured]:

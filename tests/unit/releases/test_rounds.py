@@ -18,8 +18,9 @@ from app.constructions.frieze_kannan import FriezeKannan
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
-from app.measurements.pieces import Counts
-from app.measurements.strategies.tables import Release
+from app.measurements.pieces import Counts, measurement_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.releases.candidates import BITS, Candidates
 from app.releases.factorization import Paying, Unaffordable
 from app.releases.rounds import Hypothesis, learnt, terms, usual_number
@@ -105,18 +106,18 @@ def test_only_what_a_candidate_measures_with_the_noise_of_the_rounds_is_admitted
 
     def admitted(marginal: Marginal, kind: Any = "gaussian", scale: Decimal = scale, bits: int = 0) -> bool:
         zeros = np.zeros(marginal.shape, np.int64)
-        return rounds.admits(Release.of(Counts(marginal, Noise(kind, scale, bits), zeros)))
+        return rounds.admits(measurement_of(Counts(marginal, Noise(kind, scale, bits), zeros)))
 
     assert admitted(BOTH)
-    assert admitted(rounds.buy(1).strategy.parts[0].marginal)
+    assert admitted(rounds.purchase(1).strategy.parts[0].marginal)
     assert not admitted(Marginal.of(SIZES, {0: None}))
     assert not admitted(BOTH, kind="laplace")
     assert not admitted(BOTH, scale=scale * 2)
     assert not admitted(BOTH, bits=1)
 
 
-def measured(marginal: Marginal, values: Any, scale: str = "2") -> Release:
-    return Release.of(Counts(marginal, Noise("gaussian", Decimal(scale), 0), np.array(values)))
+def measured(marginal: Marginal, values: Any, scale: str = "2") -> Measurement[TableStrategy]:
+    return measurement_of(Counts(marginal, Noise("gaussian", Decimal(scale), 0), np.array(values)))
 
 
 def test_a_value_moves_the_cells_to_within_its_deviation() -> None:
@@ -191,7 +192,7 @@ def test_the_last_quarter_of_the_hypotheses_is_averaged() -> None:
     assert learnt(construction, [], rounds[:4], told.append).table == pytest.approx(_after(construction, rounds[:4]))
 
 
-def _after(construction: Any, releases: list[Release]) -> Any:
+def _after(construction: Any, releases: list[Measurement[TableStrategy]]) -> Any:
     hypothesis = Hypothesis(construction)
     for release in releases:
         hypothesis.learn(release)

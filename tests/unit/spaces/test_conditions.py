@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.constructions import dense
-from app.curator.counting import counted
 from app.curator.questions import question_of, selected
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import parse_spec
 from app.evidence.residuals import Residuals
+from app.measurements.counting import counted
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts
 from app.spaces import records as records_module

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from app.curator.counting import exact_degrees
 from app.declarations.spec import parse_spec
 from app.measurements.strategies.degrees import Degrees
 from app.spaces.factory import space_of
@@ -77,6 +76,6 @@ def test_memory_grows_with_edges_and_nodes(words: dict[str, Any], file: Path) ->
     if words["kind"] == "graph" and not words.get("directed"):
         crossing = (crossing | (inside[1][rows] & inside[0][columns])) & (rows < columns)
     assert exact == crossing.sum()
-    taken, degrees = peak(lambda: exact_degrees(Degrees.of(space), tensor))
+    taken, degrees = peak(lambda: Degrees.of(space).exact(None, tensor))
     assert taken < 60
     assert degrees.sum() == 2 * read.data.mass

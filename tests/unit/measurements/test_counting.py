@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from app.curator import counting
-from app.curator.counting import counted, counted_together
+from app.measurements import counting
+from app.measurements.counting import counted, counted_together
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.tensor import DenseTensor

@@ -1,5 +1,4 @@
-"""Exact numbers of records in the cells of a strategy, and moments and combinations of them, from whatever holds a
-table's numbers."""
+"""Exact numbers of records in the cells of marginals, and sums of weights of a number, from whatever holds a table."""
 
 from __future__ import annotations
 
@@ -10,86 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.measurements.rows import centred
-from app.measurements.strategies.degrees import Degrees
-from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.products import Products
-from app.measurements.strategies.tables import Moment, TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import PART, RecordsTensor, parts_of
-from app.spaces.tensor import DenseTensor, IntArray, PrivateTensor, SparseTensor
+from app.spaces.tensor import IntArray, PrivateTensor
 
 #: Attributes are taken together while they have so many cells: pairs of such groups are counted in one pass.
 _MOST_GROUPED = 64
-
-
-def exact_values(strategy: TableStrategy, data: PrivateTensor) -> IntArray:
-    """What a strategy releases before noise is added: its parts one after another, each row by row."""
-    return all_exact_values([strategy], data)[0]
-
-
-def all_exact_values(strategies: Sequence[TableStrategy], data: PrivateTensor) -> list[IntArray]:
-    """The same of several strategies, whose marginals are counted together."""
-    counts = iter(counted_together([p.marginal for s in strategies for p in s.parts if p.moment is None], data))
-    found = []
-    for strategy in strategies:
-        parts = []
-        for part in strategy.parts:
-            exact = next(counts) if part.moment is None else _moment(part.marginal, part.moment, data)
-            if part.residual:
-                exact = centred(exact)
-            elif part.rows is not None:
-                exact = part.rows.matrix @ exact.reshape(-1)
-            parts.append(exact.reshape(-1) * part.multiplier)
-        found.append(np.concatenate(parts))
-    return found
-
-
-def exact_cells(edges: Edges, data: PrivateTensor) -> IntArray:
-    """What every cell of a graph or a matrix holds, in data units, of the type in which it is kept.
-
-    Where only what is not zero is kept, nothing is made beside the cells themselves.
-    """
-    if isinstance(data, DenseTensor):
-        return edges.flattened(data.array)
-    assert isinstance(data, SparseTensor)
-    kept = data.matrix.tocoo()
-    rows, columns = kept.coords
-    # Either direction of an undirected edge is kept.
-    upper = rows < columns if edges.kind == "pairs" else slice(None)
-    cells: IntArray = np.zeros(edges.cells, kept.dtype)
-    cells[edges.positions(rows[upper], columns[upper])] = kept.data[upper]
-    return cells
-
-
-def exact_degrees(degrees: Degrees, data: PrivateTensor) -> IntArray:
-    """The degree of every node of a graph, in data units; what stands on the diagonal of a graph is no edge."""
-    kind = degrees.edges.kind
-    sides = [np.array(data.marginal((axis,)), np.int64) for axis in ((0,) if kind == "pairs" else (0, 1))]
-    if kind != "all":
-        assert isinstance(data, DenseTensor | SparseTensor)
-        loops = (data.array if isinstance(data, DenseTensor) else data.matrix).diagonal()
-        for side in sides:
-            side -= loops
-    return np.concatenate(sides)
-
-
-def exact_products(products: Products, data: PrivateTensor) -> IntArray:
-    """Products of the cells of a graph or a matrix with weights, in units of the data's and the weights' grids
-    together; what stands on the diagonal of a graph is no edge.
-    """
-    assert isinstance(data, DenseTensor | SparseTensor)
-    matrix = data.array.astype(np.int64) if isinstance(data, DenseTensor) else data.matrix.astype(np.int64)
-    left, right, kind = products.left, products.right, products.edges.kind
-    first, across = (left, matrix.T) if right is None else (right, matrix)
-    assert first is not None
-    values: IntArray = across @ first
-    if kind != "all":
-        values -= matrix.diagonal() * first
-    if left is None or right is None:
-        return values
-    # Either direction of an undirected edge is kept.
-    return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
 
 
 def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:
@@ -104,27 +29,28 @@ def counted(marginal: Marginal, data: PrivateTensor) -> IntArray:
     return _merged(marginal, np.asarray(data.marginal(marginal.attributes), np.int64))
 
 
-def _moment(marginal: Marginal, moment: Moment, data: PrivateTensor) -> IntArray:
-    """The sum of a moment's weights over the records of each cell, in the marginal's shape."""
+def summed(marginal: Marginal, axis: int, weights: IntArray, data: PrivateTensor) -> IntArray:
+    """The sum over the records of each cell of weights by an attribute's first values, in the marginal's shape; others
+    weigh nothing."""
     if isinstance(data, RecordsTensor):
-        weights = np.append(moment.weights, 0)
-        places, cells = data.columns[moment.axis], np.zeros(data.size, np.int64)
+        padded = np.append(weights, 0)
+        places, cells = data.columns[axis], np.zeros(data.size, np.int64)
         for column, length in zip(_told(marginal, data), marginal.shape, strict=True):
             cells *= length
             cells += column
         sums = np.zeros(math.prod(marginal.shape), np.int64)
         # Whole numbers are added as such: in floating point large sums would lose their last digits.
         for part in parts_of(data.size, PART):
-            np.add.at(sums, cells[part], weights[places[part]])
+            np.add.at(sums, cells[part], padded[places[part]])
         return sums.reshape(marginal.shape)
     # Along the moment's own axis values are weighed before they are merged.
-    named = tuple(sorted({*marginal.attributes, moment.axis}))
-    place, length = named.index(moment.axis), data.shape[moment.axis]
-    weights = np.zeros(length, np.int64)
-    weights[: moment.places] = moment.weights
+    named = tuple(sorted({*marginal.attributes, axis}))
+    place, length = named.index(axis), data.shape[axis]
+    padded = np.zeros(length, np.int64)
+    padded[: len(weights)] = weights
     shape = [length if k == place else 1 for k in range(len(named))]
-    weighed = np.asarray(data.marginal(named), np.int64) * weights.reshape(shape)
-    if moment.axis not in marginal.attributes:
+    weighed = np.asarray(data.marginal(named), np.int64) * padded.reshape(shape)
+    if axis not in marginal.attributes:
         weighed = weighed.sum(axis=place)
     return _merged(marginal, weighed)
 

@@ -1,0 +1,152 @@
+"""The record of a measurement: a strategy, its noise and its values, released once and public for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+
+from app.measurements.noise import Law, Noise, read_noise
+from app.measurements.strategies.asked import Asked
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.measurements.strategies.products import Products
+from app.measurements.strategies.tables import TableStrategy
+from app.measurements.strategy import Strategy
+from app.privacy.ledger import Amounts
+from app.spaces.lazy import lazy
+from app.spaces.partition import read_integers
+from app.spaces.tensor import Array, FloatArray
+
+S = TypeVar("S", bound=Strategy, covariant=True)
+T = TypeVar("T", bound=Strategy)
+
+#: For each tag what reads the strategy of its document. They raise KeyError, TypeError or ValueError when it is none.
+STRATEGIES: Mapping[str, Callable[[Any], Strategy]] = {
+    "edges": Edges.read,
+    "degrees": Degrees.read,
+    "products": Products.read,
+    "asked": Asked.read,
+    "marginal": TableStrategy.read_marginal,
+    "strategy": TableStrategy.read,
+}
+
+
+def read_strategy(document: Mapping[str, Any]) -> Strategy:
+    """The strategy of a measurement's document.
+
+    Raises:
+        KeyError, TypeError, ValueError: when there is none.
+    """
+    tag = next((tag for tag in STRATEGIES if tag in document), "")
+    return STRATEGIES[tag](document[tag])
+
+
+@dataclass(frozen=True, eq=False)
+class _Noisy(Generic[S]):
+    """What is measured, and the noise of each value."""
+
+    strategy: S
+    noise: Law
+
+    @property
+    def added(self) -> Noise:
+        """The noise, which is added to numbers.
+
+        Raises:
+            ValueError: where bits are turned over.
+        """
+        if not isinstance(self.noise, Noise):
+            raise ValueError("nothing is added to bits")
+        return self.noise
+
+
+@dataclass(frozen=True, eq=False)
+class Purchase(_Noisy[S]):
+    """A measurement to be made.
+
+    Attributes:
+        strategy: what is measured.
+        noise: of each value.
+        price: what it costs in both sums of the ledger.
+    """
+
+    price: Amounts
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement(_Noisy[S]):
+    """What was measured, the noise, and what was released.
+
+    Attributes:
+        strategy: what was measured.
+        noise: of each value.
+        units: the released values: bits, or whole units of 2^-bits, not clipped, so that each is unbiased.
+
+    Raises:
+        ValueError: when there are other values than the strategy has, or they are none of this noise.
+    """
+
+    units: Array
+
+    def __post_init__(self) -> None:
+        units = self.noise.units(self.units)
+        if units.shape != (self.strategy.cells,):
+            raise ValueError(f"{self.strategy.cells} {self.strategy.tag} have no values of shape {units.shape}")
+        if units.dtype == np.uint8 and not self.strategy.binary:
+            raise ValueError(f"{self.strategy.tag} are no bits")
+        units.setflags(write=False)
+        object.__setattr__(self, "units", units)
+
+    @property
+    def variance(self) -> float:
+        """Variance of each unbiased value, in counts squared."""
+        return self.noise.variance
+
+    @lazy
+    def values(self) -> FloatArray:
+        """The unbiased values, in counts."""
+        values = self.noise.unbiased(self.units)
+        values.setflags(write=False)
+        return values
+
+    def of(self, kind: type[T]) -> Measurement[T]:
+        """This measurement, which is one of such a strategy.
+
+        Raises:
+            ValueError: when it is not.
+        """
+        if not isinstance(self.strategy, kind):
+            raise ValueError(f"a measurement of {self.strategy.tag}")
+        return cast(Measurement[T], self)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON of integers and strings."""
+        values = self.units.tolist() if self.strategy.listed else self.noise.packed(self.units)
+        return {self.strategy.tag: self.strategy.document(), "noise": self.noise.document(), "values": values}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Measurement[Strategy]:
+        """From JSON.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        try:
+            strategy, noise, values = read_strategy(document), read_noise(document["noise"]), document["values"]
+            units = read_integers(values) if strategy.listed else noise.unpacked(values, strategy.cells)
+            return Measurement(strategy, noise, units)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("not the document of a measurement") from error
+
+
+def those(measurements: Iterable[Measurement[Strategy]], kind: type[T]) -> list[Measurement[T]]:
+    """Those of such a strategy."""
+    return [each.of(kind) for each in measurements if isinstance(each.strategy, kind)]
+
+
+def bought(purchases: Iterable[Purchase[Strategy]], kind: type[T]) -> list[Purchase[T]]:
+    """The purchases of such a strategy."""
+    return [cast(Purchase[T], each) for each in purchases if isinstance(each.strategy, kind)]

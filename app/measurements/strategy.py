@@ -1,0 +1,58 @@
+"""A strategy: what is measured at once, so many values."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, ClassVar, Self
+
+from app.spaces.space import Space
+from app.spaces.tensor import IntArray, PrivateTensor
+
+
+class Strategy(ABC):
+    """What every strategy says of itself.
+
+    Attributes:
+        listed: whether a record lists its values, in place of packing them.
+        at_once: of how many values noise is drawn at a time; None for all.
+        binary: whether its values may be bits, which are turned over.
+    """
+
+    listed: ClassVar[bool] = False
+    at_once: ClassVar[int | None] = None
+    binary: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def tag(self) -> str:
+        """The member of a record that says what was measured."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """How many values are released."""
+
+    @abstractmethod
+    def check(self, space: Space) -> None:
+        """Raise ValueError unless it is one of data of this space."""
+
+    @abstractmethod
+    def exact(self, space: Space, data: PrivateTensor) -> IntArray:
+        """The values before noise is added, in units of its grid."""
+
+    @classmethod
+    def exact_all(cls, strategies: Sequence[Self], space: Space, data: PrivateTensor) -> Iterable[IntArray]:
+        """Those of several, one after another as they are asked for; a strategy may have them computed together."""
+        return (strategy.exact(space, data) for strategy in strategies)
+
+    @abstractmethod
+    def document(self) -> Any:
+        """As JSON, which a function beside the class reads; :mod:`.record` names it."""
+
+
+def exact_values(strategies: Sequence[Strategy], space: Space, data: PrivateTensor) -> Iterator[IntArray]:
+    """The values of strategies before noise is added, one after another."""
+    for kind, alike in groupby(strategies, lambda each: type(each)):
+        yield from kind.exact_all(list(alike), space, data)
