@@ -13,8 +13,9 @@ import numpy as np
 from app.privacy.calibration import per_hit, scale_for_cost
 from app.privacy.costs import DiscreteLaplaceAnswer, renyi_cost
 from app.privacy.ledger import Budget
-from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, degrees_graph, from_flipped
+from app.releases.synthetic_graph import NoisyDegrees, NoisyEdges, degrees_graph
 from app.spaces.tensor import FloatArray
+from benchmarks.flipped_graphs import from_flipped
 from benchmarks.graphs_data import BoolArray, Graph, SingleArray, cut_sums
 
 #: A value, and the ends of its 95% interval: not numbers where a method has none.

@@ -40,7 +40,7 @@ from app.curator.feasibility import find_plan
 from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.geometry.cut_norm import cut_norm, undirected_cut_norm
+from app.geometry.cut_norm import cut_norm
 from app.measurements.noise import BitFlips
 from app.measurements.record import Measurement
 from app.measurements.strategy import Strategy
@@ -51,13 +51,14 @@ from app.releases.synthetic_graph import (
     NoisyEdges,
     degrees_graph,
     degrees_share,
-    from_flipped,
     nearest_graph,
     spectral_graph,
 )
 from app.spaces.tensor import DenseTensor
+from benchmarks.flipped_graphs import from_flipped
 from benchmarks.harness import RESULTS, report
 from benchmarks.regret_data import DATA
+from benchmarks.undirected_cuts import undirected_cut_norm
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 #: Of releases, and how many times larger the budgets are that these are parts of.

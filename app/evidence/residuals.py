@@ -572,34 +572,6 @@ class Residuals:
         other.add(measurement)
         return other
 
-    def covariance(self, one: Sum, other: Sum) -> float:
-        """The covariance of the noise of two best linear unbiased values; NaN unless both are estimable.
-
-        Raises:
-            ValueError: when one is of another table.
-        """
-        left, right = self._shares(one), self._shares(other)
-        result = 0.0 if left and right else math.nan
-        shared: list[Residuals | Apart] = [source for source in left if source in right]
-        for source in shared:
-            if isinstance(source, Residuals):
-                within = source._closed_covariance(one, other)
-            elif isinstance(source, Combination):
-                rows = [_weighing(question, source.marginal) for question in (one, other)]
-                assert rows[0] is not None
-                assert rows[1] is not None
-                within = source.covariance(rows[0], rows[1])
-            else:
-                assert isinstance(source, Counts)
-                marginal = source.marginal
-                within = source.variance * float((_on(one, marginal) * _on(other, marginal)).sum())
-            result += left[source] * right[source] * within
-        return result
-
-    def _closed_covariance(self, one: Sum, other: Sum) -> float:
-        parts, others = self._weights(one), self._weights(other)
-        return sum(_inner(parts[key], others[key]) * self._variance(key) for key in parts.keys() & others.keys())
-
     @property
     def total(self) -> Unbiased:
         """The number of records: public, or the best estimate from all measurements; NaN before the first."""
@@ -649,9 +621,6 @@ class Residuals:
             between = (*key[:axis], (attribute, partition.cells), *key[axis + 1 :])
             self._residuals[between] = _Residual(sums, known.precision / merged)
             known.values = known.values - coarse.spread(sums / merged, axis)
-
-    def _variance(self, key: Key) -> float:
-        return 1 / self._residuals[key].precision
 
     def _levels(self, attribute: int) -> list[Partition]:
         """The levels of an attribute from fine to coarse, single values included whether measured or not."""
@@ -704,27 +673,30 @@ class Residuals:
 
     def _of_local(self, question: Local) -> Unbiased:
         value = variance = 0.0
-        for key, weights in self._weights(question).items():
+        for key, weights in self._local_weights(question).items():
             known = self._residuals.get(key)
             if known is None:
                 return Unbiased(np.array(np.nan), np.array(np.nan))
-            value += _inner(weights, known.values)
-            variance += _inner(weights, weights) / known.precision
+            value += float((weights * known.values).sum())
+            variance += float((weights * weights).sum()) / known.precision
         return Unbiased(np.array(value), np.array(variance))
 
-    def _weights(self, question: Sum) -> dict[Key, FloatArray | tuple[FloatArray, ...]]:
-        """What each residual weighs in a question, those that weigh nothing left out.
+    def _local_weights(self, question: Local) -> dict[Key, FloatArray]:
+        """What each residual weighs in a question, those that weigh nothing left out."""
+        chains = [self._levels(a)[::-1] for a in question.attributes]
+        largest = float(np.abs(question.weights).max())
+        return {
+            key: weights
+            for key, weights, _ in _contrasts(question.weights, question.attributes, chains, averaged=True)
+            if float(np.abs(weights).max(initial=0.0)) > _ROUNDING * largest
+        }
 
-        Of a product these are the vectors along the axes, of which the first one carries the scale.
+    def _weights(self, question: Sum) -> Mapping[Key, FloatArray | tuple[FloatArray, ...]]:
+        """The same of any sum; of a product these are the vectors along the axes, of which the first one carries the
+        scale.
         """
         if isinstance(question, Local):
-            chains = [self._levels(a)[::-1] for a in question.attributes]
-            largest = float(np.abs(question.weights).max())
-            return {
-                key: weights
-                for key, weights, _ in _contrasts(question.weights, question.attributes, chains, averaged=True)
-                if float(np.abs(weights).max(initial=0.0)) > _ROUNDING * largest
-            }
+            return self._local_weights(question)
         assert isinstance(question, Product)
         choices = [
             [(None if p.level is None else (a, p.level.cells), p.weights) for p in _Vector(v).parts(self._levels(a))]
@@ -1095,17 +1067,3 @@ def _polar(known: Mapping[tuple[int, int], Unbiased], one: int, other: int) -> F
     # Rounding leaves no more than there can be, nor anything of what is known exactly.
     most = np.sqrt(first * second)
     return np.clip((known[min(one, other), max(one, other)].variances - first - second) / 2, -most, most)
-
-
-def _inner(one: FloatArray | tuple[FloatArray, ...], other: FloatArray | tuple[FloatArray, ...]) -> float:
-    """The inner product of weights on one residual, either of them an array or a scalar and a vector for each axis."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return math.prod(float(a @ b) for a, b in zip(one, other, strict=True))
-    if isinstance(other, tuple):
-        one, other = other, one
-    assert not isinstance(other, tuple)
-    if not isinstance(one, tuple):
-        return float((one * other).sum())
-    for vector in one[1:]:
-        other = np.tensordot(vector, other, axes=(0, 0))
-    return float(one[0][0] * other)

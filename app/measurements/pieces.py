@@ -200,11 +200,6 @@ class Combination:
         )
         return values.reshape(kept.shape), variances.reshape(kept.shape)
 
-    def covariance(self, one: csr_array, other: csr_array) -> float:
-        """The covariance of two estimable sums, each a row of weights on the cells."""
-        root, _ = self.rows.inverse
-        return self.variance * float((np.asarray(one @ root) * np.asarray(other @ root)).sum())
-
 
 #: What one part of a release tells.
 Piece = Counts | Contrast | Combination

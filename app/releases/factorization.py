@@ -166,18 +166,6 @@ class Factorization:
 # ---------------------------------------------------------------------- marginals
 
 
-def marginals_of(sizes: Sequence[int], ways: int, attributes: Sequence[int] | None = None) -> tuple[Marginal, ...]:
-    """All marginals on so many of the attributes, value by value.
-
-    Args:
-        sizes: number of values of each attribute of the table.
-        ways: how many attributes each marginal has.
-        attributes: which they are taken from, all where left out.
-    """
-    chosen = range(len(sizes)) if attributes is None else attributes
-    return tuple(Marginal.of(sizes, dict.fromkeys(kept)) for kept in itertools.combinations(chosen, ways))
-
-
 def for_marginals(
     workload: Mapping[Marginal, float], paying: Paying, *, public_total: bool, leaning: float = 1.0
 ) -> Factorization:
@@ -467,11 +455,6 @@ class Ranges(CellWorkload):
         begins, ends = np.triu_indices(self.cells)
         place = np.arange(self.cells)
         return Rows.of((begins[:, None] <= place) & (place <= ends[:, None]))
-
-
-def prefixes(cells: int) -> Questions:
-    """The sums of the first cells, as many as there are cells."""
-    return Questions(csr_array(np.tri(cells)))
 
 
 def for_cells(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Factorization:

@@ -104,23 +104,6 @@ class NearestGraph:
     least: float
 
 
-def from_flipped(bits: FloatArray, flip: float, *, undirected: bool = False, loops: bool = True) -> NoisyEdges:
-    """The unbiased values of bits that were each flipped with a probability, randomised response (Warner 1965).
-
-    ``(bit - flip)/(1 - 2 flip)``, with standard deviation ``(flip (1 - flip))^(1/2)/(1 - 2 flip)``; for epsilon the
-    probability is ``1/(1 + e^epsilon)``.
-
-    Raises:
-        ValueError: unless 0 < flip < 1/2.
-    """
-    if not 0 < flip < 0.5:
-        raise ValueError("a bit is flipped with a probability between 0 and 1/2")
-    values = (bits - flip) / (1 - 2 * flip)
-    if not loops:
-        np.fill_diagonal(values, 0)
-    return NoisyEdges(values, math.sqrt(flip * (1 - flip)) / (1 - 2 * flip), undirected, loops)
-
-
 def spectral_graph(edges: NoisyEdges, degrees: NoisyDegrees | None = None) -> FloatArray:
     """Weights in [0, 1] that keep of the noisy values what is above the noise.
 

@@ -17,7 +17,7 @@ import pytest
 
 from app.audit.replay import replay_file
 from app.bootstrap.noise import SystemNoise
-from app.geometry.cut_norm import undirected_cut_norm
+from benchmarks.undirected_cuts import undirected_cut_norm
 from tests.api.support import ARROW, JSON, Service, npy, refused, register, serving, unique
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, measurement_of
 from app.measurements.record import Measurement
 from app.spaces.partition import Marginal, Partition
-from tests.unit.evidence.tables import expected, least_squares, measured, released, weights
+from tests.unit.evidence.tables import expected, measured, released, weights
 
 
 def test_reference_vectors(shared: Path) -> None:
@@ -173,34 +173,6 @@ def test_agrees_with_least_squares(data: st.DataObject) -> None:
     for row, value, variance in zip(rows, found.values.flat, found.variances.flat, strict=True):
         asked = expected(sizes, closed, apart, total, row)
         assert (float(value), float(variance)) == pytest.approx(asked, rel=1e-8, abs=1e-8, nan_ok=True)
-
-
-@pytest.mark.slow
-@settings(max_examples=200)
-@given(st.data())
-def test_covariances_agree_with_least_squares(data: st.DataObject) -> None:
-    """The covariance of two answers, and that it belongs to their variances. Would catch components or measurements
-    that two questions share and that are counted once or not at all."""
-    sizes, total, starting, measurements = data.draw(worlds())
-    scalar = questions(sizes).filter(lambda q: isinstance(q, Sum))
-    one, other = data.draw(scalar), data.draw(scalar)
-    assert isinstance(one, Sum)
-    assert isinstance(other, Sum)
-    state = Residuals(sizes, total, starting)
-    closed, apart = admitted(measurements, starting)
-    for m in measurements:
-        state.add(m)
-    found = state.covariance(one, other)
-    assert found == pytest.approx(state.covariance(other, one), abs=1e-9, nan_ok=True)
-    assert state.covariance(one, one) == pytest.approx(float(state.unbiased(one).variances), abs=1e-9, nan_ok=True)
-    if not apart:
-        rows = [weights(sizes, q)[0] for q in (one, other)]
-        told = [least_squares(sizes, closed, total, row) for row in rows]
-        if told[0] is None or told[1] is None:
-            assert math.isnan(found)
-        else:
-            noise = np.concatenate([*(np.full(m.marginal.cells, m.variance) for m in closed), [0.0]])
-            assert found == pytest.approx(float((told[0][0] * told[1][0]) @ noise), abs=1e-8)
 
 
 @settings(max_examples=100)

@@ -16,11 +16,11 @@ from app.releases.synthetic_graph import (
     degrees_graph,
     degrees_share,
     drawn_graph,
-    from_flipped,
     nearest_graph,
     spectral_graph,
     within_bounds,
 )
+from benchmarks.flipped_graphs import from_flipped
 
 
 def blocks(nodes: int, inside: float, across: float, rng: np.random.Generator) -> np.ndarray:
