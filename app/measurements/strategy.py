@@ -48,6 +48,19 @@ class Strategy(ABC):
         return (strategy.exact(space, data) for strategy in strategies)
 
     @abstractmethod
+    def describe(self, space: Space) -> dict[str, Any]:
+        """What is said of it where measurements are listed, as JSON: its type first, and how many values it has."""
+
+    @property
+    def longest(self) -> int:
+        """How long a list of numbers it is shown with, where that may be too long."""
+        return 0
+
+    def beside(self) -> dict[str, Any]:
+        """What is shown beside the values, as JSON."""
+        return {}
+
+    @abstractmethod
     def document(self) -> Any:
         """As JSON, which a function beside the class reads; :mod:`.record` names it."""
 

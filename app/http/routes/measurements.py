@@ -17,7 +17,7 @@ from app.http.marginal_tables import FACTS, arrow_table
 from app.http.openapi import MEASUREMENT, page_parameters, problem_responses
 from app.http.replies import json_reply
 from app.services.errors import NotFound
-from app.services.measurements import Released, ReleasedAsked, ReleasedDegrees, ReleasedEdges, ReleasedProducts
+from app.services.measurements import Released, ReleasedParts
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -54,7 +54,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             raise NotFound("there is no such measurement of this data set")
         found = await run_in_threadpool(context.services.measurements.get, actor, name, id)
         if headers.accepts_arrow(request):
-            if not isinstance(found, Released):
+            if not isinstance(found, ReleasedParts):
                 return Response(await run_in_threadpool(_of_graph, found), media_type=headers.ARROW)
             if not found.plain:
                 raise InvalidRequest("a measurement of several parts is no single table: leave the Accept header out")
@@ -62,14 +62,14 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return json_reply(await run_in_threadpool(found.document))
 
 
-def _arrow(found: Released) -> bytes:
+def _arrow(found: ReleasedParts) -> bytes:
     """A measurement as the answer to a marginal is: a row a cell."""
     document = found.document()
     errors = [document["standard_error"]] * len(document["values"])
     return arrow_table(orjson.dumps(document | {"standard_errors": errors, "intervals": None}))
 
 
-def _of_graph(found: ReleasedEdges | ReleasedDegrees | ReleasedProducts | ReleasedAsked) -> bytes:
+def _of_graph(found: Released) -> bytes:
     """A measurement of a graph or a matrix: a row a cell or degree, and what else is said as JSON in the metadata."""
     facts = found.view | {"standard_error": found.release.variance**0.5}
     table = found.table().replace_schema_metadata({FACTS: orjson.dumps(facts)})

@@ -77,6 +77,14 @@ class Asked(Strategy):
         query = self.query(space) if self.compiled is None else self.compiled
         return np.atleast_1d(np.asarray(space.to_answer_grid(query.exact(data), query), np.int64))
 
+    def describe(self, space: Space) -> dict[str, Any]:
+        """Which kind of query."""
+        return {"type": "query", "of": self.form["type"], "cells": self.numbers}
+
+    def beside(self) -> dict[str, Any]:
+        """The query in its canonical form; values are in the order of that."""
+        return {"query": dict(self.form)}
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {"numbers": self.numbers, "query": dict(self.form)}

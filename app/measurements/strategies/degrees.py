@@ -64,6 +64,10 @@ class Degrees(Strategy):
                 side -= loops
         return np.concatenate(sides)
 
+    def describe(self, space: Space) -> dict[str, Any]:
+        """With the cells whose sums they are."""
+        return self.edges.describe(space) | {"type": "degrees", "cells": self.cells}
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return self.edges.document()

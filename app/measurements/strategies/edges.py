@@ -134,6 +134,15 @@ class Edges(Strategy):
         cells[self.positions(rows[upper], columns[upper])] = kept.data[upper]
         return cells
 
+    def describe(self, space: Space) -> dict[str, Any]:
+        """All cells: of an undirected graph pairs of nodes, of a directed one no loops."""
+        return {"type": "edges", "shape": list(self.shape), "of": self.kind, "cells": self.cells}
+
+    @property
+    def longest(self) -> int:
+        """Of all cells."""
+        return self.cells
+
     def document(self) -> dict[str, Any]:
         """As JSON."""
         return {"cells": self.kind, "shape": list(self.shape)}

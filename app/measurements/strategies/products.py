@@ -109,6 +109,23 @@ class Products(Strategy):
         # Either direction of an undirected edge is kept.
         return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
 
+    def describe(self, space: Space) -> dict[str, Any]:
+        """With the cells."""
+        return self.edges.describe(space) | {"type": "products", "cells": self.cells, "weight_bits": self.bits}
+
+    @property
+    def longest(self) -> int:
+        """Of weights or values."""
+        return max(self.edges.shape)
+
+    def beside(self) -> dict[str, Any]:
+        """The weights: of those by columns there is a value for each row, of those by rows one for each column."""
+        left, right = (
+            None if weights is None else np.ldexp(weights.astype(np.float64), -self.bits).tolist()
+            for weights in (self.left, self.right)
+        )
+        return {"left": left, "right": right}
+
     def document(self) -> dict[str, Any]:
         """As JSON: weights in base64, as values are."""
         left, right = (None if side is None else packed_numbers(side) for side in (self.left, self.right))

@@ -178,6 +178,17 @@ class Part:
             one = Moved(most, most**2)
         return Moved(self.multiplier * one.absolute, self.multiplier**2 * one.squared)
 
+    def describe(self, space: Space) -> dict[str, Any]:
+        """Of moments the attribute and the power, of rows how many there are."""
+        names = [space.names[a] for a in self.marginal.attributes]
+        told: dict[str, Any] = {"attributes": names, "multiplier": self.multiplier}
+        if self.residual:
+            told["residual"] = True
+        elif self.rows is not None:
+            told["rows"] = self.rows.count
+        moment = self.moment
+        return told if moment is None else told | {"of": space.names[moment.axis], "moment": moment.power}
+
     def document(self) -> dict[str, Any]:
         """The part as JSON."""
         moment = None if self.moment is None else self.moment.document()
@@ -286,6 +297,14 @@ class TableStrategy(Strategy):
                 parts.append(exact.reshape(-1) * part.multiplier)
             found.append(np.concatenate(parts))
         return found
+
+    def describe(self, space: Space) -> dict[str, Any]:
+        """The attributes that are counted by, or the parts."""
+        if self.plain is not None:
+            told: dict[str, Any] = {"type": "marginal", "attributes": [space.names[a] for a in self.plain.attributes]}
+        else:
+            told = {"type": "parts", "parts": [part.describe(space) for part in self.parts]}
+        return told | {"cells": self.cells}
 
     def document(self) -> Any:
         """As JSON: the parts, or the marginal."""
