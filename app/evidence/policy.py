@@ -383,7 +383,7 @@ class Policy:
             marginal = buy.marginal.onto(inside)
             variance = buy.noise.variance * (buy.marginal.cells // marginal.cells)
             precisions[marginal] = precisions.get(marginal, 0.0) + 1 / variance
-        planned = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+        planned = self.residuals.fresh()
         for marginal, precision in precisions.items():
             planned.add(blank(marginal, 1 / precision))
         return planned, sum(self.price(buy.noise.kind, buy.noise.scale) for buy in bought)
@@ -511,7 +511,7 @@ class Policy:
         reaches = known.standard_errors * self.chosen_quantile(question.attributes, part)
         if fresh is None:
             return known, reaches
-        alone = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+        alone = self.residuals.fresh()
         alone.add(fresh)
         own = alone.unbiased(question)
         own_reaches = alone.reaches(question, own, 1 - missed * (1 - OLD_PART))
@@ -694,7 +694,7 @@ class Policy:
             missed = of_looks(1 - confidence, self._bought[marginal] + 1)
             reaches = self._chosen(question, known, None, missed)[1]
             # What was released before may have chosen the question: new noise alone must do.
-            before = Residuals(self._sizes, self.residuals.public_total, self.residuals.starting)
+            before = self.residuals.fresh()
             confidence = 1 - missed * (1 - OLD_PART)
         else:
             reaches = self.residuals.reaches(question, known, confidence)

@@ -37,7 +37,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -48,7 +48,9 @@ from app.evidence.joint import Joint
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
 from app.measurements.noise import Noise
-from app.measurements.pieces import Combination, Contrast, Counts
+from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
+from app.measurements.record import Measurement
+from app.measurements.strategies.tables import TableStrategy
 from app.spaces.partition import Marginal, Partition
 from app.spaces.tensor import Array, FloatArray, IntArray, along
 
@@ -137,6 +139,19 @@ class Residuals:
         self._reaches: dict[Hashable, FloatArray] = {}
         if total is not None:
             self._residuals[()] = _Residual(np.array(float(total)), math.inf)
+
+    def fresh(self) -> Residuals:
+        """The same table, of which nothing is measured."""
+        return Residuals(self.sizes, self.public_total, self.starting)
+
+    def knowing(self, measured: Iterable[Measurement[TableStrategy]]) -> Residuals:
+        """The same table, of which the counts among these measurements are known and nothing else."""
+        known = self.fresh()
+        for measurement in measured:
+            for moment, piece in pieces_of(measurement):
+                if moment is None:
+                    known.add(piece)
+        return known
 
     @property
     def version(self) -> int:
@@ -560,7 +575,7 @@ class Residuals:
 
     def _after(self, measurement: Counts) -> Residuals:
         """What would be known with one more measurement."""
-        other = Residuals(self.sizes, self.public_total, self.starting)
+        other = self.fresh()
         other.measurements = list(self.measurements)
         # What is added is a marginal, which none of these takes in.
         other.contrasts, other.combinations, other._others = self.contrasts, self.combinations, self._others

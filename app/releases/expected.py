@@ -18,7 +18,6 @@ from scipy.special import logsumexp
 from app.evidence.questions import Question
 from app.evidence.residuals import Residuals
 from app.measurements.noise import Law, NoiseKind
-from app.measurements.pieces import pieces_of
 from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.patience import still_wanted
@@ -82,12 +81,9 @@ def unbiased(
         questions: what is asked.
         empty: residuals of the table of which nothing is measured.
     """
-    for buy in buys:
-        zeros = np.zeros(buy.strategy.cells, np.int64)
-        for moment, piece in pieces_of(Measurement(buy.strategy, buy.noise, zeros)):
-            if moment is None:
-                empty.add(piece)
-    found = [empty.unbiased(question).variances.reshape(-1) for question in questions]
+    blank = [Measurement(buy.strategy, buy.noise, np.zeros(buy.strategy.cells, np.int64)) for buy in buys]
+    known = empty.knowing(blank)
+    found = [known.unbiased(question).variances.reshape(-1) for question in questions]
     ratio = max((proxy(buy.noise) / buy.noise.variance for buy in buys), default=1.0)
     return of(buys[0].added.kind, found, ratio) if buys else None
 

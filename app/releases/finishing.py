@@ -20,7 +20,7 @@ from app.measurements.strategy import Strategy
 from app.releases.edge_results import EdgeValues, edge_values
 from app.releases.power import low_rank
 from app.releases.rounds import learnt
-from app.releases.table_results import CONFIDENCE, Answers, Records, asked, nearest, synthetic, taken_in, unbiased
+from app.releases.table_results import CONFIDENCE, Answers, Records, asked, nearest, synthetic, unbiased
 from app.releases.workloads import Cuts, Marginals, Sums, Workload
 from app.spaces.partition import Partition
 from app.spaces.tensor import DenseTensor
@@ -108,7 +108,7 @@ def finish(job: Job, progress: Progress) -> Outcome:
     if job.construction is not None:
         return _learnt(job, job.construction, progress)
     releases = those((*job.known, *job.made), TableStrategy)
-    residuals = taken_in(job.empty, releases)
+    residuals = job.empty.knowing(releases)
     if job.method == "projection":
         assert isinstance(job.workload, Marginals | Sums)
         return Outcome(nearest(job.workload, residuals, releases, progress))

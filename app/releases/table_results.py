@@ -10,7 +10,7 @@ attributes, or in cells that these do not sum to, is left out there, and serves 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,15 +66,6 @@ def asked(workload: TableWorkload, sizes: Sequence[int]) -> Sequence[Question]:
     if isinstance(workload, Ranges):
         return [Cells(workload.apart(sizes))]
     return workload.questions
-
-
-def taken_in(empty: Residuals, releases: Iterable[Measurement[TableStrategy]]) -> Residuals:
-    """All counts that were measured, in residuals of which nothing was."""
-    for release in releases:
-        for moment, piece in pieces_of(release):
-            if moment is None:
-                empty.add(piece)
-    return empty
 
 
 def unbiased(residuals: Residuals, questions: Sequence[Question], progress: Progress) -> list[Answers]:
