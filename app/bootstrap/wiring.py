@@ -25,6 +25,7 @@ from app.http.delivery import Delivery
 from app.http.fair_queue import FairQueue
 from app.http.metrics import Metrics
 from app.http.streams import Streams
+from app.releases import factorization
 from app.services import openings
 from app.services.answering.dispatch import Answering
 from app.services.checks import Checks
@@ -106,7 +107,7 @@ def build(settings: Settings, noise: Any = None, shared: Path | None = None, loc
         deliver=delivery,
         soon=delivery.soon,
         queue_limit=settings.queue_limit,
-        memory=Memory(settings.memory_limit - share, [lambda: private.held, openings.held]),
+        memory=Memory(settings.memory_limit - share, [lambda: private.held, openings.held, factorization.held]),
         turn_seconds=settings.request_timeout_seconds,
     )
 

@@ -17,6 +17,7 @@ The answers are those of the evidence that a release becomes: nothing here is ne
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from abc import ABC, abstractmethod
@@ -24,13 +25,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
 
+from app.keeping import Kept
 from app.measurements.noise import Law, Noise, NoiseKind
 from app.measurements.record import Purchase
 from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
@@ -65,6 +66,10 @@ _DIGITS = 15
 _UP, _EXACT, _RATIO = Context(prec=_DIGITS, rounding=ROUND_CEILING), Context(prec=60), Context(prec=6)
 #: Noise of a smaller or a larger scale is not bought, in whole counts.
 LEAST_SCALE, GREATEST_SCALE = Decimal("0.125"), Decimal(10**15)
+
+#: Rows that were found lately.
+_KEPT_ROWS: Kept[Rows] = Kept(1 << 28, 32)
+held = _KEPT_ROWS.held
 
 
 class Unaffordable(PrivacyError):
@@ -513,20 +518,26 @@ def _rows(marginal: Marginal, workload: CellWorkload, paying: Paying) -> Iterato
             if branching < marginal.cells:
                 yield f"hierarchy of {branching}", _hierarchy(marginal.cells, branching)
     if paying.kind == "laplace" or marginal.cells * (marginal.cells + 1) // 2 <= MOST_WEIGHTS:
-        yield "optimised", _optimised(paying.kind, workload.gram.tobytes())
+        yield "optimised", _optimised(paying.kind, workload.gram)
 
 
-@lru_cache(maxsize=16)
 def _hierarchy(cells: int, branching: int) -> Rows:
-    return Rows.of(hierarchy(cells, branching))
+    return _KEPT_ROWS.get((cells, branching), lambda: Rows.of(hierarchy(cells, branching)), _rows_bytes)
 
 
-@lru_cache(maxsize=4)
-def _optimised(kind: NoiseKind, gram: bytes) -> Rows:
+def _optimised(kind: NoiseKind, gram: FloatArray) -> Rows:
     """The rows found best for some questions, whatever is paid: planning looks for them again and again."""
-    cells = math.isqrt(len(gram) // 8)
-    questions = np.frombuffer(gram).reshape(cells, cells)
-    return Rows.of(rounded(least_error_pure(questions) if kind == "laplace" else least_error(questions)))
+
+    def made() -> Rows:
+        questions = np.ascontiguousarray(gram)
+        return Rows.of(rounded(least_error_pure(questions) if kind == "laplace" else least_error(questions)))
+
+    return _KEPT_ROWS.get((kind, gram.shape, hashlib.sha256(gram.tobytes()).digest()), made, _rows_bytes)
+
+
+def _rows_bytes(rows: Rows) -> int:
+    """About what rows take, with what they are inverted by."""
+    return rows.weights.nbytes + rows.columns.nbytes + 8 * rows.cells**2
 
 
 def _answers(rows: Rows, workload: CellWorkload) -> bool:

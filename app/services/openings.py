@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +9,7 @@ import structlog
 
 from app.curator.opening import Header, Opening
 from app.declarations.errors import CuratorError
+from app.keeping import Kept
 from app.services.errors import Unavailable
 
 log = structlog.get_logger(__name__)
@@ -19,8 +18,8 @@ log = structlog.get_logger(__name__)
 #: as large, about as many times as told.
 KEPT, KEPT_BYTES, FACTOR = 32, 4 << 20, 32
 
-_kept: OrderedDict[bytes, Opening] = OrderedDict()
-_lock = threading.Lock()
+_kept: Kept[Opening] = Kept(FACTOR * KEPT_BYTES, KEPT)
+held = _kept.held
 
 
 @contextmanager
@@ -46,26 +45,14 @@ def opening_of(header: bytes) -> Opening:
     A session that is not in memory is looked at several times before it answers: for its lane, for the memory that it
     takes, and to make its state. Its plan is computed once, which may take seconds.
     """
-    with _lock:
-        known = _kept.get(header)
-        if known is not None:
-            _kept.move_to_end(header)
-            return known
-    with own_records():
-        made = Header.read(header).opening()
-    with _lock:
-        _kept[header] = made
-        while len(_kept) > KEPT or (len(_kept) > 1 and sum(map(len, _kept)) > KEPT_BYTES):
-            _kept.popitem(last=False)
-    return made
+
+    def made() -> Opening:
+        with own_records():
+            return Header.read(header).opening()
+
+    return _kept.get(header, made, lambda opening: opening_bytes(header))
 
 
 def opening_bytes(header: bytes) -> int:
     """About what the opening of a header takes in memory."""
     return FACTOR * len(header)
-
-
-def held() -> int:
-    """About what the openings that are kept take in memory."""
-    with _lock:
-        return sum(map(opening_bytes, _kept))
