@@ -790,7 +790,8 @@ class Replaying:
         same = release.strategy == due.strategy and isinstance(noise, Noise) and noise.bits == bits
         if not same or noise.kind != unit.law or not near:
             raise _Broken("the measurement is not the one that was due", sequence)
-        if measured.price != session.mechanism.price(release):
+        assert due.strategy is not None
+        if measured.price != session.opening.dataset.purchase(due.strategy, noise).price:
             raise _Broken("the measurement's cost is not that of its noise", sequence)
         self._pay(self._affordable(session, measured.price, sequence))
         expected = self._expected(measured, due.expected, sequence)

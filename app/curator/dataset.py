@@ -7,14 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from app.constructions.base import PublicFacts
 from app.declarations.errors import InvalidDataset
 from app.declarations.spec import BipartiteSpec, GraphSpec, Spec, TableSpec, parse_spec, written
+from app.measurements.noise import Law
+from app.measurements.pricing import Apart, apart_of
+from app.measurements.record import Purchase
+from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, Budget, amount
 from app.spaces.factory import space_of
 from app.spaces.space import Space
+
+S = TypeVar("S", bound=Strategy)
 
 _UNITS = {
     "table": "one record added or removed",
@@ -106,6 +112,21 @@ class PublicDataset:
         """By how much the counts of a table's cells move between neighbours, all together."""
         assert self.space.unit.denominator == 1
         return int(self.space.unit)
+
+    @cached_property
+    def apart(self) -> Apart:
+        """How far neighbours are apart."""
+        space, unit = self.space, getattr(self.spec, "unit", None)
+        side = getattr(unit, "side", None)
+        return apart_of(space.data_bits, space.unit, space.largest, signed=space.signed, side=side)
+
+    def purchase(self, strategy: S, noise: Law) -> Purchase[S]:
+        """A measurement to be made, at its price.
+
+        Raises:
+            PrivacyError: when that is infinite at the ledger's order.
+        """
+        return Purchase.at(strategy, noise, self.apart, self.budget.order)
 
     @cached_property
     def facts(self) -> PublicFacts:

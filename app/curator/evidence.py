@@ -48,7 +48,6 @@ from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import EXACT_BITS, Moment, TableStrategy
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, total
-from app.releases.pricing import price_of
 from app.spaces.errors import InvalidQuery
 from app.spaces.queries.linear import CompiledDense, CompiledSparse
 from app.spaces.queries.statistic import CompiledStatistic
@@ -126,8 +125,9 @@ class EvidenceMechanism(RecordedMechanism):
         Raises:
             PlanInfeasible: when what the session wishes cannot be paid.
         """
+        buying = self._opening.dataset.purchase
         try:
-            found = [self._purchase(wanted) for wanted in self._policy(state).opening()]
+            found = [buying(each.strategy, each.noise) for each in self._policy(state).opening()]
         except OutOfReach as error:
             raise self._refusal(error) from None
         self._plan.holds.minus(total(buy.price for buy in found))  # refuses to spend more than is held
@@ -248,11 +248,6 @@ class EvidenceMechanism(RecordedMechanism):
 
     # ------------------------------------------------------------------ within
 
-    def price(self, release: Measurement[Strategy]) -> Amounts:
-        """What a measurement costs."""
-        table, noise, gamma = release.of(TableStrategy).strategy, release.added, self._opening.dataset.gamma
-        return price_of(table, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
-
     def _policy(self, state: State) -> Policy:
         known: Evidence = state.hypothesis
         if known.policy is None:
@@ -263,14 +258,9 @@ class EvidenceMechanism(RecordedMechanism):
     def _refusal(self, error: OutOfReach) -> PlanInfeasible:
         return out_of_reach(error, self._plan)
 
-    def _purchase(self, wanted: Wanted) -> Purchase[TableStrategy]:
-        noise, gamma = wanted.noise, self._opening.dataset.gamma
-        price = price_of(wanted.strategy, noise.kind, Fraction(noise.scale), self._plan.order, gamma)
-        return Purchase(wanted.strategy, noise, price)
-
     def _terms_of(self, wanted: Wanted) -> RoundTerms:
         noise = RoundNoise(wanted.noise.kind, Fraction(wanted.noise.scale))
-        return RoundTerms(noise, self._purchase(wanted).price)
+        return RoundTerms(noise, self._opening.dataset.purchase(wanted.strategy, wanted.noise).price)
 
     def _learn(self, state: State, query: Query, measured: Measured) -> Bought:
         known: Evidence = state.hypothesis

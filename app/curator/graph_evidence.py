@@ -56,7 +56,6 @@ from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term as CellTerm
 from app.releases.cut_bounds import all_cuts_bound
-from app.releases.pricing import price_of_asked
 from app.spaces.errors import InvalidQuery
 from app.spaces.matrix import MatrixSpace
 from app.spaces.queries.degrees import CompiledDegrees
@@ -134,8 +133,6 @@ class GraphMechanism(RecordedMechanism):
         self._floor, self._span = 0.0, 1.0
         if isinstance(space, MatrixSpace):
             self._floor, self._span = float(space.lower), float(space.upper - space.lower)
-        spec_unit = getattr(opening.dataset.spec, "unit", None)
-        self._unit_side = None if spec_unit is None else str(spec_unit.side)
 
     # ------------------------------------------------------------------ the state
 
@@ -292,12 +289,6 @@ class GraphMechanism(RecordedMechanism):
         """Nothing."""
         raise InvalidRequest(NO_GRAPH)
 
-    def price(self, release: Measurement[Strategy]) -> Amounts:
-        """What a measurement of a question costs."""
-        if not isinstance(release.strategy, Asked):
-            raise ValueError("a measurement of no question")
-        return self._price(release.strategy.query(self._space), release.added)
-
     # ------------------------------------------------------------------ within
 
     def _kept_bytes(self, updates: int) -> int:
@@ -331,16 +322,10 @@ class GraphMechanism(RecordedMechanism):
 
     def _moved(self, query: Query) -> tuple[int, int]:
         """By how much the values of neighbours differ, on the answer grid: in L1, and in the square of L2."""
-        unit = 1 << self._bits
-        if isinstance(query, CompiledDegrees):
-            gamma = int(self._space.unit)
-            return query.l1(gamma, self._unit_side) * unit, query.squared(gamma, self._unit_side) * unit**2
-        # An entry is in one of the numbers, with a weight of 1 at most.
-        moved = int(self._space.sensitivity * unit)
-        return moved, moved**2
+        return Asked.of(query).moved(self._opening.dataset.apart, self._bits)
 
     def _price(self, query: Query, noise: Noise) -> Amounts:
-        return price_of_asked(noise, *self._moved(query), self._plan.order)
+        return self._opening.dataset.purchase(Asked.of(query), noise).price
 
     def _due(
         self, query: Query, noise: Noise, expected: Prediction | None, wish: Wish, left: Amounts

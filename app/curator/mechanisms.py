@@ -354,9 +354,6 @@ class SessionMechanism(Protocol):
     def units(self, estimate: Estimate) -> Units:
         """Estimated values on the answer grid."""
 
-    def price(self, release: Measurement[Strategy]) -> Amounts:
-        """What a measurement that an answer was made of costs."""
-
     def error_bound(self, query: Query) -> float | None:
         """What every answer to a query keeps with probability 1 - beta over the session, in counts; None where nothing
         is promised of all of them.
@@ -440,10 +437,6 @@ class _Planned:
         """The hypothesis' own value."""
         assert isinstance(due, Test)
         return Answer(due.hypothesis, "hypothesis", due.error_bound)
-
-    def price(self, release: Measurement[Strategy]) -> Amounts:
-        """Never: all rounds are on the terms of the plan."""
-        raise AssertionError("such a session records no measurements apart")
 
     def recall(self, state: State, query: Query, measured: Measured | None, tested: Units | None) -> None:
         """Nothing: what an answer teaches is told by :meth:`learn`."""

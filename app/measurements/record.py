@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from app.measurements.noise import Law, Noise, read_noise
+from app.measurements.pricing import Apart, price_of
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
@@ -74,6 +76,15 @@ class Purchase(_Noisy[S]):
     """
 
     price: Amounts
+
+    @classmethod
+    def at(cls, strategy: T, noise: Law, apart: Apart, order: Decimal) -> Purchase[T]:
+        """The purchase at its price, where neighbours are so far apart, in a ledger of this order.
+
+        Raises:
+            PrivacyError: when that is infinite at this order.
+        """
+        return Purchase(strategy, noise, price_of(strategy.events(noise, apart), order))
 
 
 @dataclass(frozen=True, eq=False)

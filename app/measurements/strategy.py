@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, Self
 
+from app.measurements.noise import Law
+from app.measurements.pricing import Apart, Events
 from app.spaces.space import Space
 from app.spaces.tensor import IntArray, PrivateTensor
 
@@ -46,6 +48,14 @@ class Strategy(ABC):
     def exact_all(cls, strategies: Sequence[Self], space: Space, data: PrivateTensor) -> Iterable[IntArray]:
         """Those of several, one after another as they are asked for; a strategy may have them computed together."""
         return (strategy.exact(space, data) for strategy in strategies)
+
+    @abstractmethod
+    def events(self, noise: Law, apart: Apart) -> Events:
+        """What it costs budget by where each value is released with noise of its own, and neighbours are so far apart.
+
+        Raises:
+            PrivacyError, ValueError: when it is not released with such noise.
+        """
 
     @abstractmethod
     def describe(self, space: Space) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from scipy.sparse import csr_array
 
 from app.keeping import Kept
 from app.measurements.noise import Law, Noise, NoiseKind
+from app.measurements.pricing import Apart
 from app.measurements.record import Purchase
 from app.measurements.rows import MOST_ROWS, MOST_WEIGHT_BITS, MOST_WEIGHTS, Moved, Rows, moved_by_contrasts
 from app.measurements.strategies.tables import MOST_ROW_CELLS, Part, TableStrategy
@@ -41,7 +42,6 @@ from app.privacy.errors import PrivacyError
 from app.privacy.ledger import Amounts, total
 from app.releases.errors import UnfitWorkload
 from app.releases.expected import Expected, largest, proxy
-from app.releases.pricing import price_of
 from app.spaces.lazy import lazy
 from app.spaces.partition import Marginal
 from app.spaces.tensor import FloatArray
@@ -105,8 +105,7 @@ class Paying:
 
     def purchase(self, strategy: TableStrategy, scale: Decimal) -> Purchase[TableStrategy]:
         """A measurement with noise of this scale, and its price."""
-        price = price_of(strategy, self.kind, Fraction(scale), self.order, self.gamma)
-        return Purchase(strategy, Noise(self.kind, scale, 0), price)
+        return Purchase.at(strategy, Noise(self.kind, scale, 0), Apart(self.gamma), self.order)
 
     def paid(self, price: Amounts) -> bool:
         """Whether the share is enough."""

@@ -24,17 +24,14 @@ from app.curator.feasibility import find_plan
 from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
-from app.measurements.noise import BitFlips, Noise
+from app.measurements.noise import BitFlips
 from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.privacy.errors import InsufficientBudget
-from app.privacy.exactness import floor_to
 from app.privacy.flips import Flips
 from app.privacy.ledger import Account, Amounts, Share
-from app.releases import edge_designs
-from app.releases.pricing import Apart, price_of_degrees
 from app.services.measuring import measured_all
 from app.spaces.tensor import DenseTensor
 from tests.statistical.audit import proven_delta
@@ -178,9 +175,5 @@ def test_an_edge_is_hidden_among_degrees() -> None:
 def test_degrees_charged_as_one_answer_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The audit finds degrees whose price is that of an edge with one end."""
 
-    def one_end(noise: Noise, apart: Apart, order: Decimal) -> Amounts:
-        both = price_of_degrees(noise, apart, order)
-        return Amounts(floor_to(both.renyi / 2), None if both.pure is None else floor_to(both.pure / 2))
-
-    monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)
+    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, apart: degrees.edges.events(noise, apart))
     assert delta_beside(bought(None, charged, "synthetic_graph", 3 * TOGETHER), SystemNoise()) > DELTA

@@ -18,8 +18,9 @@ import pytest
 
 from app.bootstrap.noise import SystemNoise
 from app.measurements.pieces import counts_of
+from app.measurements.pricing import Apart
+from app.measurements.record import Purchase
 from app.measurements.strategies.tables import TableStrategy
-from app.releases.pricing import price_of
 from tests.integration.world import AUDITOR, World, make_world
 from tests.statistical.test_direct_audit import Scaled, alarms
 
@@ -72,7 +73,12 @@ def released(folder: Path, noise: SystemNoise) -> np.ndarray:
                         [exact.compress(part.labels == c, axis).sum(axis) for c in range(part.cells)], axis
                     )
             left.append(((found.units - exact) / float(found.noise.scale)).reshape(-1))
-            price = price_of(TableStrategy.of(found.marginal), found.noise.kind, Fraction(found.noise.scale), order, 1)
+            price = Purchase.at(
+                TableStrategy.of(found.marginal),
+                found.noise,
+                Apart(1),
+                order,
+            ).price
             assert item["cost"] == price.document()
             spent += price.renyi
         assert Decimal(world.built.services.sessions.get(ann, id)["spent"]) == spent

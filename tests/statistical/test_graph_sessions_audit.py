@@ -25,16 +25,11 @@ import numpy as np
 import pytest
 
 from app.bootstrap.noise import SystemNoise
-from app.curator.graph_evidence import GraphMechanism
-from app.curator.planners import graph
 from app.measurements.noise import Noise
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer
-from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
-from app.releases import edge_designs
-from app.releases.pricing import Apart, price_of_asked, price_of_degrees
 from app.spaces.queries.degrees import CompiledDegrees
 from tests.api.support import npy
 from tests.integration.world import AUDITOR, World, make_world, open_session
@@ -236,10 +231,8 @@ def test_a_sum_of_all_cells_that_is_charged_too_little_is_found(
 ) -> None:
     """As if an edge moved it by half."""
 
-    def half(noise: Noise, absolute: int, squared: int, order: Decimal) -> Amounts:
-        return price_of_asked(noise, absolute // 2, squared // 4, order)
-
-    monkeypatch.setattr(graph, "price_of_asked", half)
+    moved = Asked.moved
+    monkeypatch.setattr(Asked, "moved", lambda *asked: tuple(n // 2 for n in moved(*asked)))
     assert "price" in kept_of_totals(tmp_path, SystemNoise(), 2)
 
 
@@ -257,16 +250,12 @@ def test_stated_noise_that_is_not_drawn_is_found(tmp_path: Path) -> None:
 def test_degrees_charged_for_one_end_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edge is counted by the degrees of both of its ends."""
 
-    def one_end(noise: Noise, apart: Apart, order: Decimal) -> Amounts:
-        both = price_of_degrees(noise, apart, order)
-        return Amounts(floor_to(both.renyi / 2), None if both.pure is None else floor_to(both.pure / 2))
-
-    monkeypatch.setattr(edge_designs, "price_of_degrees", one_end)
+    monkeypatch.setattr(Degrees, "events", lambda degrees, noise, apart: degrees.edges.events(noise, apart))
     assert "price" in kept(tmp_path, SystemNoise(), 9)
 
 
 def test_cuts_that_are_charged_too_little_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if an edge moved them by half."""
-    moved = GraphMechanism._moved
-    monkeypatch.setattr(GraphMechanism, "_moved", lambda self, query: tuple(n // 2 for n in moved(self, query)))
+    moved = Asked.moved
+    monkeypatch.setattr(Asked, "moved", lambda *asked: tuple(n // 2 for n in moved(*asked)))
     assert "price" in kept(tmp_path, SystemNoise(), 9)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,13 @@ from app.constructions.base import PublicFacts
 from app.constructions.multiplicative_weights import MultiplicativeWeights
 from app.declarations.spec import parse_spec
 from app.evidence.questions import Product
-from app.measurements.record import Measurement
+from app.measurements.noise import Noise
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import TableStrategy
 from app.privacy.ledger import Amounts
 from app.releases.candidates import Candidates
 from app.releases.factorization import Paying
-from app.releases.pricing import price_of
 from app.releases.rounds import Hypothesis, Rounds, terms
 from app.releases.workloads import Sums
 from app.services.release_rounds import play
@@ -58,7 +58,7 @@ CANDIDATES = Candidates.of(Sums((Product.over({0: FIRST}), Product.over({1: FIRS
 
 
 def _price(strategy: TableStrategy, kind: Any, scale: Decimal) -> Amounts:
-    return price_of(strategy, kind, Fraction(scale), ORDER, 1)
+    return Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Apart(1), ORDER).price
 
 
 #: The epsilon of a choice is about 2.2.

@@ -27,10 +27,9 @@ from app.curator.planners.cells import EdgePlan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import BitFlips
+from app.measurements.pricing import Apart
 from app.measurements.strategies.edges import Edges
-from app.privacy.ledger import Account, Amounts
-from app.releases import edge_designs
-from app.releases.pricing import Apart, price_of_edges
+from app.privacy.ledger import Account
 from app.services.measuring import measured_all
 from app.spaces.tensor import DenseTensor
 from app.storage import readers
@@ -165,8 +164,6 @@ def test_a_rank_by_positions_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_coins_for_one_edge_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release is priced as if neighbours differed in one bit."""
 
-    def one(noise: Any, apart: Apart, order: Decimal) -> Amounts:
-        return price_of_edges(noise, Apart(apart.moved), order)
-
-    monkeypatch.setattr(edge_designs, "price_of_edges", one)
+    events = Edges.events
+    monkeypatch.setattr(Edges, "events", lambda cells, noise, apart: events(cells, noise, Apart(apart.moved)))
     assert audit(tmp_path, released) > DELTA

@@ -23,9 +23,8 @@ from app.measurements.strategy import Strategy
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, Regime, total
 from app.releases.cut_bounds import Term, all_cuts_bound, rounded_up
-from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, grid_of, part_for_degrees
+from app.releases.edge_designs import beside_degrees, best_noise, degrees_pay, part_for_degrees
 from app.releases.expected import Expected
-from app.releases.pricing import Events, events_of_degrees, events_of_edges
 from app.spaces.space import Space
 
 #: The most cells that are measured: bits, which take little time and are packed, and numbers.
@@ -113,12 +112,11 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
     for name in mechanism.options.model_fields_set:
         if name not in _OPTIONS[method] and getattr(mechanism.options, name) is not None:
             raise PlanInfeasible(f"{name} does not belong to {method} of a {space.kind}: leave it out")
-    grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
-    edges = Edges.of(space)
-    most = MOST_BITS if grid.binary else MOST_NUMBERS
+    edges, apart = Edges.of(space), dataset.apart
+    most = MOST_BITS if apart.binary else MOST_NUMBERS
     if edges.cells > most:
         raise PlanInfeasible(
-            f"{method} measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
+            f"{method} measures every cell, at most {most:,} of {'bits' if apart.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: declare fewer nodes, or ask its cuts one by one in a session of "
             "gaussian or laplace, or of a construction"
         )
@@ -129,19 +127,16 @@ def cells(dataset: PublicDataset, request: SessionRequest) -> Offer[EdgePlan]:
         )
     share = dataset.share(request.epsilon)
     whole = floor_to(request.epsilon) if dataset.admits_pure(request.epsilon) else None
-    noise, price = best_noise(grid, budget.order, share, whole)
+    measured = best_noise(edges, apart, budget.order, share, whole)
     # Where its price passes the share, it takes all that is left of epsilon instead.
-    regime: Regime = "renyi" if price.renyi <= share else "pure"
-    buys: tuple[Purchase[Strategy], ...] = (Purchase(edges, noise, price),)
-    events: Events = ()
+    regime: Regime = "renyi" if measured.price.renyi <= share else "pure"
+    buys: tuple[Purchase[Strategy], ...] = (measured,)
     if method == "synthetic_graph" and mechanism.options.geometry != "cut_norm":
-        part = part_for_degrees(noise, grid, budget.order, by_pure=regime == "pure")
-        both = beside_degrees(grid, budget.order, share, whole if regime == "pure" else None, part)
-        if degrees_pay(both.degrees, noise, edges):
-            noise, events = both.edges, events_of_degrees(both.degrees, grid.apart)
-            measured = Purchase(edges, noise, both.edges_price)
-            buys = measured, Purchase(Degrees(edges), both.degrees, both.degrees_price)
-    events = (*events_of_edges(noise, grid.apart), *events)
+        part = part_for_degrees(measured, apart, budget.order, by_pure=regime == "pure")
+        less, degrees = beside_degrees(edges, apart, budget.order, share, whole if regime == "pure" else None, part)
+        if degrees_pay(degrees.added, measured.noise, edges):
+            measured, buys = less, (less, degrees)
+    noise, events = measured.noise, tuple(event for buy in buys for event in buy.strategy.events(buy.noise, apart))
     price = total(buy.price for buy in buys)
     deviation = rounded_up(math.sqrt(noise.variance))
     bound = all_cuts_bound(edges, [Term(noise)], request.beta)

@@ -23,16 +23,14 @@ from app.evidence.graph_policy import GraphMode
 from app.evidence.noise_choice import noise_on_grid
 from app.measurements.record import Purchase
 from app.measurements.strategies.asked import Asked
-from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.privacy.costs import PureStep
 from app.privacy.exactness import EXACT, floor_to
 from app.privacy.ledger import Amounts, total
 from app.releases import cut_bounds
-from app.releases.edge_designs import Grid, beside_degrees, degrees_noise, grid_of
+from app.releases.edge_designs import beside_degrees, degrees_noise
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import price_of_asked
 from app.spaces.matrix import MatrixSpace
 from app.spaces.queries.cut import CutQuery
 from app.spaces.space import Space
@@ -111,11 +109,11 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
             f"{max(space.shape):,}: use gaussian or laplace"
         )
     edges, whole = Edges.of(space), name == "histogram"
-    grid = grid_of(space.data_bits, space.unit, space.largest, signed=space.signed)
-    most = MOST_BITS if grid.binary else MOST_NUMBERS
+    apart = dataset.apart
+    most = MOST_BITS if apart.binary else MOST_NUMBERS
     if whole and edges.cells > most:
         raise PlanInfeasible(
-            f"histogram measures every cell, at most {most:,} of {'bits' if grid.binary else 'numbers'}, and the "
+            f"histogram measures every cell, at most {most:,} of {'bits' if apart.binary else 'numbers'}, and the "
             f"{space.kind} has {edges.cells:,}: use evidence"
         )
     budget, share = dataset.budget, dataset.share(request.epsilon)
@@ -130,8 +128,8 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         if alone <= once * math.sqrt(questions):
             return _offer(dataset, request, "laplace", (), alone)
     if whole or (edges.cells <= most and request.within is None):
-        noises = beside_degrees(grid, order, share, pure, BESIDE_EDGES)
-        deviation = math.sqrt(noises.edges.variance)
+        buys = beside_degrees(edges, apart, order, share, pure, BESIDE_EDGES)
+        deviation = math.sqrt(buys[0].noise.variance)
         by_edges = _BY_EDGES * deviation * math.sqrt(math.prod(edges.shape))
         many = 10**9 if questions is None else questions
         by_questions = once * math.sqrt(many) * min(1.0, (_ENOUGH / many) ** _LEARNING)
@@ -140,11 +138,9 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         # Where nobody said how many questions there will be, something is kept to pay for them.
         declared = questions is not None
         if declared and not whole and pure is not None and by_degrees < _SURELY * min(by_edges, by_questions):
-            return _sums(dataset, request, edges, grid, pure, by_degrees)
+            return _sums(dataset, request, edges, pure, by_degrees)
         # Who picks cuts by noisy edges is answered badly: that is not risked for few questions.
         if whole or (declared and many >= _ENOUGH and by_edges < min(by_questions, by_degrees)):
-            cells = Purchase(edges, noises.edges, noises.edges_price)
-            buys = cells, Purchase(Degrees(edges), noises.degrees, noises.degrees_price)
             error = deviation * math.sqrt(edges.cells) / 2
             return _offer(dataset, request, "edges", buys, error)
     each = once * math.sqrt(2 * 100 if questions is None else questions)
@@ -152,24 +148,23 @@ def graph(dataset: PublicDataset, request: SessionRequest) -> Offer[GraphPlan]:
         # What is asked to be known so well is measured by itself: degrees would not make it cheaper.
         return _offer(dataset, request, "degrees", (), request.within / 2)
     part = MOST_PART if questions is None else min(MOST_PART, DEGREES_PART + EACH_PART * questions)
-    noise, price = degrees_noise(grid, order, floor_to(Fraction(share) * part), by_pure=False)
-    everything = _total(dataset.space, order, floor_to(Fraction(share) * TOTAL_PART), pure=False)
-    return _offer(dataset, request, "degrees", (Purchase(Degrees(edges), noise, price), everything), each)
+    degrees = degrees_noise(edges, apart, order, floor_to(Fraction(share) * part), by_pure=False)
+    everything = _total(dataset, floor_to(Fraction(share) * TOTAL_PART), pure=False)
+    return _offer(dataset, request, "degrees", (degrees, everything), each)
 
 
 def _sums(
-    dataset: PublicDataset, request: SessionRequest, edges: Edges, grid: Grid, pure: Decimal, error: float
+    dataset: PublicDataset, request: SessionRequest, edges: Edges, pure: Decimal, error: float
 ) -> Offer[GraphPlan]:
     """Degrees and the total for all of epsilon, and nothing after.
 
     Raises:
         Unaffordable: when that pays for no noise that can be drawn.
     """
-    order = dataset.budget.order
     first = floor_to(Fraction(pure) * (1 - TOTAL_BESIDE))
-    noise, price = degrees_noise(grid, order, first, by_pure=True)
-    everything = _total(dataset.space, order, EXACT.subtract(pure, first), pure=True)
-    return _offer(dataset, request, "sums", (Purchase(Degrees(edges), noise, price), everything), error)
+    degrees = degrees_noise(edges, dataset.apart, dataset.budget.order, first, by_pure=True)
+    everything = _total(dataset, EXACT.subtract(pure, first), pure=True)
+    return _offer(dataset, request, "sums", (degrees, everything), error)
 
 
 def _largest(space: Space) -> Fraction:
@@ -177,19 +172,18 @@ def _largest(space: Space) -> Fraction:
     return space.upper - space.lower if isinstance(space, MatrixSpace) else Fraction(1)
 
 
-def _total(space: Space, order: Decimal, held: Decimal, *, pure: bool) -> Purchase[Asked]:
+def _total(dataset: PublicDataset, held: Decimal, *, pure: bool) -> Purchase[Asked]:
     """The sum of all cells, with the noise of the least variance that so much pays for.
 
     Raises:
         Unaffordable: when it would be too large to be drawn.
     """
-    bits = space.answer_bits
-    moved = int(space.sensitivity * (1 << bits))
-    noise = noise_on_grid(float(held), float(order), moved, moved**2, bits, pure=pure)
+    space, order = dataset.space, dataset.budget.order
+    everything, bits = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space)), space.answer_bits
+    noise = noise_on_grid(float(held), float(order), *everything.moved(dataset.apart, bits), bits, pure=pure)
     if noise is None:
         raise Unaffordable("so small a share pays for no noise that can be drawn: raise epsilon")
-    everything = Asked.of(CutQuery(type="cut", left="all", right="all").compiled(space))
-    return Purchase(everything, noise, price_of_asked(noise, moved, moved**2, order))
+    return dataset.purchase(everything, noise)
 
 
 def _offer(

@@ -17,14 +17,13 @@ from app.curator.plan import Offer
 from app.curator.planners.workload import WorkloadPlan, workload_of
 from app.curator.request import SessionRequest
 from app.declarations.errors import CuratorError
+from app.measurements.pricing import Events
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
-from app.privacy.costs import DiscreteGaussianAnswer
 from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts
 from app.releases.edge_designs import product_noise
 from app.releases.power import STEPS, WEIGHT_BITS, PowerRounds
-from app.releases.pricing import event_of_products
 from app.spaces.space import Space
 
 #: The hypothesis has at most so many cells.
@@ -94,7 +93,7 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
         )
     share = dataset.share(request.epsilon)
     number = mechanism.options.rounds or _usual_number(space, share, budget.order)
-    rounds, (step, query) = _terms(space, Edges.of(space), bits, number, share, budget.order)
+    rounds, events = _terms(dataset, Edges.of(space), bits, number, share)
     papers = float(request.epsilon) / (4 * math.sqrt(number * math.log(1 / float(budget.delta))))
     plan = partial(
         PowerPlan,
@@ -105,25 +104,21 @@ def power(dataset: PublicDataset, request: SessionRequest) -> Offer[PowerPlan]:
         power=rounds,
         papers_epsilon=float(f"{papers:.6g}"),
     )
-    return Offer(plan=plan, most=Amounts(share), events=((step, STEPS * number), (query, number)))
+    return Offer(plan=plan, most=Amounts(share), events=events)
 
 
-def _terms(
-    space: Space, edges: Edges, bits: int, number: int, share: Decimal, order: Decimal
-) -> tuple[PowerRounds, tuple[DiscreteGaussianAnswer, DiscreteGaussianAnswer]]:
-    """The terms of so many rounds, each measurement for the same part of the share, and the events of one of each.
+def _terms(dataset: PublicDataset, edges: Edges, bits: int, number: int, share: Decimal) -> tuple[PowerRounds, Events]:
+    """The terms of so many rounds, each measurement for the same part of the share, and the events of all.
 
     Raises:
         Unaffordable: when such a part pays for no noise that can be drawn.
     """
-    gamma = space.unit * (1 << space.data_bits)
-    assert gamma.denominator == 1
-    part = floor_to(Fraction(share) / (number * (STEPS + 1)))
+    part, apart = floor_to(Fraction(share) / (number * (STEPS + 1))), dataset.apart
     one = [_any(edges, bits, whole=whole) for whole in (False, True)]
-    step, query = (product_noise(each, space.data_bits, gamma.numerator, order, part) for each in one)
-    events = event_of_products(step, one[0], gamma.numerator), event_of_products(query, one[1], gamma.numerator)
-    step_price, query_price = (Amounts.of(event, order) for event in events)
-    return PowerRounds(edges, bits, number, step, query, step_price, query_price), events
+    step, query = (product_noise(each, apart, dataset.budget.order, part) for each in one)
+    rounds = PowerRounds(edges, bits, number, step.added, query.added, step.price, query.price)
+    ((each, _),), ((whole, _),) = (buy.strategy.events(buy.noise, apart) for buy in (step, query))
+    return rounds, ((each, STEPS * number), (whole, number))
 
 
 def _any(edges: Edges, bits: int, *, whole: bool) -> Products:

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from app.measurements.noise import Law, Noise
+from app.measurements.pricing import Apart, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.spaces.space import Space
@@ -63,6 +65,16 @@ class Degrees(Strategy):
             for side in sides:
                 side -= loops
         return np.concatenate(sides)
+
+    def events(self, noise: Law, apart: Apart) -> Events:
+        """A cell is counted by two degrees. Of the cells that move one end is the same: its degree moves by gamma at
+        most, those of the other ends by ``moved`` at most and by gamma together, which costs as cells do.
+        """
+        assert isinstance(noise, Noise)
+        gamma, moved = apart.gamma, apart.moved
+        if noise.kind == "gaussian":
+            return ((answer(noise, 2 * gamma, gamma**2 + apart.cells * moved**2), 1),)
+        return (answer(noise, gamma, gamma**2), 1), (answer(noise, moved, moved**2), apart.cells)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """With the cells whose sums they are."""

@@ -17,7 +17,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from app.measurements.noise import BitFlips, Law
+from app.measurements.pricing import Apart, Events, answer
 from app.measurements.strategy import Strategy
+from app.privacy.costs import RandomisedResponse
 from app.spaces.space import Space
 from app.spaces.tensor import DenseTensor, FloatArray, IntArray, PrivateTensor, SparseTensor
 
@@ -133,6 +136,19 @@ class Edges(Strategy):
         cells: IntArray = np.zeros(self.cells, kept.dtype)
         cells[self.positions(rows[upper], columns[upper])] = kept.data[upper]
         return cells
+
+    def events(self, noise: Law, apart: Apart) -> Events:
+        """The cost of a move is convex in it, zero at zero, and of Gaussian noise its square. So moves of at most
+        ``moved`` that add up to gamma cost no more than ``cells`` moves by ``moved`` (docs/privacy.md, 9.6). Bits that
+        differ are no more than ``cells``.
+        """
+        if isinstance(noise, BitFlips):
+            if apart.moved != 1:
+                raise ValueError("a bit moves by one")
+            return ((RandomisedResponse(noise.probability), apart.cells),)
+        if noise.kind == "gaussian":
+            return ((answer(noise, apart.gamma, apart.cells * apart.moved**2), 1),)
+        return ((answer(noise, apart.moved, apart.moved**2), apart.cells),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """All cells: of an undirected graph pairs of nodes, of a directed one no loops."""

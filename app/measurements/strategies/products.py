@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from app.measurements.noise import Law, Noise
 from app.measurements.packing import packed_numbers, unpacked_numbers
+from app.measurements.pricing import Apart, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
 from app.spaces.space import Space
@@ -108,6 +110,15 @@ class Products(Strategy):
             return values
         # Either direction of an undirected edge is kept.
         return np.array([left @ values // (2 if kind == "pairs" else 1)], np.int64)
+
+    def events(self, noise: Law, apart: Apart) -> Events:
+        """Values are linear in the cells, so neighbours are no farther apart in L2 than where all of gamma is in one
+        cell, by the triangle inequality (docs/privacy.md, 9.7), and edges of one node with weights of 1 are as far. The
+        price is the same whatever the weights are. Noise is Gaussian, on the grid of data and weights together.
+        """
+        assert isinstance(noise, Noise)
+        assert noise.kind == "gaussian"
+        return ((answer(noise, 0, apart.gamma**2 * self.moved_squared), 1),)
 
     def describe(self, space: Space) -> dict[str, Any]:
         """With the cells."""

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,11 @@ from app.curator.session import Session
 from app.declarations.spec import parse_spec
 from app.evidence.policy import Wanted
 from app.measurements.noise import Noise
-from app.measurements.record import Measurement
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.ledger import NOTHING, Amounts
 from app.releases.factorization import Paying, Ranges, for_marginals
-from app.releases.pricing import price_of
 from app.spaces.partition import Marginal
 from app.spaces.queries.registry import parse_query
 from app.spaces.query import Query
@@ -106,7 +105,7 @@ def played(number: int = 24, **words: Any) -> Player:
             player.ask({"type": "marginal", "attributes": ["a", "b", "c"]})
         if place == 5:
             counts, order = TableStrategy.of(Marginal.of((3,), {})), player.session.plan.order
-            player.forfeit(price_of(counts, "gaussian", Fraction(200), order, 1))
+            player.forfeit(Purchase.at(counts, Noise("gaussian", Decimal(200), 0), Apart(1), order).price)
         if place == 7:
             player.ask({"type": "marginal", "attributes": ["c", "a"], "where": {"d": 1}})
             player.ask({"type": "marginal", "attributes": ["a", "c"], "where": {"d": 1}})

@@ -20,10 +20,11 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from app.measurements.noise import NoiseKind
+from app.measurements.noise import Noise, NoiseKind
+from app.measurements.pricing import Apart
+from app.measurements.record import Purchase
 from app.measurements.rows import Rows
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
-from app.releases.pricing import price_of
 from app.spaces.partition import Marginal
 from app.spaces.tensor import DenseTensor
 
@@ -107,7 +108,7 @@ def test_the_price_is_no_less_than_the_joint_divergence(strategy: TableStrategy,
     shifts = {tuple(moved(strategy, *pair)) for pair in neighbours(gamma)}
     for name in ORDERS:
         order = Decimal(name)
-        price = price_of(strategy, kind, Fraction(scale), order, gamma)
+        price = Purchase.at(strategy, Noise(kind, Decimal(scale), 0), Apart(gamma), order).price
         worst = max(divergence(noise, shifted, mpmath.mpf(name)) for shifted in shifts)
         assert worst <= mpmath.mpf(str(price.renyi))
         assert worst >= mpmath.mpf(str(price.renyi)) * (1 - mpmath.mpf("1e-3"))
@@ -122,7 +123,7 @@ def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(
     """With Gaussian noise it is that, to a part in a thousand; with Laplace noise it is that of all in one value, which
     is more. Catches a norm in the place of another, and one over rows in the place of columns."""
     noise, order = law(kind, 9), Decimal(4)
-    price = mpmath.mpf(str(price_of(strategy, kind, Fraction(9), order, 2).renyi))
+    price = mpmath.mpf(str(Purchase.at(strategy, Noise(kind, Decimal(9), 0), Apart(2), order).price.renyi))
     worst = max(divergence(noise, moved(strategy, *pair), mpmath.mpf(4)) for pair in neighbours(2))
     assert worst <= price
     assert worst >= price * (1 - mpmath.mpf("1e-3") if kind == "gaussian" else mpmath.mpf("0.3"))
@@ -134,7 +135,7 @@ def test_the_price_of_combinations_is_no_less_than_the_joint_divergence(
 def test_the_pure_price_is_the_largest_ratio(strategy: TableStrategy, gamma: int) -> None:
     """Catches the largest epsilon of all parts in the place of their sum."""
     noise = law("laplace", 7)
-    price = price_of(strategy, "laplace", Fraction(7), Decimal(2), gamma).pure
+    price = Purchase.at(strategy, Noise("laplace", Decimal(7), 0), Apart(gamma), Decimal(2)).price.pure
     assert price is not None
     worst = max(largest_ratio(noise, moved(strategy, *pair)) for pair in neighbours(gamma))
     assert 0 <= mpmath.mpf(str(price)) - worst < mpmath.mpf("1e-20")
@@ -172,7 +173,7 @@ def test_long_ranges_against_dp_accounting(places: int, gamma: int) -> None:
     sizes = (places,)
     nothing = Marginal.of(sizes, {})
     parts = (Part(nothing, None, 1000), Part(nothing, Moment(0, places, 1), 16), Part(nothing, Moment(0, places, 2)))
-    sigma, order = Fraction(10**12), 8
+    sigma, order = Decimal(10**12), 8
     accountant = rdp_privacy_accountant.RdpAccountant([float(order)])
     for part in parts:
         # What the place of a record weighs, by the definition of the moments, for every place.
@@ -184,5 +185,5 @@ def test_long_ranges_against_dp_accounting(places: int, gamma: int) -> None:
             weighed = [max(abs(w) for w in weights) / 2**part.moment.shift + Fraction(part.moment.shift > 0, 2)]
         most = float(part.multiplier * weighed[0] * gamma)
         accountant.compose(GaussianDpEvent(float(sigma) / most))
-    price = price_of(TableStrategy(parts), "gaussian", sigma, Decimal(order), gamma).renyi
+    price = Purchase.at(TableStrategy(parts), Noise("gaussian", sigma, 0), Apart(gamma), Decimal(order)).price.renyi
     assert float(price) == pytest.approx(float(accountant._rdp[0]), rel=1e-6)

@@ -28,10 +28,11 @@ from app.curator.planning import make_plan
 from app.curator.request import parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
+from app.measurements.pricing import Apart
+from app.measurements.record import Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
-from app.releases.pricing import Apart, price_of_degrees, price_of_edges
 from app.spaces.queries.degrees import CompiledDegrees
 from app.spaces.queries.registry import parse_query
 from app.spaces.tensor import DenseTensor
@@ -145,7 +146,7 @@ def test_evidence_costs_what_a_node_can_move() -> None:
     state = mechanism.start()
     buy, everything = mechanism.purchases(state)
     assert buy.strategy == Degrees.of(data.space)
-    assert buy.price == price_of_degrees(buy.noise, Apart(1, MOST), order)
+    assert buy.price == Purchase.at(buy.strategy, buy.noise, Apart(1, MOST), order).price
     assert isinstance(everything.noise, Noise)
     units = Fraction(everything.noise.scale) * unit
     assert everything.price.renyi == renyi_cost(DiscreteGaussianAnswer(units, (MOST * unit) ** 2), order)
@@ -227,7 +228,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: Any, scale: int, most: i
     for moved in moves(3, most, units):
         seen = moved.reshape(-1) if what == "cells" else Degrees(edges).exact(None, DenseTensor(moved))
         shifts.add(tuple(sorted(abs(seen).tolist())))
-    price = (price_of_edges if what == "cells" else price_of_degrees)(noise, apart, order)
+    price = Purchase.at(edges if what == "cells" else Degrees(edges), noise, apart, order).price
     with mpmath.workdps(25):
         chances = law(kind, scale)
 
@@ -266,7 +267,7 @@ def test_bits_of_a_node_cost_as_many_coins(most: int) -> None:
     """The divergence of the joint law of four released bits, over all sixteen outcomes, where as many as are kept
     differ, and the largest ratio: both prices are these, rounded up. Would catch coins charged for one edge."""
     coin, a = BitFlips((1 << FLIP_BITS) // 5), mpmath.mpf(3)
-    price = price_of_edges(coin, Apart(1, most), Decimal(3))
+    price = Purchase.at(Edges((2, 2), "all"), coin, Apart(1, most), Decimal(3)).price
     with mpmath.workdps(40):
         p = mpmath.mpf(coin.flips) / 2**FLIP_BITS
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.curator.evidence import price_of
 from app.evidence.fits import LocalFits
 from app.evidence.questions import Cells, Groups, Local, Product, Question, WeightedCells
 from app.evidence.residuals import Residuals
 from app.evidence.restrictions import Restricted, assembled
 from app.measurements.noise import Noise
 from app.measurements.pieces import Combination, Contrast, Counts, pieces_of
-from app.measurements.record import Measurement
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Rows, centred, moved_by_contrasts
 from app.measurements.strategies.tables import Moment, Part, TableStrategy
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
@@ -168,10 +168,10 @@ def test_prices(gamma: int) -> None:
             rows = kronecker(part.marginal.shape) if part.residual else part.rows.matrix.toarray()  # type: ignore[union-attr]
         absolute.append(gamma * part.multiplier * int(np.abs(rows).sum(axis=0).max()))
         squared += gamma**2 * part.multiplier**2 * int((rows**2).sum(axis=0).max())
-    gaussian = price_of(own, "gaussian", Fraction(100), order, gamma)
+    gaussian = Purchase.at(own, Noise("gaussian", Decimal(100), 0), Apart(gamma), order).price
     assert float(gaussian.renyi) == pytest.approx(9 * squared / (2 * 100**2))
     assert gaussian.renyi >= renyi_cost(DiscreteGaussianAnswer(Fraction(100), squared), order)
-    laplace = price_of(own, "laplace", Fraction(1000), order, gamma)
+    laplace = Purchase.at(own, Noise("laplace", Decimal(1000), 0), Apart(gamma), order).price
     assert laplace.pure is not None
     assert laplace.pure == pytest.approx(Decimal(sum(absolute)) / 1000)
     costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(1000), d), order) for d in absolute]

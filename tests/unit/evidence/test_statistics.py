@@ -23,10 +23,10 @@ from app.evidence.statistics import Statistic, Statistics
 from app.evidence.tails import normal_quantile
 from app.measurements.noise import Noise, NoiseKind
 from app.measurements.pieces import Counts
-from app.measurements.record import Measurement
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.rows import Moved
 from app.measurements.strategies.tables import Moment, TableStrategy
-from app.releases.pricing import price_of
 from app.spaces.partition import Marginal, Partition
 from tests.unit.evidence.tables import least_squares, least_variance, matrix, measured, weights
 
@@ -442,7 +442,7 @@ def test_no_more_is_paid_than_the_share(kind: str, pure: bool, gamma: int, epsil
     share = world.policy.share(question, left)
     buy = world.statistics.decide(statistic, left, None, 0.95)
     assert buy is not None
-    price = price_of(buy.strategy, buy.noise.kind, Fraction(buy.noise.scale), Decimal(repr(ORDER)), gamma)
+    price = Purchase.at(buy.strategy, buy.noise, Apart(gamma), Decimal(repr(ORDER))).price
     paid = price.pure if pure else price.renyi
     assert paid is not None
     assert float(paid) >= 0.9 * share or float(buy.noise.scale) <= LEAST_SCALE * 1.01
@@ -560,10 +560,7 @@ def test_absurd_accuracies(error: float) -> None:
                 world.statistics.decide(statistic, 1.0, error, 0.95)
         else:
             buy = world.statistics.decide(statistic, 1.0, error, 0.95)
-            assert (
-                buy is None
-                or price_of(buy.strategy, buy.noise.kind, Fraction(buy.noise.scale), Decimal(30), 1).pure < 1e-6
-            )
+            assert buy is None or Purchase.at(buy.strategy, buy.noise, Apart(1), Decimal(30)).price.pure < 1e-6
 
 
 def test_nothing_is_bought_where_there_is_nothing_left() -> None:

@@ -18,10 +18,10 @@ from scipy.sparse import csr_array
 
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise, NoiseKind
-from app.measurements.record import Measurement
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
-from app.releases.pricing import Apart, price_of_degrees
 from app.spaces.factory import space_of
 from app.spaces.tensor import DenseTensor, IntArray, SparseTensor
 
@@ -110,7 +110,7 @@ def test_the_price_is_no_less_than_the_divergence(kind: NoiseKind, scale: int, s
         each = {shift: divergence(shift) for shift in range(gamma + 1)}
         assert max(max(move) for move in moves) == gamma
         worst = max(mpmath.fsum(each[shift] for shift in move) for move in moves)
-        price = price_of_degrees(noise, Apart(gamma), order)
+        price = Purchase.at(degrees, noise, Apart(gamma), order).price
         assert worst - mpmath.mpf("1e-15") <= float(price.renyi)
         assert float(price.renyi) == pytest.approx(float(worst), rel=1e-9)
     if kind == "laplace":
@@ -139,7 +139,9 @@ def test_the_price_is_that_of_dp_accounting(moved: int, scale: int) -> None:
         noise = Noise(kind, fine, bits)  # type: ignore[arg-type]
         for order, theirs in zip(orders, accountant._rdp, strict=True):
             if theirs < 30:
-                price = price_of_degrees(noise, Apart(int(gamma * 2**bits)), Decimal(order))
+                price = Purchase.at(
+                    Degrees(Edges((2, 2), "all")), noise, Apart(int(gamma * 2**bits)), Decimal(order)
+                ).price
                 assert float(price.renyi) == pytest.approx(theirs, rel=2e-3)
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from app.measurements.noise import Noise
 from app.measurements.pieces import Counts, counts_of, measurement_of, pieces_of
-from app.measurements.record import Measurement
+from app.measurements.pricing import Apart
+from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.tables import Moment, Part, TableStrategy, shares
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, renyi_cost
-from app.releases.pricing import price_of
 from app.spaces.partition import Marginal, Partition
 from app.spaces.records import RecordsTensor
 from app.spaces.table import TableSpace
@@ -179,13 +179,13 @@ def test_prices_compose(gamma: int) -> None:
     multiplied by, or without the number of records of a person."""
     strategy, order = release().strategy, Decimal(20)
     moved = [gamma * 7 * 1, gamma * 3 * 4, gamma * Moment(0, 8, 2).largest]
-    pure = price_of(strategy, "laplace", Fraction(100), order, gamma)
+    pure = Purchase.at(strategy, Noise("laplace", Decimal(100), 0), Apart(gamma), order).price
     assert pure.pure is not None
     assert pure.pure >= Decimal(sum(moved)) / 100
     assert float(pure.pure) == pytest.approx(sum(moved) / 100)
     costs = [renyi_cost(DiscreteLaplaceAnswer(Fraction(100), d), order) for d in moved]
     assert float(pure.renyi) == pytest.approx(float(sum(costs)))
-    gaussian = price_of(strategy, "gaussian", Fraction(100), order, gamma)
+    gaussian = Purchase.at(strategy, Noise("gaussian", Decimal(100), 0), Apart(gamma), order).price
     assert gaussian.pure is None
     squared = sum(d * d for d in moved)
     assert gaussian.renyi >= renyi_cost(DiscreteGaussianAnswer(Fraction(100), squared), order)

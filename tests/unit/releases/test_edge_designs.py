@@ -11,22 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.measurements.noise import FLIP_BITS, BitFlips, Noise
-from app.privacy.ledger import Amounts, Budget
-from app.releases.edge_designs import Grid, beside_degrees, best_noise, grid_of, part_for_degrees
+from app.measurements.pricing import Apart, apart_of
+from app.measurements.record import Purchase
+from app.measurements.strategies.degrees import Degrees
+from app.measurements.strategies.edges import Edges
+from app.privacy.ledger import NOTHING, Amounts, Budget
+from app.releases.edge_designs import beside_degrees, best_noise, part_for_degrees
 from app.releases.factorization import Unaffordable
-from app.releases.pricing import Apart, events_of_edges, price_of_degrees, price_of_edges
 
 pytestmark = pytest.mark.slow
 
-BITS, FINE = Grid(0, Apart(1), binary=True), Grid(10, Apart(1024), binary=False)
+EDGES = Edges((3, 3), "pairs")
+BITS, FINE = Apart(1, bits=0, binary=True), Apart(1024, bits=10, binary=False)
 #: Of neighbours that differ in all seven edges of a node.
-NODE_BITS, NODE_FINE = Grid(0, Apart(1, 7), binary=True), Grid(10, Apart(1024, 7), binary=False)
+NODE_BITS, NODE_FINE = Apart(1, 7, bits=0, binary=True), Apart(1024, 7, bits=10, binary=False)
 GRIDS = [BITS, FINE, NODE_BITS, NODE_FINE]
 BUDGET = Budget.of(Decimal(1), Decimal("1e-9"))
 
 
-def price(noise: BitFlips | Noise, grid: Grid, order: Decimal) -> Amounts:
-    return price_of_edges(noise, grid.apart, order)
+def price(noise: BitFlips | Noise, grid: Apart, order: Decimal) -> Amounts:
+    return Purchase.at(EDGES, noise, grid, order).price
 
 
 @settings(max_examples=25)
@@ -35,11 +39,12 @@ def price(noise: BitFlips | Noise, grid: Grid, order: Decimal) -> Amounts:
     st.decimals("1.1", 300, places=2),
     st.decimals("0.0001", 8, places=4),
 )
-def test_a_share_buys_the_least_noise(grid: Grid, order: Decimal, share: Decimal) -> None:
+def test_a_share_buys_the_least_noise(grid: Apart, order: Decimal, share: Decimal) -> None:
     """What is bought can be paid, and a little less noise of its law cannot. Would catch a search that rounds the wrong
     way, and a price by another formula than that which is charged.
     """
-    noise, cost = best_noise(grid, order, share, None)
+    bought = best_noise(EDGES, grid, order, share, None)
+    noise, cost = bought.noise, bought.price
     assert cost == price(noise, grid, order)
     assert cost.renyi <= share
     less = (
@@ -55,7 +60,8 @@ def test_all_of_epsilon_buys_warners_coin(epsilon: str) -> None:
     """The probability is ``1/(1 + e^epsilon)`` rounded up to a multiple of 2^-53. Would catch one that is rounded down,
     which would pass epsilon.
     """
-    noise, cost = best_noise(BITS, BUDGET.order, Decimal("1e-6"), Decimal(epsilon))
+    bought = best_noise(EDGES, BITS, BUDGET.order, Decimal("1e-6"), Decimal(epsilon))
+    noise, cost = bought.noise, bought.price
     assert isinstance(noise, BitFlips)
     with_more = (1 / (1 + Decimal(epsilon).exp())) * 2**FLIP_BITS
     assert noise.flips - 1 <= with_more <= noise.flips
@@ -72,11 +78,11 @@ def test_all_of_epsilon_buys_warners_coin(epsilon: str) -> None:
         (FINE, "0.033", "1", "laplace"),
     ],
 )
-def test_the_law_of_the_least_variance_is_taken(grid: Grid, share: str, pure: str | None, law: str) -> None:
+def test_the_law_of_the_least_variance_is_taken(grid: Apart, share: str, pure: str | None, law: str) -> None:
     """Small shares buy Gaussian noise, larger ones Laplace noise, and bits are turned over. Would catch a choice by
     anything but the variance that is bought, as all candidates are found again here.
     """
-    noise, _ = best_noise(grid, BUDGET.order, Decimal(share), None if pure is None else Decimal(pure))
+    noise = best_noise(EDGES, grid, BUDGET.order, Decimal(share), None if pure is None else Decimal(pure)).noise
     assert noise.kind == law
     others = []
     for number in range(-100, 400):
@@ -94,26 +100,26 @@ def test_the_law_of_the_least_variance_is_taken(grid: Grid, share: str, pure: st
 def test_next_to_nothing_buys_nothing() -> None:
     """Would catch noise that passes what is held, and noise that cannot be drawn."""
     with pytest.raises(Unaffordable):
-        best_noise(FINE, Decimal(30), Decimal("1e-24"), None)
+        best_noise(EDGES, FINE, Decimal(30), Decimal("1e-24"), None)
 
 
 def test_what_a_cell_holds() -> None:
     """Would catch a matrix, weighted edges or signed entries that are taken for bits, and gamma in another unit."""
     one = Fraction(1)
-    assert grid_of(0, one, one, signed=False) == BITS
-    assert grid_of(10, one, one, signed=False) == FINE
-    assert not grid_of(0, one, one, signed=True).binary
-    assert not grid_of(0, Fraction(2), Fraction(2), signed=False).binary
-    assert grid_of(2, Fraction(5, 2), Fraction(3), signed=True) == Grid(2, Apart(10), binary=False)
+    assert apart_of(0, one, one, signed=False) == BITS
+    assert apart_of(10, one, one, signed=False) == FINE
+    assert not apart_of(0, one, one, signed=True).binary
+    assert not apart_of(0, Fraction(2), Fraction(2), signed=False).binary
+    assert apart_of(2, Fraction(5, 2), Fraction(3), signed=True) == Apart(10, bits=2, binary=False)
     # A node's edges: each moves by one at most.
-    assert grid_of(0, Fraction(7), one, signed=False) == NODE_BITS
-    assert grid_of(10, Fraction(7), one, signed=False) == NODE_FINE
+    assert apart_of(0, Fraction(7), one, signed=False) == NODE_BITS
+    assert apart_of(10, Fraction(7), one, signed=False) == NODE_FINE
     # An entry of either sign may move by twice the largest there is.
-    assert grid_of(0, Fraction(2), one, signed=True) == Grid(0, Apart(2), binary=False)
+    assert apart_of(0, Fraction(2), one, signed=True) == Apart(2, bits=0, binary=False)
     with pytest.raises(ValueError, match="whole number"):
-        grid_of(1, Fraction(1, 4), one, signed=False)
+        apart_of(1, Fraction(1, 4), one, signed=False)
     with pytest.raises(ValueError, match="moves by one"):
-        events_of_edges(BitFlips(1 << 50), Apart(2))
+        EDGES.events(BitFlips(1 << 50), Apart(2))
 
 
 @settings(max_examples=15)
@@ -123,15 +129,15 @@ def test_what_a_cell_holds() -> None:
     st.booleans(),
     st.integers(50, 950).map(lambda part: Fraction(part, 1000)),
 )
-def test_degrees_and_cells_share_what_is_paid(grid: Grid, held: Decimal, by_pure: bool, part: Fraction) -> None:
+def test_degrees_and_cells_share_what_is_paid(grid: Apart, held: Decimal, by_pure: bool, part: Fraction) -> None:
     """Each gets its part of the sum that pays, to what scales of four digits leave, and both together no more than
     there is. Would catch a part of the wrong sum, a part that is paid twice, and degrees at the price of one answer.
     """
     order = BUDGET.order
-    both = beside_degrees(grid, order, held, held if by_pure else None, part)
-    assert both.edges_price == price(both.edges, grid, order)
-    assert both.degrees_price == price_of_degrees(both.degrees, grid.apart, order)
-    edges, degrees = (p.pure if by_pure else p.renyi for p in (both.edges_price, both.degrees_price))
+    cells, sums = beside_degrees(EDGES, grid, order, held, held if by_pure else None, part)
+    assert cells.price == price(cells.noise, grid, order)
+    assert sums.price == Purchase.at(Degrees(EDGES), sums.noise, grid, order).price
+    edges, degrees = (p.pure if by_pure else p.renyi for p in (cells.price, sums.price))
     assert edges is not None
     assert degrees is not None
     for one, most in ((edges, (1 - part) * Fraction(held)), (degrees, part * Fraction(held))):
@@ -147,7 +153,7 @@ def test_the_part_of_degrees(epsilon: float, part: float) -> None:
     flips = BitFlips(round(2**FLIP_BITS / (1 + math.exp(epsilon))))
     laplace = Noise("laplace", Decimal(repr(round(2 / epsilon, 6))), 10)
     gaussian = Noise("gaussian", Decimal(repr(round(2 * 2**0.5 / epsilon, 6))), 10)
-    twice = Grid(10, Apart(2048), binary=False)
+    twice = Apart(2048, bits=10, binary=False)
 
     def cost(rate: float, order: float) -> float:
         terms = order * math.exp((order - 1) * rate), (order - 1) * math.exp(-order * rate)
@@ -156,7 +162,9 @@ def test_the_part_of_degrees(epsilon: float, part: float) -> None:
     for order in (2.0, 40.0):
         degrees, cells = 2 * cost(part * epsilon / 2, order), cost((1 - part) * epsilon, order)
         for noise, grid in ((laplace, twice), (gaussian, twice), (flips, BITS)):
-            assert float(part_for_degrees(noise, grid, Decimal(order), by_pure=True)) == pytest.approx(part, abs=2e-3)
-            found = part_for_degrees(noise, grid, Decimal(order), by_pure=False)
+            assert float(
+                part_for_degrees(Purchase(EDGES, noise, NOTHING), grid, Decimal(order), by_pure=True)
+            ) == pytest.approx(part, abs=2e-3)
+            found = part_for_degrees(Purchase(EDGES, noise, NOTHING), grid, Decimal(order), by_pure=False)
             # Noise of bits is told by that of whole numbers, which is a little narrower than the continuous.
             assert float(found) == pytest.approx(degrees / (degrees + cells), abs=0.1 if grid is BITS else 4e-3)

@@ -26,6 +26,7 @@ from app.curator.planners.power import PowerPlan
 from app.curator.request import SessionRequest, parse_request
 from app.declarations.spec import parse_spec
 from app.measurements.noise import Noise
+from app.measurements.pricing import Apart
 from app.measurements.record import Measurement
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategies.products import Products
@@ -34,7 +35,6 @@ from app.privacy.exactness import floor_to
 from app.privacy.ledger import Amounts, total
 from app.releases.finishing import Job, finish
 from app.releases.power import LowRank, started
-from app.releases.pricing import event_of_products
 from app.releases.workloads import Cuts
 from app.services.release_rounds import play_power
 from app.spaces.tensor import DenseTensor, SparseTensor
@@ -117,7 +117,7 @@ def test_no_move_of_gamma_passes_the_sensitivity_and_some_reach_it(
     most = gamma**2 * asked.moved_squared
     assert max(moves) <= most
     noise = Noise("gaussian", Decimal(3), asked.grid_bits)
-    event = event_of_products(noise, asked, gamma)
+    event = asked.events(noise, Apart(gamma))[0][0]
     assert (event.sigma, event.sensitivity_squared) == (3 * 2**asked.grid_bits, most)
     # Weights of 1 where the cells' ends are: a pair has two of them, a sum of both sides needs them at one cell.
     if side != "both":
