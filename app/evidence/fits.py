@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +42,8 @@ from app.spaces.tensor import FloatArray, IntArray
 TOLERANCE = 1e-6
 #: The most cells of a fit, unless the question itself has more: beyond it cells are merged.
 MOST_CELLS = 2500
+#: A question that tells more cells apart is answered without a fit, which would take too long.
+MOST_FITTED = 1 << 14
 MOST_KNOWN = 16
 #: What multiplies the strength for sums over more attributes than this, and for other questions.
 FEW, MANY_WEIGHT, FEW_WEIGHT = 2, 1.0, 0.4
@@ -196,6 +199,18 @@ class LocalFits:
             self._fits.popitem(last=False)
         return found[1]
 
+    def best(self, question: Question) -> Fit:
+        """The fit for a question, or where that would take too long, or its tolerance is not met, the product of the
+        one-way marginals, which has taken nothing in (``known``).
+
+        Raises:
+            ValueError: as :meth:`fit`.
+        """
+        if question.cells <= MOST_FITTED:
+            with suppress(NotConverged):
+                return self.fit(question)
+        return self.product(question)
+
     def working_bytes(self, question: Question) -> int:
         """The most bytes that a fit for a question takes once its own cells were measured, with standard errors of its
         answers, beside what is remembered.
@@ -205,10 +220,7 @@ class LocalFits:
         """
         cells, values, tables = question.cells, question.cells, 1
         if self._residuals.total.estimable:
-            try:
-                found = self.fit(question)
-            except NotConverged:
-                found = self.product(question)
+            found = self.best(question)
             cells = min(2 * found.counts.size, max(MOST_CELLS, question.cells))
             values += sum(len(known.values) for known in found.known)
             tables += len(found.known)

@@ -28,9 +28,8 @@ from scipy.optimize import brentq
 from app.estimation.intervals import Estimates
 from app.estimation.scores import Scores
 from app.evidence.dense import DenseFit, fitted, paired
-from app.evidence.dual import NotConverged
 from app.evidence.estimates import around, possible
-from app.evidence.fits import Fit, LocalFits
+from app.evidence.fits import MOST_FITTED, Fit, LocalFits
 from app.evidence.noise_choice import (
     GREATEST_SCALE,
     SLACK,
@@ -51,8 +50,6 @@ from app.spaces.tensor import FloatArray
 
 #: A whole table is measured up to so many cells at the opening, and a whole marginal for a question.
 MOST_CELLS, MOST_WHOLE = 1 << 20, 1 << 16
-#: A question that tells more cells apart is answered without a fit, which would take too long.
-MOST_FITTED = 1 << 14
 #: The part of epsilon that measures the total of a whole table.
 TOTAL_PART = 0.05
 #: The part of the budget that measures one-way marginals at the opening at most, and all two-way ones.
@@ -568,12 +565,7 @@ class Policy:
             self._dense = self._whole_table()
         if self._dense is not None:
             return self._dense
-        if question.cells > MOST_FITTED:
-            return self.fits.product(question)
-        try:
-            return self.fits.fit(question)
-        except NotConverged:
-            return self.fits.product(question)
+        return self.fits.best(question)
 
     def _expected(self, question: Question, fit: Fit | DenseFit) -> FloatArray:
         """The fit's values; unbiased ones where there is no fit but the product of one-way marginals."""

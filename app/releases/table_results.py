@@ -17,7 +17,7 @@ import numpy as np
 
 from app.estimation.intervals import Estimates
 from app.evidence.estimates import around
-from app.evidence.fits import LocalFits
+from app.evidence.fits import MOST_FITTED, LocalFits
 from app.evidence.questions import Cells, Question
 from app.evidence.residuals import Residuals
 from app.measurements.pieces import Contrast, Counts, pieces_of
@@ -31,8 +31,6 @@ from app.spaces.tensor import FloatArray, IntArray
 
 #: The confidence of intervals.
 CONFIDENCE = 0.95
-#: A question that tells more cells apart is answered without a fit.
-MOST_FITTED = 1 << 14
 
 #: Told of how much of the work is done, from 0 to 1.
 Progress = Callable[[float], None]
@@ -141,7 +139,7 @@ def synthetic(
         progress((place + 1) / (2 * len(questions)))
     if math.prod(table.sizes) <= MOST_FITTED:
         whole = Cells(Marginal.of(residuals.sizes, dict(zip(table.axes, table.cells, strict=True))))
-        counts = rounded(fits.fit(whole).values(whole).reshape(table.sizes), number, rng)
+        counts = rounded(fits.best(whole).values(whole).reshape(table.sizes), number, rng)
         return Made(answers, table.records(listed(counts, rng)))
     coarse = table.taken_in(releases)
     named = [question.attributes for question in questions]
@@ -159,7 +157,7 @@ def synthetic(
 
 def _local(question: Question, residuals: Residuals, fits: LocalFits) -> Answers:
     """The answer of a fit of its own."""
-    fitted = fits.fit(question) if question.cells <= MOST_FITTED else fits.product(question)
+    fitted = fits.best(question)
     return Answers(question, _around(question, fitted.values(question), residuals, fitted.standard_errors))
 
 

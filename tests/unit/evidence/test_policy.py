@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import chdtrc
 
-from app.evidence import policy as policy_module
+from app.evidence import fits
 from app.evidence.dual import NotConverged
 from app.evidence.noise_choice import laplace_cost
 from app.evidence.policy import Bought, Means, OutOfReach, Policy, Prediction, Wanted, own
@@ -502,7 +502,7 @@ def test_answers_survive_a_fit_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_table_of_very_many_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Is answered without a fit: by unbiased values where there are any, by what was measured for it, else by the
     product. Would catch a question that everybody waits for."""
-    monkeypatch.setattr(policy_module, "MOST_FITTED", 5)
+    monkeypatch.setattr(fits, "MOST_FITTED", 5)
     session = Session(counts(10), means(questions=20), 1)
 
     def failing(_: Question) -> None:
