@@ -44,6 +44,7 @@ from decimal import Decimal
 import numpy as np
 from scipy.sparse import csr_array
 
+from app.estimation.pooling import Pooled
 from app.evidence.joint import Joint
 from app.evidence.questions import Cells, Groups, Local, Product, Question, Sum, WeightedCells
 from app.evidence.tails import Term, is_normal, normal_quantile, quantile, reach
@@ -93,20 +94,6 @@ class Unbiased:
         return np.sqrt(self.variances)
 
 
-@dataclass
-class _Residual:
-    """What is known of one residual: the average, in counts of its cells, and 1/variance of each before centring."""
-
-    values: FloatArray
-    precision: float
-
-    def learn(self, values: FloatArray, precision: float) -> None:
-        """Average independent values in, but for those of what is known exactly."""
-        if self.precision < math.inf:
-            self.precision += precision
-            self.values = self.values + (values - self.values) * (precision / self.precision)
-
-
 class Residuals:
     """All measurements of one table, as residuals and what stays apart.
 
@@ -130,15 +117,16 @@ class Residuals:
         # Contrasts that stay apart, in closed forms of their own that are independent of one another.
         self._others: list[Residuals] = []
         self._apart: list[Counts] = []
-        self._apart_total = _Residual(np.array(0.0), 0.0)
+        self._apart_total = Pooled(np.array(0.0))
         # Of each attribute the partitions whose levels are told apart, from coarse to fine.
         self._chains: list[list[Partition]] = [[] for _ in sizes]
-        self._residuals: dict[Key, _Residual] = {}
+        # What is known of each residual: in counts of its cells, before centring.
+        self._residuals: dict[Key, Pooled] = {}
         # What entered the closed form, each with its level along each of its attributes.
         self._entered: list[tuple[Counts | Contrast, Key]] = []
         self._reaches: dict[Hashable, FloatArray] = {}
         if total is not None:
-            self._residuals[()] = _Residual(np.array(float(total)), math.inf)
+            self._residuals[()] = Pooled(np.array(float(total)), math.inf)
 
     def fresh(self) -> Residuals:
         """The same table, of which nothing is measured."""
@@ -196,7 +184,7 @@ class Residuals:
             # Contrasts tell nothing of what takes the common level of one of their attributes.
             if isinstance(measurement, Contrast) and len(key) < len(attributes):
                 continue
-            known = self._residuals.setdefault(key, _Residual(np.zeros(()), 0.0))
+            known = self._residuals.setdefault(key, Pooled(np.zeros(())))
             known.learn(values, 1 / (measurement.variance * merged))
 
     def _admitted(self, marginal: Marginal) -> list[list[Partition]] | None:
@@ -634,7 +622,7 @@ class Residuals:
             axis, known = key.index((attribute, finer.cells)), self._residuals[key]
             sums = coarse.summed(known.values, axis)
             between = (*key[:axis], (attribute, partition.cells), *key[axis + 1 :])
-            self._residuals[between] = _Residual(sums, known.precision / merged)
+            self._residuals[between] = Pooled(sums, known.precision / merged)
             known.values = known.values - coarse.spread(sums / merged, axis)
 
     def _levels(self, attribute: int) -> list[Partition]:

@@ -39,6 +39,7 @@ from functools import partial
 import numpy as np
 from scipy.optimize import minimize
 
+from app.estimation.pooling import Pooled
 from app.evidence.residuals import Residuals
 from app.spaces.tensor import FloatArray
 
@@ -121,15 +122,10 @@ def known_of(residuals: Residuals) -> list[KnownResidual]:
 
 def combined(known: Iterable[KnownResidual]) -> list[KnownResidual]:
     """Independent residuals of one set of attributes averaged by precision, for each set."""
-    found: dict[tuple[int, ...], KnownResidual] = {}
+    found: dict[tuple[int, ...], Pooled] = {}
     for residual in known:
-        before = found.get(residual.attributes)
-        if before is not None:
-            precision = before.precision + residual.precision
-            values = before.values + (residual.values - before.values) * (residual.precision / precision)
-            residual = KnownResidual(residual.attributes, values, precision)
-        found[residual.attributes] = residual
-    return list(found.values())
+        found.setdefault(residual.attributes, Pooled(np.zeros(()))).learn(residual.values, residual.precision)
+    return [KnownResidual(attributes, each.values, each.precision) for attributes, each in found.items()]
 
 
 @dataclass(frozen=True, eq=False)
