@@ -51,7 +51,6 @@ from app.measurements.record import Measurement, Purchase
 from app.measurements.strategies.asked import Asked
 from app.measurements.strategies.degrees import Degrees
 from app.measurements.strategies.edges import Edges
-from app.measurements.strategies.products import Products
 from app.measurements.strategy import Strategy
 from app.privacy.ledger import Amounts, total
 from app.releases.cut_bounds import Term as CellTerm
@@ -148,29 +147,23 @@ class GraphMechanism(RecordedMechanism):
             ValueError: when it is of another data set.
         """
         known, release = _evidence(state), measured.release
+        release.strategy.check(self._space)
         if isinstance(release.strategy, Degrees):
-            release.strategy.check(self._space)
             rows, columns = release.strategy.sides(release.values)
             n, m = self._edges.shape
             sums = ((rows - self._floor * m) / self._span, (columns - self._floor * n) / self._span)
             known.learnt.degrees.append((*sums, release.variance / self._span**2))
         elif isinstance(release.strategy, Edges):
-            release.strategy.check(self._space)
             matrix = release.strategy.matrix((release.values - self._floor) / self._span).astype(np.float32)
             known.learnt.edges.append((matrix, release.variance / self._span**2))
             known.noises.append(release.noise)
         elif isinstance(release.strategy, Asked):
-            release.strategy.check(self._space)
             query = release.strategy.query(self._space)
             values = self._cells(query, release.values)
             variance, names = release.variance / self._span**2, self._names(query)
             known.learnt.asked.append((self._learnt(query), names, values, variance))
             known.note(names, release.added)
-        elif isinstance(release.strategy, Products):
-            # Products with weights that were chosen by the data's noise are left to their release.
-            release.strategy.check(self._space)
-        else:
-            raise ValueError("a measurement of a table")
+        # Products with weights that were chosen by the data's noise are left to their release.
         known.left = known.left.minus(measured.price)
 
     def purchases(self, state: State) -> Sequence[Purchase[Strategy]]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from app.measurements.noise import Noise
+from app.measurements.noise import Law, Noise
 from app.privacy.costs import DiscreteGaussianAnswer, DiscreteLaplaceAnswer, PrivacyEvent
 from app.privacy.ledger import Amounts, total
 
@@ -60,7 +60,7 @@ def apart_of(bits: int, unit: Fraction, largest: Fraction | None, *, signed: boo
     return Apart(gamma.numerator // cells, cells, bits, binary, side)
 
 
-def answer(noise: Noise, absolute: int, squared: int) -> PrivacyEvent:
+def answer(noise: Law, absolute: int, squared: int) -> PrivacyEvent:
     """Values released each with noise of its own.
 
     Args:
@@ -68,10 +68,11 @@ def answer(noise: Noise, absolute: int, squared: int) -> PrivacyEvent:
         absolute: by how much the values of neighbours differ in the L1 norm at most, in units of the noise's grid.
         squared: the same in the square of the L2 norm.
     """
+    assert isinstance(noise, Noise), "bits alone are turned over"
     units = Fraction(noise.scale) * (1 << noise.bits)
-    return (
-        DiscreteGaussianAnswer(units, squared) if noise.kind == "gaussian" else DiscreteLaplaceAnswer(units, absolute)
-    )
+    if noise.kind == "gaussian":
+        return DiscreteGaussianAnswer(units, squared)
+    return DiscreteLaplaceAnswer(units, absolute)
 
 
 def price_of(events: Events, order: Decimal) -> Amounts:

@@ -65,7 +65,7 @@ class _Noisy(Generic[S]):
         return self.noise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Purchase(_Noisy[S]):
     """A measurement to be made.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.measurements.noise import Law, Noise
+from app.measurements.noise import Law
 from app.measurements.pricing import Apart, Events, answer
 from app.measurements.strategies.edges import Edges
 from app.measurements.strategy import Strategy
@@ -70,7 +70,6 @@ class Degrees(Strategy):
         """A cell is counted by two degrees. Of the cells that move one end is the same: its degree moves by gamma at
         most, those of the other ends by ``moved`` at most and by gamma together, which costs as cells do.
         """
-        assert isinstance(noise, Noise)
         gamma, moved = apart.gamma, apart.moved
         if noise.kind == "gaussian":
             return ((answer(noise, 2 * gamma, gamma**2 + apart.cells * moved**2), 1),)

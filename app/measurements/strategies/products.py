@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from app.measurements.noise import Law, Noise
+from app.measurements.noise import Law
 from app.measurements.packing import packed_numbers, unpacked_numbers
 from app.measurements.pricing import Apart, Events, answer
 from app.measurements.strategies.edges import Edges
@@ -116,7 +116,6 @@ class Products(Strategy):
         cell, by the triangle inequality (docs/privacy.md, 9.7), and edges of one node with weights of 1 are as far. The
         price is the same whatever the weights are. Noise is Gaussian, on the grid of data and weights together.
         """
-        assert isinstance(noise, Noise)
         assert noise.kind == "gaussian"
         return ((answer(noise, 0, apart.gamma**2 * self.moved_squared), 1),)
 

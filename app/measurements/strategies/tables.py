@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from app.measurements.counting import counted_together, summed
-from app.measurements.noise import Law, Noise
+from app.measurements.noise import Law
 from app.measurements.pricing import Apart, Events, answer
 from app.measurements.rows import Moved, Rows, centred, moved_by_contrasts
 from app.measurements.strategy import Strategy
@@ -304,7 +304,6 @@ class TableStrategy(Strategy):
         """Neighbours differ in at most gamma records: a part moves by at most gamma times what one record moves it by,
         in L1 and in L2, by the triangle inequality. The parts compose (docs/privacy.md, 9.4 and 9.5).
         """
-        assert isinstance(noise, Noise)
         gamma = apart.gamma
         if noise.kind == "gaussian":
             return ((answer(noise, 0, gamma**2 * sum(moved.squared for moved in self.moved)), 1),)
